@@ -88,10 +88,11 @@ async def gather(
     until = loop.time() + patience
     while True:
         federation = await runtime.store.federation()
-        receipts = [r for r in await runtime.store.receipts(round_) if r.kind == wanted]
-        found = [r for r in receipts if r.client not in left_out]
         over = federation is None or federation.round != round_ or federation.phase != "collecting"
         if over or loop.time() > until or not await owing(runtime, round_, kind, left_out):
+            # Read last: who owes nothing any more has its receipt by now.
+            receipts = [r for r in await runtime.store.receipts(round_) if r.kind == wanted]
+            found = [r for r in receipts if r.client not in left_out]
             return sorted(found, key=lambda receipt: receipt.client)
         await asyncio.sleep(PAUSE)
 

@@ -48,7 +48,7 @@ def secret(variable: str) -> str | None:
 def read_settings(service: str, settings: type[S]) -> S:
     """Settings from flags first, then from RAMPART_ variables, then from the folder of secrets."""
 
-    class Flags(settings):  # type: ignore[valid-type, misc]
+    class Flags(settings):  # type: ignore[valid-type, misc]  # known at run time
         model_config = SettingsConfigDict(
             cli_parse_args=True,
             cli_prog_name=f"python -m services.{service.replace('-', '_')}",
@@ -94,7 +94,7 @@ def run_service(
         for cause in group.exceptions:
             _tell(cause)
         return 1
-    except Exception as error:
+    except Exception as error:  # Whatever ends a service is told, and its exit code says so.
         _tell(error)
         return 1
     return 0

@@ -89,7 +89,7 @@ class Registry(Generic[M]):
         `defaults` fill parameters that the member has and the spec leaves out.
         """
         if isinstance(spec, Member):
-            return spec  # type: ignore[return-value]
+            return spec  # type: ignore[return-value]  # its caller's family
         given = {"name": spec} if isinstance(spec, str) else dict(spec)
         name = given.pop("name", None)
         if not isinstance(name, str):

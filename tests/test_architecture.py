@@ -147,3 +147,15 @@ def test_no_file_names_a_place_on_somebodys_machine() -> None:
     for path in (path for entry in ours for path in (entry, *entry.rglob("*"))):
         if path.suffix in kinds and path.is_file() and path != Path(__file__):
             assert not FORBIDDEN.search(path.read_text()), path
+
+
+SILENCED = re.compile(r"# *(?:noqa|type: ignore)")
+WITH_A_REASON = re.compile(r"# noqa: [A-Z0-9, ]+ - \w|# type: ignore\[[a-z, -]+\]  # \w")
+
+
+def test_a_line_that_silences_a_checker_says_why() -> None:
+    tops = ("shared", "services", "tests", "benchmarks")
+    for path in (path for top in tops for path in (ROOT / top).rglob("*.py")):
+        lines = [line for line in path.read_text().splitlines() if SILENCED.search(line)]
+        bare = [line for line in lines if not WITH_A_REASON.search(line)]
+        assert path == Path(__file__) or not bare, f"{path}: {bare}"

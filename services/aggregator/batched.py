@@ -52,7 +52,7 @@ class Batched(Generic[Question, Answer]):
             for _, answered in asked:
                 answered.cancel()
             raise
-        except Exception as error:
+        except Exception as error:  # Raised where it was asked.
             for _, answered in asked:
                 if not answered.done():
                     answered.set_exception(error)

@@ -170,7 +170,7 @@ class ObjectBlobs(Blobs):
                 data = self._obstore.get(self._remote, digest).bytes()
             except FileNotFoundError:
                 raise
-            except Exception as error:
+            except Exception as error:  # Of whatever store it is.
                 raise Unavailable(f"object store: {error}") from error
             if hashlib.sha256(data).hexdigest() != digest:
                 raise Unavailable(f"object store: blob {digest} is damaged")
@@ -209,7 +209,7 @@ class ObjectBlobs(Blobs):
     def _adopt(self, path: Path, digest: str) -> None:
         try:
             self._obstore.put(self._remote, digest, path)
-        except Exception as error:
+        except Exception as error:  # Of whatever store it is.
             raise Unavailable(f"object store: {error}") from error
         self._keep(path, digest)
 

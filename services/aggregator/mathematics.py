@@ -218,7 +218,7 @@ class Mathematics:
         models: Models = Mixture((receipt.client,), self.pool.reference_D[:end], rows, mix_LM)
         if self.spec.statistics:
             held_S = self._vectors.read(self.snapshot.global_model)[end:]
-            models = statistics.WithStatistics(models, held_S)
+            models = statistics.WithStatistics(models.names, models, held_S)
         return self._store_models(models)[receipt.client]
 
     def _weight(self, receipt: Receipt, round_: int) -> float:

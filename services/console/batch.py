@@ -62,7 +62,7 @@ def each(
         try:
             for done in as_completed(running):
                 yield running[done], done.result()
-        except BaseException:
+        except BaseException:  # An interrupt, too.
             executor.shutdown(cancel_futures=True)
             raise
 

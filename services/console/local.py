@@ -54,7 +54,7 @@ class LocalFederation:
     def __enter__(self) -> "LocalFederation":
         try:
             self.start_servers()
-        except BaseException:
+        except BaseException:  # An interrupt, too.
             self.stop()
             raise
         return self

@@ -116,7 +116,7 @@ class Attack(Member):
     probability: float = Field(default=1.0, ge=0, le=1)
     """Chance of each round in between to be attacked, drawn once for all attackers."""
 
-    def active(self, round: int, seed: int) -> bool:  # noqa: A002
+    def active(self, round: int, seed: int) -> bool:  # noqa: A002 - the field's word
         """Whether this round is attacked; outside, an attacker is as honest as anyone."""
         if round < self.from_round or (self.until_round is not None and round >= self.until_round):
             return False

@@ -202,7 +202,7 @@ async def _run_client(
                 break
             again = folder.with_name(f"{folder.name}-life-{life}")
             last = await _take_part(settings, build, thread, position, spare, again)
-    except Exception as error:
+    except Exception as error:  # Raised again: only its place is added.
         where = {"position": position, "slot": settings.first_slot + position}
         log.error("a client ends: %s: %s", type(error).__name__, error, extra=where)
         raise

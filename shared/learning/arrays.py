@@ -1,5 +1,8 @@
 """Arrays of files as samples and labels, checked.
 
+The files are one's own: from the folder of whoever runs the process, or made from OpenML's tables.
+They are never unpickled, so that nothing in them can run.
+
 Legend: n samples.
 """
 
@@ -35,7 +38,7 @@ def read(path: str | Path) -> dict[str, np.ndarray]:
 
 @contextmanager
 def archive(path: str | Path) -> Iterator[NpzFile]:
-    """An open .npz file without pickles.
+    """An open .npz file; an array in it that would have to be unpickled is refused.
 
     Raises:
         ConfigurationError: no such file, no archive, or a damaged one, while it is open, too.

@@ -186,7 +186,7 @@ def read_vector(file: BinaryIO, head: Header, out_D: NDArray[np.float32]) -> Non
     file.seek(head.start)
     if head.dtype == "F32":
         view = out_D.data.cast("B")
-        if file.readinto(view) != len(view):  # type: ignore[attr-defined]
+        if file.readinto(view) != len(view):  # type: ignore[attr-defined]  # files have it
             raise Malformed("the file ends within its buffer")
         return
     for start in range(0, len(out_D), CHUNK):

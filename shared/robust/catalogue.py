@@ -68,7 +68,7 @@ def _table(registry: Registry[Any]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for name in registry.names():
         member: type[Stage] = registry.get(name)
-        gist = inspect.getdoc(member).split("\n\n")[0].replace("\n", " ")  # type: ignore[union-attr]
+        gist = (inspect.getdoc(member) or "").split("\n\n")[0].replace("\n", " ")
         cells = (
             f"`{name}`",
             gist,

@@ -153,7 +153,9 @@ def run_round(
     ended("statistics")
     custom = outcome.customization
     if custom.models is not None:
-        custom = replace(custom, models=statistics.WithStatistics(custom.models, held_S))
+        custom = replace(
+            custom, models=statistics.WithStatistics(custom.models.names, custom.models, held_S)
+        )
     global_A = torch.cat([outcome.global_D, held_S])
     return replace(outcome, global_D=global_A, customization=custom)
 

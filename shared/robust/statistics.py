@@ -82,13 +82,9 @@ def aggregate(rows: Rows, context: Context) -> Tensor:
 class WithStatistics(Models):
     """Models (D,) that all have the same statistics (S,) behind their parameters."""
 
+    names: tuple[str, ...]
     models: Models
     held_S: Tensor
-
-    @property
-    def names(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The models' names."""
-        return self.models.names
 
     @property
     def like(self) -> Tensor:
@@ -101,4 +97,4 @@ class WithStatistics(Models):
         yield start, start + len(self.held_S), self.held_S.expand(len(self.names), -1)
 
     def pick(self, names: Sequence[str]) -> "WithStatistics":
-        return replace(self, models=self.models.pick(names))
+        return replace(self, names=tuple(names), models=self.models.pick(names))

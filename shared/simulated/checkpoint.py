@@ -67,7 +67,7 @@ def load(path: Path, device: str = "cpu") -> dict[str, Any]:
         with safe_open(path, "pt") as file:
             told = json.loads((file.metadata() or {})["memory"])
             # Copies have the alignment of fresh tensors, which sums may depend on to the bit.
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - safe_open is no mapping
     except (SafetensorError, KeyError, ValueError) as error:
         raise ConfigurationError(f"{path} is no checkpoint of a simulation: {error}") from None
     memory: dict[str, Any] = _decode(told, {n: t.to(device) for n, t in tensors.items()})

@@ -84,10 +84,10 @@ class Loader(yaml.SafeLoader):
 
 
 def _mapping(loader: Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    keys = [loader.construct_object(key) for key, _ in node.value if key.value != "<<"]  # type: ignore[no-untyped-call]
+    keys = [loader.construct_object(key) for key, _ in node.value if key.value != "<<"]
     assert len(keys) == len(set(keys)), f"a key stands twice{node.start_mark}"
     loader.flatten_mapping(node)
-    return dict(loader.construct_pairs(node, deep=True))  # type: ignore[no-untyped-call]
+    return dict(loader.construct_pairs(node, deep=True))
 
 
 Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)

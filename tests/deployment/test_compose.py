@@ -100,7 +100,7 @@ def test_processes_listen_where_containers_are_reached(
     for service in compose["services"].values():
         for name, value in environment(service).items():
             if name in urls:
-                host, port = re.fullmatch(r"\w+://([\w-]+):(\d+)(/\d+)?", value).groups()[:2]  # type: ignore[union-attr]
+                host, port = re.fullmatch(r"\w+://([\w-]+):(\d+)(/\d+)?", value).groups()[:2]
                 assert listens[host] == int(port)
                 shared = set(service["networks"]) & set(compose["services"][host]["networks"])
                 assert shared, f"no network leads to {host}"

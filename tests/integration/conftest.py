@@ -187,7 +187,7 @@ def read_reply(connection: socket.socket) -> Reply:
         data += more
     head, _, body = data.partition(b"\r\n\r\n")
     lines = head.decode("latin-1").split("\r\n")
-    headers = httpx.Headers([tuple(line.split(": ", 1)) for line in lines[1:]])  # type: ignore[misc]
+    headers = httpx.Headers([tuple(line.split(": ", 1)) for line in lines[1:]])
     while len(body) < int(headers["content-length"]):
         more = connection.recv(65_536)
         assert more, f"the connection ended after {data!r}"

@@ -1,5 +1,6 @@
 """The buffered policy over HTTP: no barrier, the K-th arrival refreshes, the stale weighs less."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,12 @@ def buffered(clients: int, rounds: int, buffer: float, **tables: Any) -> Experim
     """A buffered experiment with FedCAP's customized models."""
     tables = {"server": FEDCAP, "seed": 2, **tables}
     return experiment(clients, rounds, policy="buffered", buffer=buffer, **tables)
+
+
+def until(comes_true: Callable[[], object]) -> None:
+    """Waits for something."""
+    while not comes_true():
+        time.sleep(0.005)
 
 
 def test_every_kth_arrival_refreshes_and_a_replay_agrees(host: Host, tmp_path: Path) -> None:
@@ -70,8 +77,7 @@ def test_what_was_not_screened_reaches_nobody(host: Host, tmp_path: Path) -> Non
     # Eve's update for round 0 arrives in round 1, and is far too large.
     clients["eve"].scale = 10.0
     clients["eve"].hold = lambda ticket: False
-    while hosted.store(lambda store: store.receipt(0, "update", "eve")) is None:
-        pass
+    until(lambda: hosted.store(lambda store: store.receipt(0, "update", "eve")))
     # A client that is there already pulls again: it gets what the last refresh made for it.
     newcomer = hosted.scripted(["fay"])["fay"]
     clients["fay"] = newcomer
@@ -97,13 +103,10 @@ def test_a_pause_loses_no_request(host: Host, tmp_path: Path) -> None:
     later.on = False
     round_ = hosted.wait("published").round
     # In the pause all others ask for a ticket, and an update comes.
-    while len(hosted.store(pulls)) < 3:
-        pass
+    until(lambda: len(hosted.store(pulls)) >= 3)
     hold.on = False
-    while hosted.store(lambda store: store.receipt(0, "update", "dan")) is None:
-        pass
-    while len(hosted.store(pulls)) < 4:
-        pass
+    until(lambda: hosted.store(lambda store: store.receipt(0, "update", "dan")))
+    until(lambda: len(hosted.store(pulls)) >= 4)
     assert hosted.operator.status().round == round_
     hosted.operator.steer("resume")
     hosted.wait()

@@ -121,8 +121,8 @@ def test_the_simulator_comes_to_what_the_aggregator_comes_to(tmp_path: Path) -> 
         sizes = {name: one.size for name, one in fresh.items()}
         assert record.bytes_up == pytest.approx(sizes, abs=40)
     assert max(ages) > 1
-    ours_D = running.model(running.worker.snapshot.global_model)  # type: ignore[union-attr]
+    ours_D = running.model(running.worker.snapshot.global_model)
     assert torch.allclose(expected.global_D, ours_D, rtol=0, atol=1e-4)
     for name, model_D in expected.models.items():
-        digest = running.worker.snapshot.handed(name)["model"]  # type: ignore[union-attr]
+        digest = running.worker.snapshot.handed(name)["model"]
         assert torch.allclose(model_D, running.model(digest), rtol=0, atol=1e-4)

@@ -59,7 +59,7 @@ class Parted(Company):
 
     def holder(self) -> str | None:
         """The worker that decides."""
-        found: str | None = self.redis.get(f"{{{self.namespace}}}:lease")  # type: ignore[assignment]
+        found: str | None = self.redis.get(f"{{{self.namespace}}}:lease")
         return found
 
     def hand_over(self, until: str) -> None:

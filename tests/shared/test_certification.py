@@ -25,7 +25,7 @@ ATTACKS = [{"name": "model_replacement"}, {"name": "sign_flip"}, {"name": "rando
 
 
 def experiment(clients: int = 5, **tables: object) -> Experiment:
-    data = {**SMALL["data"], "clients": clients}  # type: ignore[dict-item]
+    data = {**SMALL["data"], "clients": clients}
     return Experiment.from_tables({**SMALL, "data": data, **tables})
 
 

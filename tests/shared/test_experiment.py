@@ -154,7 +154,7 @@ def test_a_name_stands_for_a_table() -> None:
 def test_an_experiment_does_not_change() -> None:
     experiment = Experiment.from_tables(SMALL)
     with pytest.raises(ValueError, match="frozen"):
-        experiment.rounds = 3  # type: ignore[misc]
+        experiment.rounds = 3
 
 
 def shuffled(value: Any, order: Any) -> Any:

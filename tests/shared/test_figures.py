@@ -64,7 +64,7 @@ def test_a_final_accuracy_is_of_the_last_round_the_last_five_or_the_best_one() -
     rounds = [{"client-00": measured(hit, 10 - hit)} for hit in hits]
     last, five, best = (
         final_figures(EXPERIMENT, rounds, set(), accuracy_of=which)
-        for which in ("last", "mean5", "best")  # type: ignore[misc]
+        for which in ("last", "mean5", "best")
     )
     assert (last["accuracy_customized"], last["accuracy"]) == (0.1, 0.9)
     assert five["accuracy_customized"] == pytest.approx(21 / 50)
@@ -77,7 +77,7 @@ def test_rounds_are_counted_until_the_better_model_first_reaches_an_accuracy() -
     found = final_figures(EXPERIMENT, rounds, set())["rounds_to_accuracy"]
     assert found == {"0.5": 2, "0.6": 2, "0.7": 2, "0.8": 3, "0.9": 3, "0.95": None}
     for which in ("mean5", "best"):
-        same = final_figures(EXPERIMENT, rounds, set(), accuracy_of=which)  # type: ignore[arg-type]
+        same = final_figures(EXPERIMENT, rounds, set(), accuracy_of=which)
         assert same["rounds_to_accuracy"] == found
 
 

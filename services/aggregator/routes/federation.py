@@ -67,7 +67,7 @@ async def rounds(
 @router.get("/rounds/{round}", responses=problems(refusals.NotFound))
 async def one_round(
     runtime: RuntimeDep,
-    round: Annotated[int, Path(ge=0, le=10**9)],  # noqa: A002
+    round: Annotated[int, Path(ge=0, le=10**9)],  # noqa: A002 - the path's name
 ) -> RoundRecord:
     """One round: verdicts with evidence, weights, norms, metrics, timings, failure cause."""
     found = await runtime.store.record(round)

@@ -39,7 +39,7 @@ BODY = (
 async def evaluation(
     runtime: RuntimeDep,
     client: ClientDep,
-    round: Annotated[int, Path(ge=0, le=10**9)],  # noqa: A002
+    round: Annotated[int, Path(ge=0, le=10**9)],  # noqa: A002 - the path's name
     body: Evaluation,
 ) -> Receipt:
     """Takes what a client measured with the final models."""

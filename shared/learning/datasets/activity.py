@@ -9,7 +9,7 @@ import torch
 
 from shared.errors import ConfigurationError
 from shared.learning.datasets import Samples, datasets
-from shared.learning.datasets.files import FileDataset
+from shared.learning.datasets.files import FileDataset, Original
 
 WINDOW = 200
 """Measurements of a window: ten seconds of WISDM, four of HAPT."""
@@ -46,35 +46,6 @@ class WISDM(FileDataset):
         return Samples(x, samples.y, samples.classes, samples.groups)
 
 
-@datasets.register("wisdm_raw")
-class WISDMRaw(FileDataset):
-    """Windows of 200 accelerations (g, 20 Hz) on three axes, 6 activities, 36 users.
-
-    Made from the publisher's WISDM_ar_v1.1_raw.txt: records that are not complete are left out, and
-    windows do not overlap and lie within one user's run of one activity. The file stays with its
-    publisher: it is not fetched.
-    """
-
-    paper = "Kwapisz et al., 2010; FedCAP, section VI-A1"
-    licence = "research with citation and its readme (WISDM Lab)"
-    sample, labels = (3, 1, WINDOW), 6
-    original = "WISDM_ar_v1.1_raw.txt"
-
-    def from_original(self, path: Path) -> dict[str, np.ndarray]:
-        x, y, users = windows(path.read_text(encoding="utf-8", errors="replace"))
-        if not len(y):
-            raise ConfigurationError(f"{path} has no window of {WINDOW} records")
-        test = np.zeros(len(y), dtype=bool)
-        for user in np.unique(users):
-            rows = np.flatnonzero(users == user)
-            test[rows[len(rows) * 3 // 4 :]] = True
-        return {
-            f"{name}_{part}": array[rows]
-            for part, rows in (("train", ~test), ("test", test))
-            for name, array in (("x", x), ("y", y), ("group", users))
-        }
-
-
 def windows(text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Accelerations float32 (n, 3, 200) in g, activities (n,) and users (n,) of WISDM's raw text.
 
@@ -93,3 +64,34 @@ def windows(text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     xyz = np.array([values for *_, values in records], dtype=np.float32).reshape(-1, 3) / GRAVITY
     x = np.array([xyz[cut : cut + WINDOW].T for cut in cuts], dtype=np.float32)
     return x.reshape(-1, 3, WINDOW), key[cuts, 1].astype(np.uint8), key[cuts, 0].astype(np.uint8)
+
+
+def read_raw(path: Path) -> dict[str, np.ndarray]:
+    """Arrays of WISDM's raw file; the last quarter of every user's windows is for testing."""
+    x, y, users = windows(path.read_text(encoding="utf-8", errors="replace"))
+    if not len(y):
+        raise ConfigurationError(f"{path} has no window of {WINDOW} records")
+    test = np.zeros(len(y), dtype=bool)
+    for user in np.unique(users):
+        rows = np.flatnonzero(users == user)
+        test[rows[len(rows) * 3 // 4 :]] = True
+    return {
+        f"{name}_{part}": array[rows]
+        for part, rows in (("train", ~test), ("test", test))
+        for name, array in (("x", x), ("y", y), ("group", users))
+    }
+
+
+@datasets.register("wisdm_raw")
+class WISDMRaw(FileDataset):
+    """Windows of 200 accelerations (g, 20 Hz) on three axes, 6 activities, 36 users.
+
+    Made from the publisher's WISDM_ar_v1.1_raw.txt: records that are not complete are left out, and
+    windows do not overlap and lie within one user's run of one activity. The file stays with its
+    publisher: it is not fetched.
+    """
+
+    paper = "Kwapisz et al., 2010; FedCAP, section VI-A1"
+    licence = "research with citation and its readme (WISDM Lab)"
+    sample, labels = (3, 1, WINDOW), 6
+    original = Original("WISDM_ar_v1.1_raw.txt", read_raw)

@@ -10,8 +10,9 @@ OpenML, and kept in the cache.
 import os
 import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,6 +27,14 @@ VARIABLE = "RAMPART_DATA_DIR"
 CACHE = "RAMPART_DATA_CACHE"
 
 
+@dataclass(frozen=True)
+class Original:
+    """A publisher's own file, by its name, and how it is read as the arrays of ours."""
+
+    name: str
+    read: Callable[[Path], dict[str, np.ndarray]]
+
+
 class FileDataset(Dataset):
     """A data set in a file of its name; train and test samples stand one after the other."""
 
@@ -35,8 +44,8 @@ class FileDataset(Dataset):
     """Number of the data set at OpenML; 0: it is not there."""
     train: ClassVar[int] = 0
     """How many of OpenML's rows, from the first one, are for training."""
-    original: ClassVar[str] = ""
-    """Name of the publisher's own file, if the data set can be made from it."""
+    original: ClassVar[Original | None] = None
+    """The publisher's own file, if the data set can be made from it."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -51,8 +60,8 @@ class FileDataset(Dataset):
         for kind, folder in ((VARIABLE, own), ("cache", cache())):
             if folder is not None and (folder / self._file).is_file():
                 return Source(kind, str(folder / self._file), True)
-        if own is not None and self.original and (own / self.original).is_file():
-            return Source(VARIABLE, str(own / self.original), True)
+        if own is not None and self.original and (own / self.original.name).is_file():
+            return Source(VARIABLE, str(own / self.original.name), True)
         if self.openml:
             return Source("OpenML", f"data set {self.openml}", False)
         return Source("you", f"{self._file} in {VARIABLE}", False)
@@ -62,8 +71,8 @@ class FileDataset(Dataset):
         source = self.source()
         if source.present and source.place.endswith(".npz"):
             return Path(source.place)
-        if source.present:
-            return self._keep(self.from_original(Path(source.place)))
+        if source.present and self.original:
+            return self._keep(self.original.read(Path(source.place)))
         if self.openml:
             return self._keep(self._fetched())
         raise ConfigurationError(f"data set {self.name!r} is not here: {self._advice()}")
@@ -91,10 +100,6 @@ class FileDataset(Dataset):
         scale = self.scale if raw else 1.0
         return Samples(torch.cat(x), torch.cat(y), self.labels, grouped, scale=scale)
 
-    def from_original(self, path: Path) -> dict[str, np.ndarray]:
-        """The file's arrays from the publisher's own file."""
-        raise NotImplementedError(path)
-
     def from_openml(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """x and y of the file from OpenML's table: features (n, columns) and integer labels (n,).
 
@@ -111,7 +116,7 @@ class FileDataset(Dataset):
         return f"{self.name}.npz"
 
     def _advice(self) -> str:
-        also = f", or {self.original}," if self.original else ""
+        also = f", or {self.original.name}," if self.original else ""
         return (
             f"put {self._file}{also} into a folder of yours and set {VARIABLE} to the folder "
             f"({', '.join(ARRAYS)}; see docs/data.md)"

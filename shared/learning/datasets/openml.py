@@ -30,8 +30,7 @@ def table(data_id: int) -> tuple[np.ndarray, np.ndarray]:
             y = np.array([int(float(label)) for label in found.target], dtype=np.int64)
         except (OSError, ValueError):
             raise
-        except Exception as error:
-            # Whatever an answer that is none makes of its readers.
+        except Exception as error:  # Whatever an answer that is none makes of its readers.
             raise ValueError(f"{type(error).__name__}: {error}") from error
     if x.ndim != 2 or len(x) != len(y) or not np.isfinite(x).all():
         raise ValueError(f"a table of shape {x.shape} with {len(y)} labels")

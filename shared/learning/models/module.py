@@ -72,7 +72,7 @@ class UserModule(Model):
         try:
             with torch.no_grad():
                 logits = module.eval()(torch.zeros(2, *shape))
-        except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
             raise ConfigurationError(
                 f"{self._who} fails on a batch of shape {(2, *shape)}: {error}"
             ) from None

@@ -83,7 +83,10 @@ class Customizer(Stage):
         """
 
     def welcome(self, probe_D: Tensor, rows: Rows, context: Context) -> Tensor:
-        """Mixing weights (M,) over the pool for a client that answered a probe with `probe_D`."""
+        """Mixing weights (M,) over the pool for a client that answered a probe with `probe_D`.
+
+        Only customizers that probe (`probes`) are asked, and these bring their own.
+        """
         raise NotImplementedError(f"{self.name} does not probe")
 
 

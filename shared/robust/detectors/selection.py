@@ -23,7 +23,7 @@ class Selection(Detector):
     complexity = "that of its rule"
     f: int = Field(default=0, ge=0)
     """Declared bound on hostile rows, given to the rule."""
-    rule: WrappedRule = Field(default="multi_krum")  # type: ignore[assignment]
+    rule: WrappedRule = Field(default="multi_krum")  # type: ignore[assignment]  # built from it
     """The rule, by name, as a table or built."""
     threshold: float = Field(default=0.0, ge=0)
     """Largest weight rejected, in units of the uniform weight 1/n."""

@@ -155,7 +155,7 @@ def _compile(compiler: str, path: Path, defines: Sequence[str]) -> None:
         built = Path(folder) / path.name
         for tuned in TUNED:
             command = [compiler, *PLAIN, *FAST, *tuned, *defines, str(SOURCE), "-o", str(built)]
-            done = subprocess.run(  # noqa: S603
+            done = subprocess.run(  # noqa: S603 - a compiler by its path, never a shell
                 command, capture_output=True, text=True, timeout=SECONDS, check=False
             )
             if done.returncode == 0:
@@ -182,8 +182,7 @@ def _cache() -> Path:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = folder.lstat()
-            with tempfile.TemporaryFile(dir=folder):
-                pass
+            tempfile.TemporaryFile(dir=folder).close()
         except OSError:
             continue
         private = stat.S_ISDIR(found.st_mode) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

@@ -129,7 +129,7 @@ def _in_blocks(rows: Rows, width: int, work: Work, first: int, last: int, out_D:
         return
     with ThreadPoolExecutor(native.threads()) as pool:
         for _ in pool.map(one, starts):
-            pass
+            pass  # Raises what a block has raised.
 
 
 def _through_network(block_MC: Tensor, first: int, last: int) -> Tensor:

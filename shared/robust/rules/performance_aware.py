@@ -33,7 +33,7 @@ class PerformanceAware(Rule):
     paper = "PAwBRoFL, equations 8 and 9"
     breakdown = "that of its rule, in norm"
     complexity = "that of its rule, and O(nd)"
-    rule: WrappedRule = Field(default="no_regret")  # type: ignore[assignment]
+    rule: WrappedRule = Field(default="no_regret")  # type: ignore[assignment]  # built from it
     """The rule that gives q: one whose result is linear in the rows. It gets the same f."""
     mu: float = Field(default=1.0, gt=0)
     """μ, the temperature: the larger, the nearer to the rule alone. As q is about 1/n, gaps count

@@ -185,7 +185,7 @@ def test_metrics_count_rounds_phases_and_verdicts() -> None:
             self.pool_bytes = 80
 
     record = RoundRecord(round=7, status="published", timings={"load": 0.02})
-    metrics.observe_round(record, Outcome())  # type: ignore[arg-type]
+    metrics.observe_round(record, Outcome())
     metrics.observe_round(RoundRecord(round=8, status="failed"), None)
     lines = metrics.text().decode().splitlines()
     for line in (
@@ -210,7 +210,7 @@ async def runtime(redis_url: str, tmp_path: Path) -> AsyncIterator[Runtime]:
     """A process's parts, with nothing founded."""
     runtime = Runtime(
         Settings(
-            operator_token=TOKEN,  # type: ignore[arg-type]
+            operator_token=TOKEN,
             redis_url=redis_url,
             namespace="openapi",
             blobs=str(tmp_path / "blobs"),
@@ -296,7 +296,7 @@ async def test_probes_say_what_is_missing(runtime: Runtime) -> None:
 
 async def test_without_redis_the_process_lives_and_is_not_ready(tmp_path: Path) -> None:
     settings = {"operator_token": TOKEN, "redis_url": "redis://127.0.0.1:1/0"}
-    runtime = Runtime(Settings(**settings, blobs=str(tmp_path / "blobs"), blob_cache=tmp_path))  # type: ignore[arg-type]
+    runtime = Runtime(Settings(**settings, blobs=str(tmp_path / "blobs"), blob_cache=tmp_path))
     runtime.redis.connection_pool.connection_kwargs["retry"]._retries = 0
     app = create_app(runtime)
     assert (await ask(app, "GET", "/healthz")).status_code == 200

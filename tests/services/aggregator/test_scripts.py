@@ -43,7 +43,7 @@ async def test_a_lease_ends_by_itself(store: RoundStore) -> None:
     fence = await store.acquire("a", 0.02, NOW)
     assert fence is not None
     while (successor := await store.acquire("b", 60, NOW)) is None:
-        pass
+        pass  # It has not run out yet.
     assert successor == fence + 1
     with pytest.raises(Fenced):
         await store.renew("a", fence, 60, NOW)

@@ -12,17 +12,20 @@ from shared.protocol.refusals import TooMany
 pytestmark = pytest.mark.anyio
 
 
+async def visit(slots: Slots, client: str) -> None:
+    """Takes a place and gives it back."""
+    async with slots.take(client):
+        await asyncio.sleep(0)
+
+
 async def test_a_client_has_one_place() -> None:
     slots = Slots(4, Metrics())
     async with slots.take("a"):
         with pytest.raises(TooMany) as refusal:
-            async with slots.take("a"):
-                pass
+            await visit(slots, "a")
         assert refusal.value.retry_after == 1
-        async with slots.take("b"):
-            pass
-    async with slots.take("a"):
-        pass
+        await visit(slots, "b")
+    await visit(slots, "a")
 
 
 async def test_places_are_given_in_order_and_back_after_errors() -> None:
@@ -51,23 +54,17 @@ async def test_who_gives_up_waiting_leaves_no_trace() -> None:
     async with slots.take("a"):
         for _ in range(3):
             with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.01), slots.take("b"):
-                    pass
-    async with slots.take("b"):
-        pass
+                async with asyncio.timeout(0.01):
+                    await visit(slots, "b")
+    await visit(slots, "b")
 
 
 async def test_the_queue_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "QUEUE", 1)
     slots = Slots(1, Metrics())
-
-    async def wait(client: str) -> None:
-        async with slots.take(client):
-            pass
-
     async with slots.take("a"):
-        waiting = asyncio.create_task(wait("b"))
+        waiting = asyncio.create_task(visit(slots, "b"))
         await asyncio.sleep(0)
         with pytest.raises(TooMany, match="wait already"):
-            await wait("c")
+            await visit(slots, "c")
     await waiting

@@ -40,7 +40,7 @@ async def test_a_sweep_keeps_what_snapshot_tickets_and_receipts_name(
     receipt = founded.receipt("a", 1, digest=digest["update"])
     await store.accept(receipt.model_copy(update={"started": digest["started"]}))
 
-    settings = Settings(operator_token="operators-own-token")  # type: ignore[arg-type]
+    settings = Settings(operator_token="operators-own-token")
     worker = Worker(settings, store, blobs, None)
     federation = await store.federation()
     assert federation is not None

@@ -14,7 +14,7 @@ from services.console.operator import Operator
 from tests.integration.hosted import FEDCAP, Hold, Hosted, experiment, host
 
 NAMES = ["ada", "bob", "cleo"]
-COMMANDS = [command.callback.__name__ for command in console.app.registered_commands]  # type: ignore[union-attr]
+COMMANDS = [command.callback.__name__ for command in console.app.registered_commands]
 Rampart = Callable[..., Any]
 
 
@@ -23,8 +23,8 @@ def hosted(tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> I
     """A federation that has finished round 0 and waits in round 1; the console knows it."""
     server = {**FEDCAP, "detectors": [{"name": "norm_bound", "threshold": 5}]}
     with host(experiment(3, server=server), tmp_path, redis_url) as hosted:
-        hosted.hold = Hold(1)  # type: ignore[attr-defined]
-        hosted.scripted(NAMES, hold=hosted.hold)  # type: ignore[attr-defined]
+        hosted.hold = Hold(1)
+        hosted.scripted(NAMES, hold=hosted.hold)
         hosted.wait("collecting", 1)
         monkeypatch.setenv("RAMPART_AGGREGATOR", hosted.url)
         token = hosted.settings.operator_token.get_secret_value()
@@ -83,7 +83,7 @@ def test_a_federation_is_shown_and_steered(hosted: Hosted, rampart: Rampart) -> 
     assert parsed(rampart("pause", "--json"))["status"] == "paused"
     assert "is running" in rampart("resume").out
 
-    hosted.hold.on = False  # type: ignore[attr-defined]
+    hosted.hold.on = False
     hosted.wait()
     assert rampart("stop").code == 1
     assert parsed(rampart("revoke", "ada", "--json")) == {"client_id": "ada", "revoked": True}
@@ -98,7 +98,7 @@ def test_a_federation_is_watched_to_its_end(
     hosted: Hosted, rampart: Rampart, flags: list[str]
 ) -> None:
     def go_on() -> None:
-        hosted.hold.on = False  # type: ignore[attr-defined]
+        hosted.hold.on = False
 
     timer = threading.Timer(0.5, go_on)
     timer.start()

@@ -41,7 +41,7 @@ def parsed(said: Any, code: int = 0) -> Any:
 
 def test_every_command_has_help(rampart: Rampart) -> None:
     listed = rampart("data", "--help").out
-    names = [command.name or command.callback.__name__ for command in data.registered_commands]  # type: ignore[union-attr]
+    names = [command.name or command.callback.__name__ for command in data.registered_commands]
     assert names == ["list", "fetch", "check", "show"]
     for name in names:
         said = rampart("data", name, "--help")

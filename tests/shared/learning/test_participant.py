@@ -46,7 +46,7 @@ def test_probes_and_rounds_both_spend_privacy(tmp_path: Path) -> None:
     one = Private(tmp_path, privacy={"noise_multiplier": 1.0})
     found = [one.steps]
     for kind, round_ in (("probe", 0), ("train", 0), ("train", 1), ("probe", 2), ("train", 2)):
-        one.work(kind, round_)  # type: ignore[arg-type]
+        one.work(kind, round_)
         found.append(one.steps)
     assert found == [0, 4, 8, 12, 16, 20]
     assert Private(tmp_path, privacy={"noise_multiplier": 1.0}).steps == 20

@@ -257,7 +257,7 @@ def test_output_noise_has_its_deviation_and_leaves_personal_state_alone(
 def test_what_cannot_be_accounted_for_is_refused(
     make_learner: MakeLearner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = Training(privacy={"clip": 1.0}).privacy  # type: ignore[arg-type]
+    table = Training(privacy={"clip": 1.0}).privacy
     with pytest.raises(ConfigurationError, match="batch normalization mixes samples"):
         check_privacy(table, nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
     monkeypatch.setattr("shared.learning.privacy.find_spec", lambda name: None)

@@ -44,7 +44,7 @@ def play(
 ) -> RoundOutcome:
     rows = Rows.of(block_ND, ids=IDS[: len(block_ND)])
     context = Context(reference_D=torch.tensor([10.0, 20.0]))
-    return run_round(plan, rows, state or plan.init(2), context, **more)  # type: ignore[arg-type]
+    return run_round(plan, rows, state or plan.init(2), context, **more)
 
 
 def test_without_detectors_it_is_the_rule_and_everyone_is_accepted() -> None:

@@ -132,7 +132,7 @@ def test_a_stage_that_predicts_does_so_with_the_statistics_of_the_reference() ->
 def test_chunks_cover_every_coordinate_once() -> None:
     rows = Rows.of(torch.ones(2, 3))
     mixture = Mixture(("a", "b"), torch.zeros(3), rows, torch.eye(2))
-    models = statistics.WithStatistics(mixture, torch.tensor([8.0, 9.0]))
+    models = statistics.WithStatistics(mixture.names, mixture, torch.tensor([8.0, 9.0]))
     bounds = [(start, stop, tuple(chunk.shape)) for start, stop, chunk in models.chunks()]
     assert bounds == [(0, 3, (2, 3)), (3, 5, (2, 2))]
     assert models.model("b").tolist() == [1, 1, 1, 8, 9]

@@ -78,7 +78,7 @@ def test_federated_averaging_of_the_latest_as_a_plain_loop() -> None:
         ages = {name: round_ - ticket for name, (ticket, _) in trained.items()}
         weights = {n: len(data[names.index(n)].y_train) / (1 + ages[n]) ** 0.5 for n in trained}
         total = sum(weights.values())
-        global_D = sum(  # type: ignore[assignment]
+        global_D = sum(
             (weights[name] / total * model_D for name, (_, model_D) in trained.items()),
             torch.zeros_like(global_D),
         )

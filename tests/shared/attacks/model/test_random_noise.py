@@ -12,7 +12,7 @@ FRESH_D = torch.tensor([10.0, 20.0, 40.0])
 
 
 def round_of(**extra: object) -> Knowledge:
-    return Knowledge(4, 1, reference_D=START_D, initial=lambda draws: FRESH_D, **extra)  # type: ignore[arg-type]
+    return Knowledge(4, 1, reference_D=START_D, initial=lambda draws: FRESH_D, **extra)
 
 
 def test_noise_as_wide_as_the_update() -> None:

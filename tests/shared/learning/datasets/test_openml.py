@@ -48,7 +48,7 @@ def small(monkeypatch: pytest.MonkeyPatch, name: str, total: int, train: int) ->
 def test_numbers_and_splits_of_the_tables() -> None:
     # Data sets by their published sizes: (OpenML's number, rows, training rows).
     known = {n: datasets.get(n) for n in ON_OPENML}
-    assert {n: (c.openml, c.total, c.train) for n, c in known.items()} == {  # type: ignore[attr-defined]
+    assert {n: (c.openml, c.total, c.train) for n, c in known.items()} == {
         "mnist": (554, 70_000, 60_000),
         "fashion_mnist": (40996, 70_000, 60_000),
         "cifar10": (40927, 60_000, 50_000),

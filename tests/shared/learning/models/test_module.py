@@ -48,7 +48,7 @@ def package(monkeypatch: pytest.MonkeyPatch) -> None:
     own = types.ModuleType("own")
     for item in (Net, Shaped, Frozen):
         setattr(own, item.__name__, item)
-    own.function = lambda: Net(2)  # type: ignore[attr-defined]
+    own.function = lambda: Net(2)
     monkeypatch.setitem(sys.modules, "own", own)
 
 

@@ -21,7 +21,7 @@ def offered(values: list[tuple[float, float]], clients: int = 1) -> list[tuple[T
     return [(torch.tensor([value]).repeat(clients, 1), torch.ones(clients)) for value in values]
 
 
-def losses(table: dict[tuple[float, ...], float]):  # type: ignore[no-untyped-def]
+def losses(table: dict[tuple[float, ...], float]):
     def loss(models_KD: Tensor) -> Tensor:
         return torch.tensor([table[tuple(model_D.tolist())] for model_D in models_KD])
 

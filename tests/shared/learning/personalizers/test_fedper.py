@@ -4,11 +4,16 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch import Tensor, nn
 from torch.nn import functional
 
 from shared.errors import ConfigurationError
 from shared.learning.learner import Learner
 from tests.shared.learning.personalizers.conftest import Plain
+
+
+def cross_entropy(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    return functional.cross_entropy(module(x), y)
 
 
 def test_a_plain_loop(plain: Callable[[object], Plain]) -> None:
@@ -19,8 +24,7 @@ def test_a_plain_loop(plain: Callable[[object], Plain]) -> None:
         own_head = one.personal["model"][k][one.head_D].clone()
         body_D[one.head_D] = own_head
         for x, y in one.batches(k):
-            loss = lambda module, x, y: functional.cross_entropy(module(x), y)  # noqa: E731
-            body_D = body_D - rate * one.gradient(body_D, loss, x, y)
+            body_D = body_D - rate * one.gradient(body_D, cross_entropy, x, y)
         update_D = trained.update_KD[k]
         assert (update_D[one.head_D] == 0).all()
         expected_D = (body_D - received_D)[~one.head_D]

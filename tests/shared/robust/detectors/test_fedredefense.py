@@ -100,7 +100,7 @@ def test_the_search_is_the_papers_client_by_client() -> None:
         error = (moved_D - update_D).square().sum() / update_D.square().sum()
         if iteration < iterations:
             optimizer.zero_grad()
-            error.backward()  # type: ignore[no-untyped-call]
+            torch.autograd.backward(error)
             optimizer.step()
     whole = torch.stack([noise(8, update_D), update_D])
     patient = detector(iterations=iterations, threshold=1e-3)

@@ -99,6 +99,6 @@ def test_clients_may_be_judged_by_it() -> None:
 
 def test_the_defaults_are_the_papers() -> None:
     rule = rules.build("sageflow")
-    assert (rule.entropy, rule.delta) == (1.0, 1.0)  # type: ignore[attr-defined]
+    assert (rule.entropy, rule.delta) == (1.0, 1.0)
     same_D = aggregate(torch.tensor([[2.0], [2.0]]), "sageflow", context=CONTEXT)
     assert float(same_D) == 2

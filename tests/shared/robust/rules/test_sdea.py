@@ -63,7 +63,7 @@ def test_the_gradient_is_that_of_finite_differences(views: int) -> None:
 
     def at(point_M: Tensor) -> tuple[float, Tensor]:
         draws = torch.Generator().manual_seed(5)
-        return rule.step(rows, point_M.softmax(0), asked.public.x_P, asked, draws)  # type: ignore[union-attr]
+        return rule.step(rows, point_M.softmax(0), asked.public.x_P, asked, draws)
 
     _, gradient_M = at(logits_M)
     step = 1e-5
@@ -170,7 +170,7 @@ def test_a_single_attacker_is_never_set_apart_by_finch_but_by_the_others() -> No
     found_M = cooperative(weights_M, SDEA().group(weights_M))
     assert found_M[[0, 1, 4]].tolist() == weights_M[[0, 1, 4]].tolist()
     for clusters in ("k_means", "dbscan"):
-        labels = SDEA(clusters=clusters).group(weights_M).tolist()  # type: ignore[arg-type]
+        labels = SDEA(clusters=clusters).group(weights_M).tolist()
         assert labels == [0, 0, 0, 0, 1]
 
 

@@ -273,6 +273,12 @@ class Experiment(Table):
                 f"the personalizer {personalizer.name} weighs models that the server offers: "
                 "name a customizer that does, such as fedfomo"
             )
+        for detector in plan.detectors:
+            if detector.retraces and not personalizer.whole:
+                raise ConfigurationError(
+                    f"{detector.name} retraces training of the whole model, and uploads of the "
+                    f"personalizer {personalizer.name} are not that: use another one"
+                )
         parse_terms(self.training.objective)
         schedules.parse(self.training.schedule)
         parse_trigger(self.evaluation.trigger)

@@ -153,6 +153,8 @@ class Detector(Stage):
     when: Literal["screen", "audit"] = "screen"
     alone: ClassVar[bool] = False
     """Whether it judges every row by itself, whatever the others are."""
+    retraces: ClassVar[bool] = False
+    """Whether it asks of each row if training from the global model could have caused it."""
 
     @abstractmethod
     def apply(

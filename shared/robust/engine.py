@@ -72,6 +72,11 @@ class Plan:
                     f"{plan.customizer.name} lets nothing of one group reach another, and "
                     f"{detector.name} judges clients by those of all groups; use norm_bound or none"
                 )
+            if detector.retraces and not plan.customizer.common:
+                raise ConfigurationError(
+                    f"{detector.name} retraces training from the global model, and with the "
+                    f"customizer {plan.customizer.name} clients train from others: use global_model"
+                )
         return plan
 
     def check_statistics(self) -> None:

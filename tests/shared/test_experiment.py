@@ -134,6 +134,33 @@ def test_unknown_members_are_refused_at_start(path: str, value: Any, message: st
         experiment.check()
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "reason"),
+    [
+        ("server.customizer", "fedcap", "with the customizer fedcap clients train from others"),
+        ("server.customizer", "clustered", "with the customizer clustered clients train from"),
+        ("personalizer", "fedper", "uploads of the personalizer fedper are not that"),
+        ("personalizer", "local", "uploads of the personalizer local are not that"),
+    ],
+)
+def test_what_retraces_training_is_refused_where_it_is_not_all_from_the_global_model(
+    path: str, value: str, reason: str
+) -> None:
+    tables = changed(path, value)
+    tables.setdefault("server", {})["detectors"] = ["fedredefense"]
+    with pytest.raises(ConfigurationError, match=f"fedredefense retraces training.*{reason}"):
+        Experiment.from_tables(tables).check()
+
+
+@pytest.mark.parametrize("personalizer", ["none", "ditto", "fedcap", "apfl", "fine_tune"])
+def test_what_retraces_training_is_allowed_beside_models_that_clients_keep(
+    personalizer: str,
+) -> None:
+    tables = changed("personalizer", personalizer)
+    tables["server"] = {"detectors": ["fedredefense"]}
+    assert Experiment.from_tables(tables).check()
+
+
 def test_the_file_is_named_in_the_message(tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     file.write_text("rounds = \n")

@@ -101,6 +101,10 @@ class Personalizer(Member, ABC):
     """Whether what is uploaded depends on a client's samples through the gradients at uploaded
     models alone: those are what differential privacy clips, noises and accounts for."""
 
+    whole: ClassVar[bool] = True
+    """Whether an upload is what training moved of the received model, all of it, on the client's
+    samples as they are."""
+
     @property
     def simulated_only(self) -> bool:
         """Whether clients see each other's models, as they do in one process only."""

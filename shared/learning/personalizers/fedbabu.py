@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ class FedBABU(Personalizer):
     """
 
     paper = "Oh, Kim and Yun, FedBABU: toward enhanced representation for FL, 2022"
+    whole: ClassVar[bool] = False
     head: str | None = None
     """The layer that the federation leaves as it is, by name; the last linear one by default."""
     tuned: Literal["all", "head", "body"] = "all"

@@ -25,6 +25,7 @@ class FedFomo(FineTune):
         "Zhang et al., Personalized federated learning with first order model optimization, 2021"
     )
     accounted = False
+    whole = False
     validation: float = Field(default=0.2, gt=0, lt=1)
     """Share of the training samples that models are weighed on, and that are not trained on."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,7 @@ class FedPer(Personalizer):
     """
 
     paper = "Arivazhagan et al., Federated learning with personalization layers, 2019"
+    whole: ClassVar[bool] = False
     head: str | None = None
     """The layer that stays local, by name; the last linear one by default."""
 

@@ -31,6 +31,7 @@ class FedRoD(Personalizer):
     paper = "Chen and Chao, On bridging generic and personalized federated learning, 2022"
     accounted: ClassVar[bool] = False
     """The generic model is trained with the client's exact class counts."""
+    whole: ClassVar[bool] = False
     head: str | None = None
     """The linear layer that gives the logits, by name; the last one by default."""
 

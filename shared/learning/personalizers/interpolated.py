@@ -6,7 +6,7 @@ Legend: K clients, D parameters.
 
 from collections.abc import Mapping
 from math import nan
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -34,6 +34,7 @@ class Interpolated(Personalizer):
     """
 
     paper = "fine-tuned personalization, algorithm 1"
+    whole: ClassVar[bool] = False
     lambda_: Annotated[float, Field(ge=0, le=1)] | Literal["formula"] = Field(
         default=0.5, alias="lambda"
     )

@@ -1,6 +1,7 @@
 """Local training: a client's own data and nothing else."""
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -15,6 +16,7 @@ class LocalOnly(Personalizer):
     """
 
     paper = "FedCAP, section VI-A2 (Local)"
+    whole: ClassVar[bool] = False
 
     def init(self, initial_KD: Tensor) -> dict[str, Tensor]:
         return {"model": initial_KD.clone()}

@@ -53,6 +53,11 @@ class Customizer(Stage):
         return False
 
     @property
+    def common(self) -> bool:
+        """Whether all clients train from the one global model."""
+        return False
+
+    @property
     def claims(self) -> tuple[str, ...]:
         """Names of metrics that clients report and that this reads in `rows.metadata`."""
         return ()

@@ -11,6 +11,10 @@ class GlobalModel(Customizer):
     paper = "McMahan et al., 2017 (FedAvg)"
     complexity = "O(1)"
 
+    @property
+    def common(self) -> bool:
+        return True
+
     def apply(
         self, rows: Rows, similar: Rows, state: State, context: Context
     ) -> tuple[Customization, State]:

@@ -4,6 +4,7 @@ Legend: M rows, K clients whose reconstructions run at once, B synthetic samples
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -25,8 +26,10 @@ class FedREDefense(Detector):
     The error is the least |θ_5 - w - u|² / |u|² that was found over synthetic samples, soft labels
     and a step size whose five steps of gradient descent lead from w to θ_5: an update from local
     training can be explained, noise in as many dimensions cannot (error 1, as for no update at
-    all). It presumes that clients trained from the global model w. A client's samples are kept, and
-    its next search begins at them.
+    all). It presumes that clients trained all of the global model w, and an experiment is refused
+    where they start elsewhere or keep a part to themselves; training longer than a few such steps
+    can explain is taken for an attack. A client's samples are kept, and its next search begins at
+    them.
 
     The search ends below the threshold: the error of a client that is accepted is no smaller than
     it had to be.
@@ -37,6 +40,7 @@ class FedREDefense(Detector):
     complexity = (
         "O(n d) an iteration: `steps` passes and backward passes of `per_class` · C samples"
     )
+    retraces: ClassVar[bool] = True
     threshold: float = Field(default=0.6, gt=0)
     """Largest error that is accepted."""
     iterations: int = Field(default=500, ge=1)

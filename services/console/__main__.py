@@ -1,27 +1,34 @@
 """`rampart`: run federations on this machine, and watch and steer running ones."""
 
-import json
 import os
 import signal
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from services.console.certify_command import certify
+from services.console.connection import OPENED, RUNS, Ca, Json, Token, Url, connect, emit
 from services.console.data_command import data
 from services.console.live import LiveTable, percent
 from services.console.matrix_command import matrix
-from services.console.operator import Operator
 from services.console.simulate_command import simulate
+from services.console.steering import (
+    clients,
+    evict,
+    pause,
+    reinstate,
+    resume,
+    revoke,
+    stop,
+    tokens,
+)
 from shared.errors import RampartError, Unavailable
 from shared.figures import accuracy, attack_success
-from shared.process import secret
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -29,52 +36,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Byzantine-robust, personalized federated learning.",
 )
-app.command()(matrix)
-app.command()(simulate)
-app.command()(certify)
-app.add_typer(data, name="data")
-RUNS = Path("runs")
-OPENED = ExitStack()
-"""Connections of the command that runs, closed when it ends."""
-
-Url = Annotated[
-    str | None,
-    typer.Option(
-        envvar="RAMPART_AGGREGATOR", help="URL of the aggregator; the last `up` by default."
-    ),
-]
-Token = Annotated[str | None, typer.Option(envvar="RAMPART_OPERATOR_TOKEN", help="Operator token.")]
-Ca = Annotated[str | None, typer.Option(envvar="RAMPART_CA_CERTIFICATE", help="CA bundle for TLS.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
-Reason = Annotated[str, typer.Option(help="Kept with the decision.")]
-
-
-def connect(url: str | None, token: str | None, ca: str | None) -> Operator:
-    """An operator's connection: to what the options say, else to the last `rampart up` here."""
-    token = token or secret("RAMPART_OPERATOR_TOKEN")
-    if url is None or token is None:
-        runs = sorted(RUNS.glob("*/console.json"), key=lambda path: path.stat().st_mtime)
-        if not runs:
-            raise typer.BadParameter(
-                "no run in ./runs; say --url and --token (RAMPART_AGGREGATOR, "
-                "RAMPART_OPERATOR_TOKEN)"
-            )
-        known = json.loads(runs[-1].read_text())
-        url, token = url or known["url"], token or known["token"]
-    assert token is not None
-    operator = Operator(url, token, ca)
-    OPENED.callback(operator.close)
-    return operator
-
-
-def emit(value: Any) -> None:
-    """One line of JSON on standard output."""
-    sys.stdout.write(json.dumps(value) + "\n")
-
-
-def say(as_json: bool, value: Any, text: str) -> None:
-    """One line on standard output: for programs, or for people."""
-    sys.stdout.write((json.dumps(value) if as_json else text) + "\n")
 
 
 @app.command()
@@ -184,109 +145,6 @@ def rounds(
 
 
 @app.command()
-def clients(url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False) -> None:
-    """Lists the clients: online or not, what they are doing, why they were evicted."""
-    found = connect(url, token, ca).clients()
-    if as_json:
-        emit([client.model_dump(mode="json") for client in found])
-        return
-    table = Table()
-    for name in ("client", "online", "ticket", "evicted"):
-        table.add_column(name)
-    for client in found:
-        why = (client.eviction or {}).get("reason", "")
-        doing = client.ticket.kind if client.ticket else "-"
-        table.add_row(client.client_id, "yes" if client.online else "no", doing, str(why))
-    Console().print(table)
-
-
-def _decide(
-    verb: str,
-    client: str,
-    reason: str,
-    where: tuple[str | None, str | None, str | None],
-    as_json: bool,
-) -> None:
-    found = connect(*where).decide(client, verb, reason)
-    now = "is evicted" if found.evicted else "may take part"
-    say(as_json, found.model_dump(mode="json"), f"{client} {now}")
-
-
-@app.command()
-def evict(
-    client: str,
-    reason: Reason = "operator's decision",
-    url: Url = None,
-    token: Token = None,
-    ca: Ca = None,
-    as_json: Json = False,
-) -> None:
-    """Bars a client from the federation."""
-    _decide("evict", client, reason, (url, token, ca), as_json)
-
-
-@app.command()
-def reinstate(
-    client: str,
-    reason: Reason = "operator's decision",
-    url: Url = None,
-    token: Token = None,
-    ca: Ca = None,
-    as_json: Json = False,
-) -> None:
-    """Takes an eviction back."""
-    _decide("reinstate", client, reason, (url, token, ca), as_json)
-
-
-@app.command()
-def revoke(
-    client: str, url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False
-) -> None:
-    """Ends a client's token at once, should others have got hold of it; evicts nobody."""
-    connect(url, token, ca).revoke(client)
-    text = f"the token of {client} is worth nothing any more"
-    say(as_json, {"client_id": client, "revoked": True}, text)
-
-
-@app.command()
-def tokens(
-    count: Annotated[int, typer.Option(min=1, help="How many.")] = 1,
-    lifetime: Annotated[float, typer.Option(min=1, help="Seconds until they expire.")] = 86_400,
-    url: Url = None,
-    token: Token = None,
-    ca: Ca = None,
-    as_json: Json = False,
-) -> None:
-    """Makes join tokens, one a line; each lets one client join."""
-    made = connect(url, token, ca).mint_unbound(count, lifetime)
-    say(as_json, made.model_dump(mode="json"), "\n".join(made.tokens))
-
-
-def _steer(verb: str, url: str | None, token: str | None, ca: str | None, as_json: bool) -> None:
-    found = connect(url, token, ca).steer(verb)
-    text = f"{found.name} is {found.status}, round {found.round}, {found.phase}"
-    say(as_json, found.model_dump(mode="json"), text)
-
-
-@app.command()
-def pause(url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False) -> None:
-    """Opens no further round until `resume`."""
-    _steer("pause", url, token, ca, as_json)
-
-
-@app.command()
-def resume(url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False) -> None:
-    """Goes on after `pause`."""
-    _steer("resume", url, token, ca, as_json)
-
-
-@app.command()
-def stop(url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False) -> None:
-    """Ends the federation: clients evaluate the final models, then all are done."""
-    _steer("stop", url, token, ca, as_json)
-
-
-@app.command()
 def watch(
     events: Annotated[bool, typer.Option(help="Print events instead of the table.")] = False,
     url: Url = None,
@@ -320,6 +178,13 @@ def watch(
             if found.phase == "done":
                 return
             time.sleep(0.5)
+
+
+for steering in (clients, evict, reinstate, revoke, tokens, pause, resume, stop):
+    app.command()(steering)
+for offline in (simulate, matrix, certify):
+    app.command()(offline)
+app.add_typer(data, name="data")
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

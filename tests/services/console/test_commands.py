@@ -9,12 +9,13 @@ from typing import Any
 import httpx
 import pytest
 
-from services.console import __main__ as console
+from services.console import connection
+from services.console.__main__ import app
 from services.console.operator import Operator
 from tests.integration.hosted import FEDCAP, Hold, Hosted, experiment, host
 
 NAMES = ["ada", "bob", "cleo"]
-COMMANDS = [command.callback.__name__ for command in console.app.registered_commands]
+COMMANDS = [command.callback.__name__ for command in app.registered_commands]
 Rampart = Callable[..., Any]
 
 
@@ -145,7 +146,7 @@ def test_an_aggregator_that_is_not_there_is_a_failure(
         def __init__(self, url: str, token: str, ca: str | None = None) -> None:
             super().__init__(url, token, ca, patience=0.1)
 
-    monkeypatch.setattr(console, "Operator", Impatient)
+    monkeypatch.setattr(connection, "Operator", Impatient)
     where = ["--url", "http://127.0.0.1:1", "--token", "a" * 20]
     commands = ["status", "rounds", "clients", "evict", "reinstate", "tokens"]
     for command in [*commands, "revoke", "pause", "resume", "stop", "watch"]:

@@ -1,0 +1,56 @@
+"""What the commands that speak to a federation share: their options, the connection, the output."""
+
+import json
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from services.console.operator import Operator
+from shared.process import secret
+
+RUNS = Path("runs")
+"""Where `rampart up` keeps its runs, unless told otherwise."""
+OPENED = ExitStack()
+"""Connections of the command that runs, closed when it ends."""
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        envvar="RAMPART_AGGREGATOR", help="URL of the aggregator; the last `up` by default."
+    ),
+]
+Token = Annotated[str | None, typer.Option(envvar="RAMPART_OPERATOR_TOKEN", help="Operator token.")]
+Ca = Annotated[str | None, typer.Option(envvar="RAMPART_CA_CERTIFICATE", help="CA bundle for TLS.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+Reason = Annotated[str, typer.Option(help="Kept with the decision.")]
+
+
+def connect(url: str | None, token: str | None, ca: str | None) -> Operator:
+    """An operator's connection: to what the options say, else to the last `rampart up` here."""
+    token = token or secret("RAMPART_OPERATOR_TOKEN")
+    if url is None or token is None:
+        runs = sorted(RUNS.glob("*/console.json"), key=lambda path: path.stat().st_mtime)
+        if not runs:
+            raise typer.BadParameter(
+                "no run in ./runs; say --url and --token (RAMPART_AGGREGATOR, "
+                "RAMPART_OPERATOR_TOKEN)"
+            )
+        known = json.loads(runs[-1].read_text())
+        url, token = url or known["url"], token or known["token"]
+    assert token is not None
+    operator = Operator(url, token, ca)
+    OPENED.callback(operator.close)
+    return operator
+
+
+def emit(value: Any) -> None:
+    """One line of JSON on standard output."""
+    sys.stdout.write(json.dumps(value) + "\n")
+
+
+def say(as_json: bool, value: Any, text: str) -> None:
+    """One line on standard output: for programs, or for people."""
+    sys.stdout.write((json.dumps(value) if as_json else text) + "\n")

@@ -9,26 +9,22 @@ by one that reads the same events from the last published position and comes to 
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
 
 from services.aggregator.blobs import Blobs
 from services.aggregator.census import Census
 from services.aggregator.mathematics import Decided, Mathematics
 from services.aggregator.open_round import OpenRound, failed, published, why_evicted
+from services.aggregator.reception import Compute, Reception
 from services.aggregator.round_store import RoundStore
 from services.aggregator.snapshot import Snapshot
 from services.aggregator.stored import Brief, Event, Federation
 from shared.errors import PreconditionError
 from shared.experiment import Experiment
-from shared.protocol.messages import Receipt, RoundRecord, Ticket
+from shared.protocol.messages import Receipt, RoundRecord
 from shared.selection import quota, select
 
-T = TypeVar("T")
 log = logging.getLogger(__name__)
-
-Compute = Callable[..., Awaitable[Any]]
-"""Runs a function of the mathematics on its own thread."""
 
 
 class Coordinator:
@@ -60,10 +56,10 @@ class Coordinator:
         self.mathematics = mathematics
         self.compute = compute
         self.experiment = experiment
-        self.digest = experiment.digest()
         self.fence = fence
         self.clock = clock
         self.census = Census(store, offline_after, clock)
+        self.reception = Reception(store, mathematics, compute, experiment, fence)
         self.position = "0-0"
         self.open: OpenRound | None = None
         self.observers: list[Callable[[RoundRecord, Decided | None], None]] = []
@@ -103,7 +99,7 @@ class Coordinator:
         log.info("the federation has ended", extra={"round": federation.round})
         while True:  # Newcomers may still ask for a customized model.
             for event in await self.events(5.0):
-                await self.serve(event)
+                await self.reception.serve(event)
 
     async def join(self) -> None:
         """Waits until enough clients have joined, then opens round 0."""
@@ -141,10 +137,10 @@ class Coordinator:
             selected = tuple(candidates)
             # Whoever asked gets its ticket, offline or not: asking again would not be heard.
             first = candidates if number == 0 else self.snapshot.pulls
-            tickets = {c: self.first_ticket(c, number, None) for c in first}
+            tickets = {c: self.reception.first_ticket(c, number, None) for c in first}
         else:
             selected = select(self.experiment.seed, number, candidates, self.experiment.fraction)
-            tickets = {c: self.first_ticket(c, number, deadline) for c in selected}
+            tickets = {c: self.reception.first_ticket(c, number, deadline) for c in selected}
         await self.store.open(
             self.fence,
             number,
@@ -218,75 +214,13 @@ class Coordinator:
                     opened.receipts[event.client] = event.receipt
                     arrived.append(event.receipt)
             else:
-                await self.handle(event, opened)
+                await self.reception.handle(event, opened)
             if event.position == until or (self.buffered and len(opened.receipts) >= quota):
                 break
         if arrived:
             started = time.perf_counter()
             await self.compute(self.mathematics.load, arrived)
             opened.loading += time.perf_counter() - started
-
-    async def handle(self, event: Event, opened: OpenRound) -> None:
-        """What an event that is no update means for the open round."""
-        match event.type:
-            case "probe" if self.buffered or event.round == opened.number:
-                await self.answer_probe(event, opened)
-            case "pull":
-                await self.answer_pull(event.client, opened)
-            case "joined" if self.buffered:
-                opened.selected.add(event.client)
-                opened.stale = True
-            case "opened":
-                opened.dismissed.clear()
-            case "evicted":
-                opened.stale = True
-                if not self.buffered:
-                    opened.dismissed.add(event.client)
-            case "reinstated" | "stopping":
-                opened.stale = True
-            case _:
-                await self.serve(event)
-
-    async def answer_probe(self, event: Event, opened: OpenRound) -> None:
-        """Gives a client that was probed the model made for it."""
-        probe = event.receipt
-        opened.probed[event.client] = probe.size
-        if await self.store.receipt(event.round, "update", event.client):
-            return
-        digest = await self.compute(self.mathematics.welcome, probe, opened.number)
-        opened.uploads |= {probe.digest, digest}
-        await self.grant(event.client, self.ticket(event.round, "train", {"model": digest}))
-
-    async def answer_pull(self, client: str, opened: OpenRound) -> None:
-        """Gives a client its next ticket, or keeps it waiting if this round has its update."""
-        if client in opened.receipts:
-            opened.waiting.append(client)
-        else:
-            await self.grant(client, self.first_ticket(client, opened.number, None))
-
-    async def grant(self, client: str, ticket: Ticket) -> None:
-        """Hands out one ticket in an open round."""
-        deadline = None if self.buffered else (await self.brief()).deadline
-        await self.store.grant(self.fence, client, ticket.model_copy(update={"deadline": deadline}))
-
-    def first_ticket(self, client: str, number: int, deadline: float | None) -> Ticket:
-        """Train from one's customized model; without one, probe first where that is the way."""
-        snapshot = self.snapshot
-        if self.mathematics.probes and snapshot.customized and not snapshot.knows(client):
-            return self.ticket(number, "probe", {"model": snapshot.reference}, deadline)
-        return self.ticket(number, "train", snapshot.handed(client), deadline)
-
-    def ticket(
-        self, number: int, kind: Any, models: Mapping[str, str], deadline: float | None = None
-    ) -> Ticket:
-        """A ticket that names these models."""
-        return Ticket(
-            round=number,
-            kind=kind,
-            models=dict(models),
-            deadline=deadline,
-            experiment=self.digest,
-        )
 
     # -- the end of a round --------------------------------------------------------------------
 
@@ -308,7 +242,7 @@ class Coordinator:
                     opened.probed[receipt.client] = receipt.size
             while self.position != await self.store.last_event():
                 for event in await self.events(0.001):
-                    await self.serve(event)
+                    await self.reception.serve(event)
         evicted = await self.store.evicted()
         receipts = {r.client: r for r in self.snapshot.pool if self.buffered}
         receipts.update(opened.receipts)
@@ -390,11 +324,7 @@ class Coordinator:
         limit = self.experiment.phases.collecting.time.max or 600.0
         evicted = await self.store.evicted()
         clients = [c for c in await self.store.clients() if c not in evicted]
-        snapshot = self.snapshot
-        tickets = {
-            client: self.ticket(number, "evaluate", snapshot.handed(client, True), now + limit)
-            for client in clients
-        }
+        tickets = {c: self.reception.last_ticket(c, number, now + limit) for c in clients}
         await self.store.open(
             self.fence, number, "evaluating", now, now + limit, tickets, sorted(tickets)
         )
@@ -409,26 +339,16 @@ class Coordinator:
             if not waiting or (brief.deadline is not None and now >= brief.deadline):
                 break
             for event in await self.events(1.0):
-                await self.serve(event)
+                await self.reception.serve(event)
         await self.store.finish(self.fence)
 
-    # -- events and clients --------------------------------------------------------------------
-
-    async def serve(self, event: Event) -> None:
-        """Answers what may be asked in any phase: a model for a client with no part in training."""
-        if event.type != "customize" or await self.store.customized(event.fields["request"]):
-            return
-        probe = Receipt(round=0, kind="probe", client=event.client, digest=event.fields["digest"])
-        digest = await self.compute(
-            self.mathematics.welcome, probe, (await self.federation()).round
-        )
-        await self.store.answer_customize(self.fence, event.fields["request"], digest)
+    # -- events and state ----------------------------------------------------------------------
 
     async def pass_time(self, heard: str) -> str:
         """Waits for events after one that was heard; leaves what concerns rounds to the next."""
         for event in await self.store.events(heard, 1.0):
             heard = event.position
-            await self.serve(event)
+            await self.reception.serve(event)
         return heard
 
     async def events(self, patience: float, advance: bool = True) -> list[Event]:

@@ -6,7 +6,7 @@ Legend: D coordinates, L models, C coordinates of a chunk.
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -166,6 +166,9 @@ class Mathematics:
         if round_ == 0 or before.state is None:
             state = self.plan.init(self.spec.trainable)
         context = self._equipment.equip(self._context(round_, self.arrivals))
+        if self.plan.customizer.continues:
+            made = before.customized.items()
+            context = replace(context, models={n: self._vectors.read(d) for n, d in made})
         ended("calibrate")
         judged = self.arrivals.judged(rows)
         outcome = run_round(self.plan, rows, state, context, judged, ended)

@@ -3,8 +3,8 @@
 Legend: K models, B samples each, P public samples, C classes, D coordinates.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -45,6 +45,7 @@ class Context:
         seed: the experiment's seed; `generator(name)` derives named draws from it.
         reference_D: the global model that the rows were calibrated against.
         server_update_D: the server's own update of the round, from its root data (FLTrust).
+        models: what the customizer made in the last round, (D,) by name, where it goes on from it.
         aggregate_D: the rule's result, for detectors that audit after it.
         predict: (models_KD, x_KB) -> logits (K, B, C) of every model on its own batch, as they
             are at inference; gradients flow through it.
@@ -59,6 +60,7 @@ class Context:
     seed: int = 0
     reference_D: Tensor | None = None
     server_update_D: Tensor | None = None
+    models: Mapping[str, Tensor] = field(default_factory=dict)
     aggregate_D: Tensor | None = None
     predict: Callable[[Tensor, Tensor], Tensor] | None = None
     shape: tuple[int, ...] = ()

@@ -48,6 +48,7 @@ def of_parameters(context: Context) -> Context:
         context,
         reference_D=reference_D,
         server_update_D=None if update_D is None else update_D[:end],
+        models={name: model_D[:end] for name, model_D in context.models.items()},
         predict=None if predict is None else whole,
         statistics=(),
     )

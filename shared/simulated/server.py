@@ -4,7 +4,7 @@ Legend: K clients of a round, M rows of the pool, D parameters.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
@@ -190,6 +190,10 @@ class Server:
         rows = Rows.of((sent_KD - base_KD) + uploads.update_KD, **claims)
         similar = None if server.calibrate else Rows.of(uploads.update_KD, **claims)
         context = self.equipment.equip(self.context(round_, self.global_D))
+        made = self.customization.models
+        if made is not None and self.plan.customizer.continues:
+            models = dict(zip(made.names, made.block(made.names), strict=True))
+            context = replace(context, models=models)
         ended("calibrate")
         try:
             outcome = run_round(self.plan, rows, self.state, context, similar, ended)

@@ -25,9 +25,11 @@ def pool(seed: int = 0) -> Tensor:
     return torch.randn(N, D, generator=torch.Generator().manual_seed(seed))
 
 
-def context() -> Context:
+def context(last: Customization | None = None) -> Context:
+    """A round's, which may follow another one."""
     layout = (("body.weight", 0, 6), ("head.weight", 6, 10), ("head.bias", 10, 12))
-    return Context(round=3, seed=5, reference_D=torch.linspace(0, 1, D), layout=layout)
+    made = {} if last is None else models(last)
+    return Context(round=3, seed=5, reference_D=torch.linspace(0, 1, D), models=made, layout=layout)
 
 
 def customize(customizer: Customizer, block_ND: Tensor, ids: list[str] = IDS) -> Customization:
@@ -123,22 +125,36 @@ def test_nobody_left_is_no_trouble(customizer: Customizer) -> None:
     for model_D in models(found).values():
         torch.testing.assert_close(model_D, context().reference_D)
     rows = Rows.of(pool(), ids=IDS)
-    after, _ = customizer.apply(rows, rows, state, context())
+    after, _ = customizer.apply(rows, rows, state, context(found))
     for name, model_D in models(customize(customizer, pool())).items():
         torch.testing.assert_close(models(after)[name], model_D)
 
 
 def test_rounds_are_the_same_again_from_the_same_state(customizer: Customizer) -> None:
     rows = Rows.of(pool(), ids=IDS)
-    _, state = customizer.apply(rows, rows, State(), context())
+    made, state = customizer.apply(rows, rows, State(), context())
     before = {name: tensor.clone() for name, tensor in state.tensors.items()}
     later = Rows.of(pool(1)[:4], ids=IDS[:4])
-    first, _ = customizer.apply(later, later, state, context())
-    again, _ = customizer.apply(later, later, state, context())
+    first, _ = customizer.apply(later, later, state, context(made))
+    again, _ = customizer.apply(later, later, state, context(made))
     assert all(torch.equal(state.tensors[name], tensor) for name, tensor in before.items())
     assert first.assignment == again.assignment
     for name, model_D in models(first).items():
         assert torch.equal(models(again)[name], model_D)
+
+
+def test_models_of_the_last_round_are_gone_on_from_and_kept_in_one_place(
+    customizer: Customizer,
+) -> None:
+    rows, nobody = Rows.of(pool(), ids=IDS), Rows.of(torch.zeros(0, D))
+    found, state = customizer.apply(rows, rows, State(), context())
+    assert all(tensor.shape[-1:] != (D,) for tensor in state.tensors.values())
+    if not customizer.continues:
+        return
+    shared = context(found)
+    again, _ = customizer.apply(nobody, nobody, state, shared)
+    for name, model_D in models(again).items():
+        assert torch.equal(model_D, shared.models[name])
 
 
 def test_zero_rows_are_no_trouble(customizer: Customizer) -> None:

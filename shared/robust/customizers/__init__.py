@@ -58,6 +58,11 @@ class Customizer(Stage):
         return False
 
     @property
+    def continues(self) -> bool:
+        """Whether it goes on from its models of the last round, which `context.models` then has."""
+        return False
+
+    @property
     def claims(self) -> tuple[str, ...]:
         """Names of metrics that clients report and that this reads in `rows.metadata`."""
         return ()

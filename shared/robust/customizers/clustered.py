@@ -13,7 +13,7 @@ from shared.robust import linalg
 from shared.robust.base import Context, Rows, State
 from shared.robust.clustering import complete_linkage
 from shared.robust.customizers import Customization, customizers
-from shared.robust.customizers.grouping import Grouped, members, moved, numbered
+from shared.robust.customizers.grouping import Grouped, held, members, moved, numbered
 from shared.robust.models import Block
 from shared.robust.pipeline import join_states, substate
 
@@ -48,12 +48,9 @@ class Clustered(Grouped):
     ) -> tuple[Customization, State]:
         assert context.reference_D is not None
         names, pipeline = self.names, self.pipeline()
-        models_CD = state.tensors.get("models")
-        if models_CD is None:
-            models_CD = context.reference_D.repeat(self.clusters, 1)
-        models_CD = models_CD.clone()
-        held = {client: int(label) for client, label in state.by_id("label").items()}
-        found = self._labels(similar, held) if len(rows) else {}
+        models_CD = held(names, state, context)
+        known = {client: int(label) for client, label in state.by_id("label").items()}
+        found = self._labels(similar, known) if len(rows) else {}
         states = {}
         for c, name in enumerate(names):
             own = members(rows, {client for client, label in found.items() if label == c})
@@ -61,10 +58,9 @@ class Clustered(Grouped):
             model_D, states[name] = moved(pipeline, own, context.reference_D, before, context)
             if model_D is not None:
                 models_CD[c] = model_D
-        labels = dict(sorted({**held, **found}.items()))
+        labels = dict(sorted({**known, **found}.items()))
         of_rules = join_states(states)
         tensors = {
-            "models": models_CD,
             "label": torch.tensor(list(labels.values()), dtype=torch.long),
             **of_rules.tensors,
         }
@@ -72,11 +68,11 @@ class Clustered(Grouped):
         following = State(tensors, {"label": tuple(labels), **of_rules.ids})
         return Customization(Block(names, models_CD), assignment), following
 
-    def _labels(self, rows: Rows, held: Mapping[str, int]) -> dict[str, int]:
+    def _labels(self, rows: Rows, known: Mapping[str, int]) -> dict[str, int]:
         """Every client's cluster."""
         distances_MM = 1 - linalg.cosines(rows)
         drawn_M = complete_linkage(distances_MM, self.clusters)
-        place = continued(drawn_M, [held.get(client) for client in rows.ids], self.clusters)
+        place = continued(drawn_M, [known.get(client) for client in rows.ids], self.clusters)
         return {c: place[n] for c, n in zip(rows.ids, drawn_M.tolist(), strict=True)}
 
 

@@ -5,12 +5,11 @@ Legend: D coordinates, G groups.
 
 import torch
 from pydantic import Field
-from torch import Tensor
 
 from shared.assignment import group_of
 from shared.robust.base import Context, Rows, State
 from shared.robust.customizers import Customization, customizers
-from shared.robust.customizers.grouping import Grouped, members, moved, numbered
+from shared.robust.customizers.grouping import Grouped, held, members, moved, numbered
 from shared.robust.models import Block
 from shared.robust.pipeline import join_states, substate
 
@@ -43,26 +42,21 @@ class FLCert(Grouped):
     def apply(
         self, rows: Rows, similar: Rows, state: State, context: Context
     ) -> tuple[Customization, State]:
-        assert context.reference_D is not None
         names, pipeline = self.names, self.pipeline()
-        models_GD, rounds_G = self._held(state, context.reference_D)
+        models_GD = held(names, state, context)
+        never_G = torch.zeros(self.groups, dtype=torch.long)
+        rounds_G = state.tensors.get("rounds", never_G).clone()
         owners = {client: group_of(client, names) for client in (*rows.ids, *rows.dropped)}
         states = {}
         for g, name in enumerate(names):
             own = members(rows, {client for client, owner in owners.items() if owner == name})
-            held = substate(state, name) if state.tensors else pipeline.init(rows.dim)
-            model_D, states[name] = moved(pipeline, own, models_GD[g], held, context)
+            before = substate(state, name) if state.tensors else pipeline.init(rows.dim)
+            model_D, states[name] = moved(pipeline, own, models_GD[g], before, context)
             if model_D is not None:
                 models_GD[g] = model_D
                 rounds_G[g] += 1
         voters = tuple(name for name, ran in zip(names, rounds_G.tolist(), strict=True) if ran)
         of_rules = join_states(states)
-        tensors = {"models": models_GD, "rounds": rounds_G, **of_rules.tensors}
+        tensors = {"rounds": rounds_G, **of_rules.tensors}
         customization = Customization(Block(names, models_GD), groups=names, voters=voters)
         return customization, State(tensors, of_rules.ids)
-
-    def _held(self, state: State, reference_D: Tensor) -> tuple[Tensor, Tensor]:
-        """The groups' models (G, D), and in how many rounds each of them moved, as copies."""
-        if "models" in state.tensors:
-            return state.tensors["models"].clone(), state.tensors["rounds"].clone()
-        return reference_D.repeat(self.groups, 1), torch.zeros(self.groups, dtype=torch.long)

@@ -1,12 +1,13 @@
 """One group of clients and its own model, moved by a rule over the group's rows.
 
-Legend: D coordinates.
+Legend: L models, D coordinates.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
+import torch
 from pydantic import BeforeValidator, Field
 from torch import Tensor
 
@@ -40,6 +41,10 @@ class Grouped(Customizer):
                     "the global model and not from a group's"
                 )
 
+    @property
+    def continues(self) -> bool:
+        return True
+
     def pipeline(self) -> Pipeline:
         """The base rule."""
         return Pipeline.of(self.rule)
@@ -56,6 +61,14 @@ def numbered(kind: str, count: int) -> tuple[str, ...]:
     """
     width = len(str(count - 1))
     return tuple(f"{kind}:{number:0{width}d}" for number in range(count))
+
+
+def held(names: Sequence[str], state: State, context: Context) -> Tensor:
+    """The models (L, D) of the last round, as a new block; the reference before there was one."""
+    assert context.reference_D is not None
+    if not state.tensors:
+        return context.reference_D.repeat(len(names), 1)
+    return torch.stack([context.models[name] for name in names])
 
 
 def moved(

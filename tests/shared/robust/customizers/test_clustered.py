@@ -19,13 +19,20 @@ ROWS = {"a": [1.0, 0.1], "b": [-2.0, 0.1], "c": [2.0, -0.1], "d": [-1.0, 0.0], "
 
 def run(
     rows: dict[str, list[float]],
-    state: State | None = None,
+    last: tuple[Customization, State] | None = None,
     weights: list[float] | None = None,
     **parameters: object,
 ) -> tuple[Customization, State]:
     view = Rows.of(torch.tensor(list(rows.values())), ids=list(rows), weights=weights)
     customizer = Clustered.model_validate(parameters)
-    return customizer.apply(view, view, state or State(), Context(reference_D=REFERENCE_D))
+    made = {} if last is None else models(last[0])
+    context = Context(reference_D=REFERENCE_D, models=made)
+    return customizer.apply(view, view, State() if last is None else last[1], context)
+
+
+def models(found: Customization) -> dict[str, Tensor]:
+    assert found.models is not None
+    return {name: found.models.model(name) for name in found.models.names}
 
 
 def model(found: Customization, client: str) -> Tensor:
@@ -57,9 +64,8 @@ def test_every_client_is_its_own_cluster_where_there_are_as_many() -> None:
 
 
 def test_clusters_keep_their_names_and_absent_clients_their_cluster() -> None:
-    _, state = run(ROWS)
     # Without a, the first cluster by id would be that of b.
-    later, state = run({"b": [-1.0, 0.0], "c": [1.0, 0.0], "d": [-2.0, 0.0]}, state)
+    later, state = run({"b": [-1.0, 0.0], "c": [1.0, 0.0], "d": [-2.0, 0.0]}, run(ROWS))
     assert {c: names[0] for c, names in later.assignment.items()} == {
         "a": "cluster:0",
         "b": "cluster:1",
@@ -69,15 +75,14 @@ def test_clusters_keep_their_names_and_absent_clients_their_cluster() -> None:
     }
     torch.testing.assert_close(model(later, "a"), REFERENCE_D + torch.tensor([1.0, 0.0]))
     # A cluster that nobody came from keeps its model.
-    alone, _ = run({"b": [-3.0, 0.0]}, state)
+    alone, _ = run({"b": [-3.0, 0.0]}, (later, state))
     torch.testing.assert_close(model(alone, "b"), REFERENCE_D + torch.tensor([-3.0, 0.0]))
     torch.testing.assert_close(model(alone, "e"), REFERENCE_D + torch.tensor([1.0, 0.0]))
 
 
 def test_a_client_may_change_its_cluster() -> None:
-    _, state = run(ROWS)
     turned = {**ROWS, "e": [-3.0, 0.0]}
-    found, _ = run(turned, state)
+    found, _ = run(turned, run(ROWS))
     assert found.names_for("e") == ("cluster:1",) and found.names_for("a") == ("cluster:0",)
 
 

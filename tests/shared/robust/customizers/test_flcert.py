@@ -37,7 +37,9 @@ def close_round(
     state = plan.init(D) if before is None else before.state
     first_D = torch.linspace(-1, 1, D) if reference_D is None else reference_D
     start_D = first_D if before is None else before.global_D
-    return run_round(plan, rows, state, Context(round=round_, seed=1, reference_D=start_D))
+    made = {} if before is None else models(before.customization)
+    context = Context(round=round_, seed=1, reference_D=start_D, models=made)
+    return run_round(plan, rows, state, context)
 
 
 def uploads(seed: int, clients: list[str] = CLIENTS) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from shared.errors import ConfigurationError
-from shared.learning.datasets import datasets, openml
+from shared.learning.datasets import Dataset, datasets, openml
 from shared.learning.datasets.files import CACHE, VARIABLE, FileDataset
 
 FROM_FILES = [name for name in datasets.names() if issubclass(datasets.get(name), FileDataset)]
@@ -36,14 +36,18 @@ def write(folder: Path, name: str) -> None:
     np.savez(folder / f"{name}.npz", **arrays)
 
 
-@pytest.mark.parametrize("name", datasets.names())
-def test_samples_are_as_announced(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    member = datasets.build(name)
-    if name in FROM_FILES:
-        write(tmp_path, name)
+@pytest.fixture(params=datasets.names())
+def member(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Dataset:
+    """Every data set, with a small file where it is read from one."""
+    if request.param in FROM_FILES:
+        write(tmp_path, request.param)
         monkeypatch.setenv(VARIABLE, str(tmp_path))
+    return datasets.build(request.param)
+
+
+def test_samples_are_as_announced(member: Dataset) -> None:
     samples = member.load()
     assert samples.x.shape == (len(samples.y), *member.shape)
     assert samples.take().dtype == torch.float32
@@ -53,7 +57,7 @@ def test_samples_are_as_announced(
     assert int(samples.y.min()) >= 0
     assert int(samples.y.max()) < member.classes
     assert samples.take().isfinite().all()
-    if name in FROM_FILES:
+    if member.name in FROM_FILES:
         assert samples.groups is not None
         assert samples.groups.tolist() == [0, 1, 2, 0, 1, 2, 0, 0, 1, 2]
 
@@ -70,14 +74,7 @@ def test_a_missing_file_says_what_to_do(
         datasets.build(name).load()
 
 
-@pytest.mark.parametrize("name", datasets.names())
-def test_it_is_the_same_whenever_it_is_loaded(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if name in FROM_FILES:
-        write(tmp_path, name)
-        monkeypatch.setenv(VARIABLE, str(tmp_path))
-    member = datasets.build(name)
+def test_it_is_the_same_whenever_it_is_loaded(member: Dataset) -> None:
     assert member.source().present
     one, again = member.load(), member.load()
     assert torch.equal(one.x, again.x)
@@ -90,14 +87,8 @@ def test_it_is_the_same_whenever_it_is_loaded(
         assert not torch.equal(drawn.x, other.x)
 
 
-@pytest.mark.parametrize("name", datasets.names())
-def test_some_samples_are_a_copy_of_their_own(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if name in FROM_FILES:
-        write(tmp_path, name)
-        monkeypatch.setenv(VARIABLE, str(tmp_path))
-    samples = datasets.build(name).load()
+def test_some_samples_are_a_copy_of_their_own(member: Dataset) -> None:
+    samples = member.load()
     before, picks = samples.x.clone(), torch.tensor([3, 0])
     taken = samples.take(picks)
     assert torch.equal(taken, samples.take()[picks])

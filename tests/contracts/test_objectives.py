@@ -6,18 +6,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from shared.experiment import Experiment
 from shared.learning.cohort import Batches, Cohort, Draws
-from shared.learning.data import ClientData
 from shared.learning.learner import Learner
 from shared.learning.local import Trained, train, train_round
 from shared.learning.objectives import Objective, Point, objectives
 from shared.learning.personalizers import Batch
-
-NAMES = ["a", "b", "c"]
-SIZES = (10, 7, 4)
+from tests.contracts import ragged
+from tests.contracts.ragged import NAMES, SIZES, clients, received
 
 
 @dataclass(frozen=True)
@@ -53,37 +49,11 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 
 def learner_of(terms: Any, personalizer: str = "none") -> Learner:
-    """A learner in float64 with ragged batches."""
-    tables: dict[str, Any] = {
-        "name": "contract",
-        "data": {"dataset": "digits"},
-        "model": {"name": "cnn", "channels": [2], "hidden": 4},
-        "training": {"epochs": 2, "batch_size": 4, "learning_rate": 0.05, "objective": terms},
-        "personalizer": personalizer,
-    }
-    learner = Learner.of(Experiment.from_tables(tables))
-    learner.network.module.double()
-    return learner
-
-
-def clients() -> list[ClientData]:
-    draws = torch.Generator().manual_seed(2)
-
-    def sample(n: int) -> tuple[Tensor, Tensor]:
-        x = torch.rand(n, 1, 8, 8, generator=draws, dtype=torch.float64)
-        return x, torch.randint(10, (n,), generator=draws)
-
-    return [ClientData(*sample(n), *sample(3), 10) for n in SIZES]
-
-
-def start(learner: Learner) -> Tensor:
-    draws = torch.Generator().manual_seed(8)
-    noise_KD = torch.randn(3, learner.spec.dim, generator=draws, dtype=torch.float64)
-    return learner.initial_model() + 0.1 * noise_KD
+    return ragged.learner_of(personalizer, objective=terms)
 
 
 def run(learner: Learner, **options: Any) -> Trained:
-    received_KD = start(learner)
+    received_KD = received(learner)
     batches = Batches.draw(SIZES, NAMES, learner.training, seed=5, round_=3)
     personal = learner.personalizer.init(received_KD.flip(0))
     cohort = Cohort.of(clients(), torch.float64)
@@ -93,7 +63,7 @@ def run(learner: Learner, **options: Any) -> Trained:
 @pytest.mark.parametrize("personalizer", ["none", "fedcap"])
 def test_all_at_once_equal_one_by_one(case: Case, personalizer: str) -> None:
     learner = learner_of([case.term(personal=True)], personalizer)
-    together, received_KD = run(learner), start(learner)
+    together, received_KD = run(learner), received(learner)
     plain = run(learner_of([], personalizer))
     for k, (name, data) in enumerate(zip(NAMES, clients(), strict=True)):
         own = {key: t[k] for key, t in learner.personalizer.init(received_KD.flip(0)).items()}
@@ -131,7 +101,7 @@ def at(learner: Learner, padding: float, dtype: torch.dtype = torch.float64) -> 
     y_KB = torch.randint(10, (3, 3), generator=draws)
     weight_KB = torch.tensor([[1 / 3] * 3, [1 / 2, 1 / 2, 0], [0.0] * 3])
     x_KB[weight_KB == 0] = padding
-    received_KD = start(learner).to(dtype)
+    received_KD = received(learner).to(dtype)
     batch = Batch(x_KB.to(dtype), y_KB, weight_KB.to(dtype))
     draws = Draws(seed=5, names=tuple(NAMES), round=3, step=0, sizes=(3, 2, 0))
     return Point(learner.network, received_KD + 0.1, received_KD, batch, draws)

@@ -11,45 +11,21 @@ from torch import Tensor
 
 from shared.experiment import Experiment
 from shared.learning.cohort import Batches, Cohort
-from shared.learning.data import ClientData
 from shared.learning.learner import Learner
 from shared.learning.local import train, train_round
 from shared.learning.personalizers import personalizers
 from shared.simulation import simulate
-
-NAMES = ["a", "b", "c"]
-SIZES = (10, 7, 4)
+from tests.contracts.ragged import NAMES, SIZES, clients, learner_of, received
 
 
 @pytest.fixture(params=personalizers.names())
 def learner(request: pytest.FixtureRequest) -> Learner:
     """A learner in float64 with momentum and ragged batches."""
-    tables: dict[str, Any] = {
-        "name": "contract",
-        "data": {"dataset": "digits"},
-        "model": {"name": "cnn", "channels": [2], "hidden": 4},
-        "training": {"epochs": 2, "batch_size": 4, "momentum": 0.5, "learning_rate": 0.05},
-        "personalizer": request.param,
-    }
-    learner = Learner.of(Experiment.from_tables(tables))
-    learner.network.module.double()
-    return learner
-
-
-def clients() -> list[ClientData]:
-    draws = torch.Generator().manual_seed(2)
-
-    def sample(n: int) -> tuple[Tensor, Tensor]:
-        x = torch.rand(n, 1, 8, 8, generator=draws, dtype=torch.float64)
-        return x, torch.randint(10, (n,), generator=draws)
-
-    return [ClientData(*sample(n), *sample(3), 10) for n in SIZES]
+    return learner_of(request.param, momentum=0.5)
 
 
 def start(learner: Learner, dtype: torch.dtype) -> tuple[Tensor, dict[str, Tensor]]:
-    draws = torch.Generator().manual_seed(8)
-    noise_KD = torch.randn(3, learner.spec.dim, generator=draws, dtype=torch.float64)
-    received_KD = (learner.initial_model() + 0.1 * noise_KD).to(dtype)
+    received_KD = received(learner).to(dtype)
     return received_KD, learner.personalizer.init(received_KD.flip(0))
 
 

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
+from shared.errors import ConfigurationError
 from shared.registry import Member, Registry
 
 
@@ -39,3 +40,10 @@ partitions: Registry[Partition] = Registry("partition", __name__)
 def shuffled(positions: Tensor, draws: torch.Generator) -> Tensor:
     """The same positions in random order."""
     return positions[torch.randperm(len(positions), generator=draws)]
+
+
+def deck(n: int, clients: int, draws: torch.Generator) -> Tensor:
+    """The positions of n samples in random order, one for each client at least."""
+    if clients > n:
+        raise ConfigurationError(f"{n} samples do not suffice for {clients} clients")
+    return shuffled(torch.arange(n), draws)

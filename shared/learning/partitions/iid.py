@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from shared.errors import ConfigurationError
-from shared.learning.partitions import Partition, partitions, shuffled
+from shared.learning.partitions import Partition, deck, partitions
 
 
 @partitions.register("iid")
@@ -19,7 +18,5 @@ class IID(Partition):
     def split(
         self, y: Tensor, clients: int, draws: torch.Generator, groups: Tensor | None = None
     ) -> list[Tensor]:
-        if clients > len(y):
-            raise ConfigurationError(f"{len(y)} samples do not suffice for {clients} clients")
-        order = shuffled(torch.arange(len(y)), draws)
+        order = deck(len(y), clients, draws)
         return [part.sort().values for part in order.tensor_split(clients)]

@@ -4,8 +4,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.errors import ConfigurationError
-from shared.learning.partitions import Partition, partitions, shuffled
+from shared.learning.partitions import Partition, deck, partitions
 
 
 @partitions.register("iid_plus_sorted")
@@ -25,9 +24,7 @@ class IIDPlusSorted(Partition):
     def split(
         self, y: Tensor, clients: int, draws: torch.Generator, groups: Tensor | None = None
     ) -> list[Tensor]:
-        if clients > len(y):
-            raise ConfigurationError(f"{len(y)} samples do not suffice for {clients} clients")
-        order = shuffled(torch.arange(len(y)), draws)
+        order = deck(len(y), clients, draws)
         mixed = order[: round(self.iid * len(y))]
         rest = order[len(mixed) :]
         rest = rest[y[rest].sort(stable=True).indices]

@@ -24,6 +24,15 @@ def connect(handler: Any, token: str = "t" * 43, **options: Any) -> AggregatorCl
     return connection
 
 
+def lead_to(handler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every connection that an identity makes is to this aggregator."""
+
+    def make(url: str, token: str, **options: Any) -> AggregatorClient:
+        return connect(handler, token)
+
+    monkeypatch.setattr(identities, "AggregatorClient", make)
+
+
 class Registry:
     """An aggregator that registers: one client for each token hash."""
 
@@ -41,11 +50,7 @@ class Registry:
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
     registry = Registry()
-
-    def make(url: str, token: str, **options: Any) -> AggregatorClient:
-        return connect(registry, token)
-
-    monkeypatch.setattr(identities, "AggregatorClient", make)
+    lead_to(registry, monkeypatch)
     return registry
 
 
@@ -127,11 +132,7 @@ def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
     before = Identity(token="b" * 43, client_id="ada", sample_cap=9)
     identities._write(tmp_path / "identity.json", before)
     office = Office(before.token)
-
-    def make(url: str, token: str, **options: Any) -> AggregatorClient:
-        return connect(office, token)
-
-    monkeypatch.setattr(identities, "AggregatorClient", make)
+    lead_to(office, monkeypatch)
     return office
 
 

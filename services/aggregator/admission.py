@@ -23,7 +23,7 @@ from shared.protocol.refusals import (
     UnsupportedMedia,
 )
 
-PIECE = 1 << 18
+PIECE = 1 << 20
 """Bytes handed to the disk at once."""
 ZSTD_WINDOW = 1 << 23
 """Bytes that a decoder keeps: what RFC 9659 allows for this content encoding."""
@@ -120,24 +120,22 @@ class Admission:
         loop = asyncio.get_running_loop()
         last_moment = loop.time() + limits.idle + length / limits.rate
         buffer, received = bytearray(), 0
-        chunks = body.__aiter__()
-        while True:
-            try:
-                async with asyncio.timeout_at(min(loop.time() + limits.idle, last_moment)):
-                    chunk = await anext(chunks, None)
-            except TimeoutError:
-                raise SlowBody(f"{received} of {length} bytes came in time") from None
-            if chunk is None:
-                break
-            received += len(chunk)
-            if received > length:
-                raise TooLarge(f"more bytes came than the {length} declared")
-            buffer += chunk
-            if len(buffer) >= PIECE:
-                if upload.pending is not None:
-                    await upload.pending
-                upload.pending = loop.run_in_executor(self._disk, upload.write, buffer)
-                buffer = bytearray()
+        try:
+            async with asyncio.timeout(limits.idle) as limit:
+                async for chunk in body:
+                    received += len(chunk)
+                    if received > length:
+                        raise TooLarge(f"more bytes came than the {length} declared")
+                    buffer += chunk
+                    if len(buffer) >= PIECE:
+                        limit.reschedule(None)  # The disk's time is not the client's.
+                        if upload.pending is not None:
+                            await upload.pending
+                        upload.pending = loop.run_in_executor(self._disk, upload.write, buffer)
+                        buffer = bytearray()
+                    limit.reschedule(min(loop.time() + limits.idle, last_moment))
+        except TimeoutError:
+            raise SlowBody(f"{received} of {length} bytes came in time") from None
         if upload.pending is not None:
             await upload.pending
         if received < length:

@@ -1,6 +1,7 @@
-"""Questions that are asked at the same moment, answered together.
+"""Questions to Redis that wait for each other, asked together.
 
-A round that opens wakes every waiting request at once, and each asks the same things of Redis.
+A round that opens wakes every waiting request at once, and each asks the same things; updates that
+come together are recorded together, under one fsync.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ Answer = TypeVar("Answer")
 
 
 class Batched(Generic[Question, Answer]):
-    """Gathers the questions of one turn of the event loop.
+    """Gathers questions while those before them are being answered.
 
     Args:
         answer: gives the answers to some questions, in their order; what it raises, all raise.
@@ -21,29 +22,32 @@ class Batched(Generic[Question, Answer]):
     def __init__(self, answer: Callable[[Sequence[Question]], Awaitable[Sequence[Answer]]]) -> None:
         self._answer = answer
         self._asked: list[tuple[Question, asyncio.Future[Answer]]] = []
-        self._settling: set[asyncio.Task[None]] = set()
+        self._settling: asyncio.Task[None] | None = None
 
     async def ask(self, question: Question) -> Answer:
         """The answer to one question, which is read after it was asked."""
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Answer] = loop.create_future()
         self._asked.append((question, answered))
-        if len(self._asked) == 1:
-            loop.call_soon(self._start)
+        if self._settling is None:
+            self._settling = loop.create_task(self._settle_all())
         return await answered
 
     async def close(self) -> None:
         """Gives up what is still being asked."""
-        settling = list(self._settling)
-        for task in settling:
-            task.cancel()
-        await asyncio.gather(*settling, return_exceptions=True)
+        if self._settling is not None:
+            self._settling.cancel()
+            await asyncio.gather(self._settling, return_exceptions=True)
 
-    def _start(self) -> None:
-        asked, self._asked = self._asked, []
-        task = asyncio.get_running_loop().create_task(self._settle(asked))
-        self._settling.add(task)
-        task.add_done_callback(self._settling.discard)
+    async def _settle_all(self) -> None:
+        try:
+            while self._asked:
+                asked, self._asked = self._asked, []
+                await self._settle(asked)
+        finally:
+            self._settling = None
+            for _, answered in self._asked:  # Left only by a cancellation.
+                answered.cancel()
 
     async def _settle(self, asked: Sequence[tuple[Question, asyncio.Future[Answer]]]) -> None:
         try:

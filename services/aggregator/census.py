@@ -1,5 +1,6 @@
 """Who is there: clients that were heard of lately, and those that may be drawn."""
 
+import asyncio
 from collections.abc import Callable
 
 from services.aggregator.round_store import RoundStore
@@ -29,5 +30,7 @@ class Census:
 
     async def candidates(self) -> list[str]:
         """Clients that may be drawn: registered, not evicted, online."""
-        evicted, online = await self._store.evicted(), await self.online()
-        return [c for c in await self._store.clients() if c not in evicted and c in online]
+        online, evicted, clients = await asyncio.gather(
+            self.online(), self._store.evicted(), self._store.clients()
+        )
+        return [c for c in clients if c not in evicted and c in online]

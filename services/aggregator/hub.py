@@ -17,6 +17,8 @@ from shared.errors import Unavailable
 
 log = logging.getLogger(__name__)
 
+PAUSE = 0.005
+"""Seconds between reads of the stream, so that what happens in a burst is read together."""
 FOR_ONE = frozenset({"ticket", "evicted", "reinstated", "customized"})
 FOR_ALL = frozenset({"opened", "finished", "founded"})
 ANYONE = ""
@@ -104,6 +106,7 @@ class Hub:
                 for event in await self._store.events(position, 5.0):
                     position = event.position
                     self._dispatch(event)
+                await asyncio.sleep(PAUSE)
             except Unavailable as error:
                 log.warning("no events: %s", error)
                 self.listening = False

@@ -131,7 +131,8 @@ class Pool:
                 row += start
         self.receipts[client] = receipt
         self._broken.discard(client)
-        if not _finite(row_D):
+        # An upload was let in because it is finite; only what is added to it can change that.
+        if receipt.started != base and not _finite(row_D):
             row_D.zero_()
             self._broken.add(client)
 

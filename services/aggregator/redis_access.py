@@ -1,6 +1,7 @@
 """The connection to Redis: few sockets, time limits, retries, one prefix for all keys."""
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -8,7 +9,7 @@ from typing import Any, cast
 import redis.asyncio
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import NoScriptError, RedisError
 
 from shared.errors import RampartError, Unavailable
 
@@ -18,6 +19,10 @@ CONNECTIONS = 64
 """Connections to Redis that one process has at most."""
 PATIENCE = 30.0
 """Seconds after which Redis counts as away."""
+
+
+Call = tuple[Sequence[str], Sequence[str | int | float]]
+"""Names of the keys that a script works on, and its arguments."""
 
 
 class Fenced(RampartError):
@@ -68,7 +73,6 @@ class RedisAccess:
     def __init__(self, client: "redis.asyncio.Redis", namespace: str) -> None:
         self.client = client
         self._prefix = f"{{{namespace}}}:"
-        self._scripts: dict[str, Any] = {}
 
     def key(self, name: str) -> str:
         """The full name of a key."""
@@ -76,13 +80,29 @@ class RedisAccess:
 
     async def run(self, script: str, keys: Sequence[str], *args: str | int | float) -> list[str]:
         """The answer of an atomic script; `Fenced` if the lease is gone."""
-        if script not in self._scripts:
-            self._scripts[script] = self.client.register_script(script)
-        async with asking():
-            answer = await self._scripts[script](keys=[self.key(k) for k in keys], args=list(args))
+        (answer,) = await self.run_all(script, [(keys, args)])
         if answer[0] == "fenced":
             raise Fenced("the lease has passed to another worker")
-        return cast(list[str], answer)
+        return answer
+
+    async def run_all(self, script: str, calls: Sequence[Call]) -> list[list[str]]:
+        """The answers of an atomic script to several calls, which share one round trip."""
+        sha = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
+        answers: list[Any] = [NoScriptError()] * len(calls)
+        async with asking():
+            while missing := [n for n, a in enumerate(answers) if isinstance(a, NoScriptError)]:
+                async with self.client.pipeline(transaction=False) as pipe:
+                    for keys, args in (calls[n] for n in missing):
+                        pipe.evalsha(sha, len(keys), *map(self.key, keys), *args)
+                    found = await pipe.execute(raise_on_error=False)
+                for n, answer in zip(missing, found, strict=True):
+                    answers[n] = answer
+                if any(isinstance(answer, NoScriptError) for answer in found):
+                    await self.client.script_load(script)
+            for answer in answers:
+                if isinstance(answer, Exception):
+                    raise answer
+        return cast(list[list[str]], answers)
 
     async def ask(self, command: str, *args: Any, **options: Any) -> Any:
         """The answer of a plain command."""

@@ -24,7 +24,7 @@ class RoundReads(RedisAccess):
         super().__init__(client, namespace)
         self._standings = Batched(self._stand)
 
-    async def end_reads(self) -> None:
+    async def end(self) -> None:
         """Gives up what is still being asked, before the connection is closed."""
         await self._standings.close()
 

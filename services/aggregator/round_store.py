@@ -4,7 +4,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import redis.asyncio
+
 from services.aggregator import scripts
+from services.aggregator.batched import Batched
 from services.aggregator.round_reads import RoundReads
 from services.aggregator.stored import SCHEMA
 from shared.protocol.messages import Receipt, RoundRecord, Ticket
@@ -15,6 +18,15 @@ KEPT = 86_400
 
 class RoundStore(RoundReads):
     """The transitions: the worker's under its fence, and the API's."""
+
+    def __init__(self, client: "redis.asyncio.Redis", namespace: str) -> None:
+        super().__init__(client, namespace)
+        self._accepting = Batched(self._accept)
+
+    async def end(self) -> None:
+        """Gives up what is still being asked, before the connection is closed."""
+        await super().end()
+        await self._accepting.close()
 
     # -- the worker's lease ------------------------------------------------------------------
 
@@ -168,18 +180,24 @@ class RoundStore(RoundReads):
         Returns:
             ("accepted", the receipt that stands), or (evicted | conflict | late | no-ticket, None).
         """
-        answer = await self.run(
+        return await self._accepting.ask(receipt)
+
+    async def _accept(self, receipts: Sequence[Receipt]) -> list[tuple[str, Receipt | None]]:
+        """Records uploads that came together in one round trip, and one fsync of Redis."""
+        answers = await self.run_all(
             scripts.ACCEPT,
-            ("federation", "tickets", f"receipts:{receipt.round}", "evicted", "events"),
-            receipt.client,
-            receipt.round,
-            receipt.kind,
-            receipt.digest,
-            receipt.model_dump_json(),
+            [
+                (
+                    ("federation", "tickets", f"receipts:{r.round}", "evicted", "events"),
+                    (r.client, r.round, r.kind, r.digest, r.model_dump_json()),
+                )
+                for r in receipts
+            ],
         )
-        if answer[0] != "accepted":
-            return answer[0], None
-        return "accepted", Receipt.model_validate_json(answer[1])
+        return [
+            (answer, Receipt.model_validate_json(stands[0]) if stands else None)
+            for answer, *stands in answers
+        ]
 
     async def pull(self, client: str) -> None:
         """Asks the worker for a ticket (buffered policy); asking twice asks once."""

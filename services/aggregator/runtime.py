@@ -9,6 +9,7 @@ from services.aggregator.blobs import Blobs, open_blobs
 from services.aggregator.hub import Hub
 from services.aggregator.identities import Identities
 from services.aggregator.metrics import Metrics
+from services.aggregator.recent_models import RecentModels
 from services.aggregator.redis_access import connect
 from services.aggregator.round_store import RoundStore
 from services.aggregator.settings import TAPPED, Settings
@@ -45,6 +46,7 @@ class Runtime:
             settings.blob_cache_gib * 2**30,
         )
         self.disk = ThreadPoolExecutor(8, thread_name_prefix="disk")
+        self.models = RecentModels(self.blobs, self.disk)
         self.admission = Admission(self.blobs, self.disk)
         self.hub = Hub(self.store)
         self.identities = Identities(self.store, self.hub)
@@ -84,6 +86,6 @@ class Runtime:
 
     async def close(self) -> None:
         """Closes connections and threads."""
-        await self.store.end_reads()
+        await self.store.end()
         await self.redis.aclose()
         self.disk.shutdown(wait=True)

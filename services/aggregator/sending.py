@@ -24,17 +24,18 @@ async def model_response(runtime: Runtime, digest: str, headers: Mapping[str, st
     """
     run = partial(asyncio.get_running_loop().run_in_executor, runtime.disk)
     try:
-        file, size, first = await run(open_model, runtime.blobs, digest)
+        whole = await runtime.models.read(digest)
+        if whole is not None:
+            runtime.metrics.bytes_out.inc(len(whole))
+            return Response(whole, media_type=wire.MEDIA_TYPE, headers=dict(headers))
+        file, size = await run(open_model, runtime.blobs, digest)
     except FileNotFoundError:
         raise refusals.NotFound(f"no model {digest}") from None
     runtime.metrics.bytes_out.inc(size)
-    if len(first) == size:
-        file.close()
-        return Response(first, media_type=wire.MEDIA_TYPE, headers=dict(headers))
 
     async def send() -> AsyncIterator[bytes]:
         with file:
-            piece = first
+            piece = await run(file.read, PIECE)
             while piece:
                 following = run(file.read, PIECE)
                 yield piece
@@ -44,9 +45,9 @@ async def model_response(runtime: Runtime, digest: str, headers: Mapping[str, st
     return StreamingResponse(send(), media_type=wire.MEDIA_TYPE, headers={**headers, **length})
 
 
-def open_model(blobs: Blobs, digest: str) -> tuple[BinaryIO, int, bytes]:
-    """A model's file, its size, and its first piece."""
+def open_model(blobs: Blobs, digest: str) -> tuple[BinaryIO, int]:
+    """A model's file and its size."""
     file = blobs.open(digest)
     size = file.seek(0, 2)
     file.seek(0)
-    return file, size, file.read(PIECE)
+    return file, size

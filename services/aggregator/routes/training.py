@@ -71,7 +71,7 @@ async def upload(
     known: KnownDep,
     round: Annotated[int, Path(ge=0, le=10**9)],  # noqa: A002 - the path's name
     kind: Literal["update", "probe"],
-) -> Receipt:
+) -> Response:
     """Takes an update or the answer to a probe, as safetensors with a report in its metadata.
 
     The bytes are durable when this answers 2xx. The same bytes again give the same receipt.
@@ -85,7 +85,7 @@ async def upload(
         raise
     finally:
         runtime.metrics.uploads.labels(kind, outcome).inc()
-    return receipt
+    return Response(receipt.model_dump_json(), media_type="application/json")
 
 
 async def take_upload(

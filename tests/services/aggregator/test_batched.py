@@ -46,6 +46,19 @@ def test_what_is_asked_later_is_read_later() -> None:
     asyncio.run(ask())
 
 
+def test_what_is_asked_meanwhile_is_answered_together() -> None:
+    async def ask() -> None:
+        oracle = Oracle()
+        first = asyncio.create_task(oracle.batched.ask(1))
+        while not oracle.asked:
+            await asyncio.sleep(0)
+        assert await asyncio.gather(*map(oracle.batched.ask, (2, 3, 4))) == [4, 6, 8]
+        assert await first == 2
+        assert oracle.asked == [[1], [2, 3, 4]]
+
+    asyncio.run(ask())
+
+
 def test_a_failure_reaches_all_who_asked_and_nobody_after() -> None:
     async def ask() -> None:
         oracle = Oracle()

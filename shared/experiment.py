@@ -235,6 +235,7 @@ class Experiment(Table):
             server.detectors,
             server.customizer,
             ServerStep(learning_rate=server.learning_rate, momentum=server.momentum),
+            server.calibrate,
             f=server.f,
         )
         customizer = plan.customizer

@@ -1,8 +1,8 @@
 """The cohort: where colluders meet, apart from the aggregator.
 
-Each attacker shares its honest update of a round and waits for the others; those that are not
-drawn say so. A round is complete when every member has shared, is absent, or is gone; a member
-that says nothing is waited for only so long.
+Each attacker shares its honest update of a round, with the model that it was sent, and waits for
+the others; those that are not drawn say so. A round is complete when every member has shared, is
+absent, or is gone; a member that says nothing is waited for only so long.
 
 Legend: M members that shared, D parameters.
 """
@@ -29,6 +29,8 @@ Kind = Literal["train", "probe"]
 LARGEST = 1 << 31
 REFERENCE = "/reference"
 """Name of the global model in what the tap gives."""
+STARTED = "/started/"
+"""Before a client's id: the model that it trained from, in what the tap gives."""
 
 
 class CohortSettings(BaseSettings):
@@ -81,7 +83,7 @@ class Cohort:
         self._gone: set[str] = set()
 
     def share(self, round_: int, kind: str, member: str, update: bytes) -> None:
-        """Takes a member's honest update; the latest counts."""
+        """Takes what a member shares; the latest counts."""
         meeting = self._meetings[round_, kind]
         meeting.shared[member] = update
         meeting.absent.discard(member)
@@ -104,7 +106,7 @@ class Cohort:
             meeting.changed.set()
 
     async def gather(self, round_: int, kind: str, wait: bool) -> dict[str, bytes]:
-        """All shared updates of a round, once it is complete or patience ends."""
+        """All that is shared of a round, once it is complete or patience ends."""
         meeting = self._meetings[round_, kind]
         try:
             async with asyncio.timeout(self._patience):

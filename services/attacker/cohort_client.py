@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load
 
-from services.attacker.cohort import REFERENCE
+from services.attacker.cohort import REFERENCE, STARTED
 from shared.protocol.http_client import HttpClient
 
 
@@ -23,11 +23,13 @@ class Honest:
 
     Args:
         updates: the honest clients' updates (D,) by client.
+        started: the models (D,) that they trained from, by client.
         reference_D: the global model.
         server: the server's table of the experiment.
     """
 
     updates: dict[str, NDArray[np.float32]]
+    started: dict[str, NDArray[np.float32]]
     reference_D: NDArray[np.float32]
     server: dict[str, Any]
 
@@ -50,14 +52,21 @@ class CohortClient:
         )
 
     async def exchange(
-        self, round_: int, kind: str, update_D: NDArray[np.float32], wait: bool
-    ) -> dict[str, NDArray[np.float32]]:
-        """Shares an honest update, and gets those of all colluders, in order of their ids."""
+        self,
+        round_: int,
+        kind: str,
+        update_D: NDArray[np.float32],
+        sent_D: NDArray[np.float32],
+        wait: bool,
+    ) -> dict[str, tuple[NDArray[np.float32], NDArray[np.float32]]]:
+        """Shares an honest update and the model that it began with; gets those of all colluders,
+        in order of their ids.
+        """
         path = f"/rounds/{round_}/{kind}"
-        await self._send("PUT", f"{path}/{self._member}", update_D.tobytes())
+        await self._send("PUT", f"{path}/{self._member}", update_D.tobytes() + sent_D.tobytes())
         answer = await self._send("GET", f"{path}?wait={str(wait).lower()}")
         found = load(answer.content)
-        return {member: found[member] for member in sorted(found)}
+        return {member: _halves(found[member]) for member in sorted(found)}
 
     async def honest(self, round_: int, kind: str, wait: bool) -> Honest:
         """What the aggregator's tap tells of a round."""
@@ -66,8 +75,10 @@ class CohortClient:
         head = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         vectors = load(data)
         reference_D = vectors.pop(REFERENCE)
+        clients = sorted(name for name in vectors if not name.startswith(STARTED))
         return Honest(
-            {client: vectors[client] for client in sorted(vectors)},
+            {client: vectors[client] for client in clients},
+            {client: vectors[STARTED + client] for client in clients},
             reference_D,
             json.loads(head["__metadata__"]["server"]),
         )
@@ -94,3 +105,9 @@ class CohortClient:
             else:
                 return answer
         raise ConnectionError("the cohort does not answer")
+
+
+def _halves(both_2D: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """An update and the model that it began with, from one vector."""
+    update_D, sent_D = np.split(both_2D, 2)
+    return update_D, sent_D

@@ -3,20 +3,25 @@
 Legend: M colluders of the round, B honest clients, D parameters.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from services.attacker.cohort_client import CohortClient
 from shared.attacks.base import DataAttack, Knowledge, ModelAttack
 from shared.experiment import Experiment
 from shared.learning.data import ClientData, poisoned
+from shared.learning.equipment import Equipment
 from shared.learning.insider import fresh, jacobian
 from shared.learning.local import LocalResult
 from shared.learning.participant import LearningClient
 from shared.protocol.messages import Ticket
+from shared.robust.engine import Plan
 
 
 class HostileClient(LearningClient):
@@ -50,6 +55,7 @@ class HostileClient(LearningClient):
         self.members = members
         self.position = position
         self.returns = returns
+        self._server: tuple[Plan, Equipment] | None = None
         self._poisoned = self.data
         if data_attack is not None:
             seed = self.experiment.seed
@@ -82,22 +88,24 @@ class HostileClient(LearningClient):
     async def _knowledge(self, attack: ModelAttack, ticket: Ticket, own_D: Tensor) -> Knowledge:
         experiment, wait = self.experiment, self.experiment.policy == "sync"
         drawn = max(1, round(experiment.fraction * experiment.data.clients))
-        colluders, first = {self.client: own_D}, self.position
+        colluders_MD, sent_MD = own_D.unsqueeze(0), self._sent_D.unsqueeze(0)
+        first = self.position
         if attack.asks_for != "agnostic" and self.cohort is not None:
-            vectors = await self.cohort.exchange(ticket.round, ticket.kind, own_D.numpy(), wait)
-            colluders = {member: torch.from_numpy(v.copy()) for member, v in vectors.items()}
-            first = list(colluders).index(self.client)
-        colluders_MD = torch.stack(list(colluders.values()))
+            shared = await self.cohort.exchange(
+                ticket.round, ticket.kind, own_D.numpy(), self._sent_D.numpy(), wait
+            )
+            colluders_MD, sent_MD = (_rows(part) for part in zip(*shared.values(), strict=True))
+            first = list(shared).index(self.client)
         known = Knowledge(
             participants=drawn,
-            attackers=min(drawn, max(len(colluders), self.members)),
+            attackers=min(drawn, max(len(colluders_MD), self.members)),
             honest_BD=colluders_MD,
+            honest_sent_BD=sent_MD,
             round=ticket.round,
             seed=experiment.seed,
-            # The global model, as far as one client knows: what it was sent.
-            reference_D=self._sent_D,
             level="partial",
             colluders_MD=colluders_MD,
+            colluders_sent_MD=sent_MD,
             first=first,
             sent_FD=self._sent_D.unsqueeze(0),
             initial=fresh(experiment),
@@ -110,16 +118,34 @@ class HostileClient(LearningClient):
     async def _everything(self, known: Knowledge, ticket: Ticket, wait: bool) -> Knowledge:
         assert self.cohort is not None
         found = await self.cohort.honest(ticket.round, ticket.kind, wait)
-        updates = [torch.from_numpy(update_D) for update_D in found.updates.values()]
+        reference_D = torch.from_numpy(found.reference_D)
         tables = {**self.experiment.tables(), "server": found.server}
+        plan, own_D = await self.compute(self._imitate, tables, reference_D, ticket.round)
+        known = replace(
+            known, reference_D=reference_D, pipeline=plan, server_update_D=own_D, level="full"
+        )
+        if not found.updates:
+            # Where no honest client is asked, as when attackers alone are probed, none is seen.
+            return known
+        assert known.colluders_MD is not None
         return replace(
             known,
-            # Where no honest client is asked, as when attackers alone are probed, none is seen.
-            honest_BD=torch.stack(updates) if updates else known.colluders_MD,
-            reference_D=torch.from_numpy(found.reference_D),
-            pipeline=Experiment.from_tables(tables).plan(),
-            level="full",
+            participants=len(found.updates) + len(known.colluders_MD),
+            attackers=len(known.colluders_MD),
+            honest_BD=_rows(found.updates.values()),
+            honest_sent_BD=_rows(found.started.values()),
         )
+
+    def _imitate(
+        self, tables: Mapping[str, Any], reference_D: Tensor, round_: int
+    ) -> tuple[Plan, Tensor | None]:
+        """The server's plan, and its own update (D,) where it makes one: its data can be had."""
+        if self._server is None:
+            experiment = Experiment.from_tables(tables)
+            plan = experiment.plan()
+            self._server = plan, Equipment.of(experiment, plan)
+        plan, equipment = self._server
+        return plan, equipment.update(reference_D, round_)
 
     async def idle(self, ticket: Ticket) -> None:
         if self.cohort is None:
@@ -128,3 +154,7 @@ class HostileClient(LearningClient):
             await self.cohort.absent(ticket.round)
         elif not (ticket.kind == "evicted" and self.returns):
             await self.cohort.leave()
+
+
+def _rows(vectors: Iterable[NDArray[np.float32]]) -> Tensor:
+    return torch.from_numpy(np.stack(list(vectors)))

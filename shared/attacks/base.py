@@ -39,7 +39,8 @@ class Knowledge:
             under full knowledge, the colluders' own ones under partial knowledge, else None.
         round: the round's number.
         seed: the experiment's seed; `generator(name)` derives named draws.
-        reference_D: the global model of the round.
+        reference_D: the global model of the round, under full knowledge: a client may be sent
+            another one.
         pipeline: the server's plan, under full knowledge.
         level: how much this is; `limited_to` lowers it.
         colluders_MD: honest updates of all attackers, in order of their ids; the attacker's own
@@ -47,6 +48,8 @@ class Knowledge:
         first: position among the attackers of the first one whose upload is crafted here, so that
             each draws its own numbers wherever it runs.
         sent_FD: the models that these attackers started from; `reference_D` when None.
+        colluders_sent_MD: the models that all attackers started from, where they share them.
+        honest_sent_BD: the models that those of `honest_BD` started from, under full knowledge.
         server_update_D: the server's own update on its root data, under full knowledge.
         initial: draws the parameters (D,) of a fresh model.
         jacobian: (parameters_D, generator) -> (estimate of the squared Jacobian norm on the
@@ -64,6 +67,8 @@ class Knowledge:
     colluders_MD: Tensor | None = None
     first: int = 0
     sent_FD: Tensor | None = None
+    colluders_sent_MD: Tensor | None = None
+    honest_sent_BD: Tensor | None = None
     server_update_D: Tensor | None = None
     initial: Callable[[torch.Generator], Tensor] | None = None
     jacobian: Callable[[Tensor, torch.Generator], tuple[Tensor, Tensor]] | None = None
@@ -85,12 +90,16 @@ class Knowledge:
         """
         if LEVELS.index(level) >= LEVELS.index(self.level):
             return self
-        shared = self.colluders_MD if level == "partial" else None
+        met = level == "partial"
+        shared, sent = (self.colluders_MD, self.colluders_sent_MD) if met else (None, None)
         return replace(
             self,
             level=level,
             honest_BD=shared,
+            honest_sent_BD=sent,
             colluders_MD=shared,
+            colluders_sent_MD=sent,
+            reference_D=None,
             pipeline=None,
             server_update_D=None,
         )

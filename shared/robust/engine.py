@@ -50,6 +50,13 @@ class Plan:
     detectors: tuple[Detector, ...]
     step: ServerStep
     customizer: Customizer
+    calibrate: bool = True
+    """Whether clients are judged relative to the global model; by their raw uploads otherwise."""
+
+    @property
+    def judges_models(self) -> bool:
+        """Whether what clients were sent counts: not where all judge raw uploads or groups."""
+        return self.calibrate and not self.customizer.isolates
 
     @staticmethod
     def of(
@@ -57,6 +64,7 @@ class Plan:
         screens: Sequence[Any] = (),
         customizer: Any = "global_model",
         step: ServerStep | None = None,
+        calibrate: bool = True,
         **defaults: Any,
     ) -> "Plan":
         """A plan from names and tables; `defaults` (such as f) go to stages that take them."""
@@ -65,6 +73,7 @@ class Plan:
             detectors=tuple(detectors.parse(spec, **defaults) for spec in screens),
             step=step or ServerStep(),
             customizer=customizers.parse(customizer, **defaults),
+            calibrate=calibrate,
         )
         for detector in plan.detectors:
             if plan.customizer.isolates and not detector.alone:

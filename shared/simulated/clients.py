@@ -205,7 +205,8 @@ class Clients:
             return update_KD, claims
         place = {name: k for k, name in enumerate(names)}
         honest = [k for name, k in place.items() if name not in hostile]
-        colluders_MD = trained.update_KD[[place[name] for name in hostile]]
+        met = [place[name] for name in hostile]
+        colluders_MD, colluders_sent_MD = trained.update_KD[met], sent_KD[met]
         attacks = [group.attack for group in self.groups if group.attack is not None]
         server_update_D = None
         if self.server_update is not None and any(a.asks_for == "full" for a in attacks):
@@ -215,12 +216,14 @@ class Clients:
             attackers=len(hostile),
             # Where attackers alone are probed, no honest update is there to be seen.
             honest_BD=trained.update_KD[honest] if honest else colluders_MD,
+            honest_sent_BD=sent_KD[honest] if honest else colluders_sent_MD,
             round=round_,
             seed=self.experiment.seed,
             reference_D=global_D,
             pipeline=self.plan,
             server_update_D=server_update_D,
             colluders_MD=colluders_MD,
+            colluders_sent_MD=colluders_sent_MD,
             initial=fresh(self.experiment),
         )
         roles = {name: group for group in self.groups for name in group.members}

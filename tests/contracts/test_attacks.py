@@ -17,8 +17,10 @@ from shared.attacks.base import LEVELS, DataAttack, Knowledge, ModelAttack
 from shared.attacks.data import attacks as data_attacks
 from shared.attacks.model import attacks as model_attacks
 from shared.errors import ConfigurationError, PreconditionError
+from shared.robust.engine import Plan
 
 F, B, D = 3, 7, 24
+PLAN = Plan.of("weighted_mean", ["robust_distance"], "fedcap")
 
 # One entry per variant that differs in more than numbers; the others are tested as they are.
 VARIANTS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
@@ -27,6 +29,7 @@ VARIANTS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "min_sum": ({}, {"squared": False}, {"squared": False, "bound": "min"}, {"bound": "min"}),
     "fang": ({}, {"version": "krum"}, {"version": "median", "knows": "full"}),
     "lie": ({}, {"statistics_over": "all", "knows": "full"}),
+    "norm_riding": ({}, {"knows": "full"}),
     "inf_nan": ({}, {"value": "inf", "share": 0.1}),
     "sybil_clones": ({}, {"jitter": 0.1}, {"attack": {"name": "fang"}}),
     "schedule": (
@@ -67,6 +70,9 @@ def round_of(dtype: torch.dtype = torch.float32, **changes: Any) -> tuple[Tensor
         reference_D=normal(D, seed=3, dtype=dtype),
         colluders_MD=own_FD.clone(),
         sent_FD=normal(F, D, seed=4, dtype=dtype),
+        colluders_sent_MD=normal(F, D, seed=4, dtype=dtype),
+        honest_sent_BD=normal(B, D, seed=6, dtype=dtype),
+        pipeline=PLAN,
         server_update_D=normal(D, seed=5, dtype=dtype),
         initial=lambda draws: torch.randn(D, generator=draws),
         jacobian=lambda theta_D, draws: (theta_D.square().sum(), 2 * theta_D),
@@ -192,7 +198,9 @@ def test_one_known_update_is_enough(name: str, parameters: Mapping[str, Any]) ->
     lonely = replace(
         knowledge, participants=2, attackers=1, honest_BD=own_FD[:1], colluders_MD=own_FD[:1]
     )
-    lonely = replace(lonely, sent_FD=None)
+    assert knowledge.sent_FD is not None
+    sent_FD = knowledge.sent_FD[:1]
+    lonely = replace(lonely, sent_FD=sent_FD, colluders_sent_MD=sent_FD, honest_sent_BD=sent_FD)
     out = run(model_attacks.build(name, **parameters), own_FD[:1], lonely)
     assert out.shape == (1, D)
     assert bool(out.isfinite().all()) == (name != "inf_nan")

@@ -4,6 +4,7 @@ The agents are those of the services, on a thread of the test; the aggregator is
 """
 
 import asyncio
+import json
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,11 +25,17 @@ from shared.attacks.model import attacks
 from shared.learning.agent import AgentSettings, honest
 from shared.learning.agent import host as run_agents
 from shared.protocol.client import AggregatorClient
+from shared.simulation import simulate
 from shared.tokens import mint
-from tests.integration.hosted import Hosted, Scripted, collecting, experiment
+from tests.integration.hosted import FEDCAP, Hosted, Scripted, collecting, experiment
 
 Host = Callable[..., Hosted]
 QUICK = {"training": {"epochs": 1, "batch_size": 50}}
+SKEWED = {
+    "dataset": "digits",
+    "clients": 4,
+    "partition": {"name": "classes_per_client", "classes": 2},
+}
 NORM = {"detectors": [{"name": "norm_bound", "threshold": 5.0}]}
 
 
@@ -217,6 +224,75 @@ def test_full_knowledge_comes_through_the_tap(red_team: Callable[..., RedTeam]) 
         assert record.warnings == [TAPPED]
         assert record.norms["mal"] == record.norms["moe"] == record.norms["ben"]
         assert len({record.norms[name] for name in ("ann", "ben", "cat")}) == 3
+
+
+@pytest.mark.parametrize("knows", ["full", "agnostic"])
+def test_norm_riding_stays_just_below_the_threshold(
+    red_team: Callable[..., RedTeam], knows: str
+) -> None:
+    """Round after round, where every client is sent a model of its own; who does not know the
+    global one meets the threshold in the first round alone.
+    """
+    server = {**FEDCAP, "detectors": [{"name": "norm_bound", "threshold": 3.0}]}
+    tables = {"server": server, "data": SKEWED, "phases": collecting()}
+    team = red_team(tap=mint(), clients=4, rounds=4, **tables)
+    team.meet(2)
+    team.defend(["ann", "ben"])
+    spec = {"name": "norm_riding", "knows": knows, "threshold": 3.0}
+    team.attack(json.dumps(spec), ["mal", "moe"], 2)
+    status = team.hosted.wait()
+    first, *later = team.hosted.operator.rounds()
+    below = pytest.approx([0.999 * 3.0] * 2, rel=1e-4)
+    assert [first.norms[name] for name in ("mal", "moe")] == below
+    assert first.customized.keys() >= {"ann", "mal"}
+    if knows == "agnostic":
+        assert {"mal", "moe"} <= set(status.evicted), "each is beside the threshold by its offset"
+        return
+    assert not {"mal", "moe"} & set(status.evicted)
+    for record in later:
+        assert [record.norms[name] for name in ("mal", "moe")] == below
+
+
+@pytest.mark.parametrize(
+    ("attack", "server"),
+    [
+        (
+            {"name": "norm_riding", "knows": "full"},
+            {**FEDCAP, "detectors": ["robust_distance"]},
+        ),
+        ({"name": "norm_riding", "threshold": 1.0}, {**FEDCAP, **NORM}),
+        (
+            {
+                "name": "sybil_clones",
+                "attack": {"name": "random_noise", "reading": "interpolation"},
+            },
+            FEDCAP,
+        ),
+        (
+            {"name": "fltrust_adaptive", "knows": "full"},
+            {"rule": "fltrust", "root": {"dataset": "digits", "size": 50}},
+        ),
+    ],
+    ids=["riding-informed", "riding-blind", "sybils", "fltrust"],
+)
+def test_attackers_know_over_http_what_they_know_in_simulation(
+    red_team: Callable[..., RedTeam], attack: dict[str, Any], server: dict[str, Any]
+) -> None:
+    data = {"dataset": "digits", "clients": 5, "reserved": 50}
+    tables = {"server": server, "data": data, "phases": collecting()}
+    told = experiment(5, rounds=3, **QUICK, **tables, attackers=[{"count": 2, "attack": attack}])
+    expected, names = simulate(told).records, told.client_names
+    team = red_team(tap=mint(), clients=5, rounds=3, **tables)
+    team.meet(2)
+    team.defend(names[:3])
+    team.attack(json.dumps(attack), names[3:], 3)
+    team.hosted.wait()
+    found = team.hosted.operator.rounds()
+    assert len(found) == len(expected) == 3
+    for record, simulated in zip(found, expected, strict=True):
+        assert record.norms == pytest.approx(simulated.norms, rel=1e-3)
+        decided = [(v.client, v.decision) for v in record.verdicts]
+        assert decided == [(v.client, v.decision) for v in simulated.verdicts]
 
 
 def test_the_tap_is_for_its_own_token_alone(host: Host) -> None:

@@ -26,6 +26,8 @@ PAUSE = 0.05
 """Seconds between looks at a round that is not complete."""
 REFERENCE = "/reference"
 """Name of the global model among the updates; no client can be called so."""
+STARTED = "/started/"
+"""Before a client's id: the model that it trained from."""
 
 
 async def require_tap(runtime: RuntimeDep, token: Bearer) -> None:
@@ -56,8 +58,9 @@ async def honest_updates(
 ) -> Response:
     """All updates of a round but some clients', once they are there or the round is over.
 
-    Safetensors: one vector per client, the global model as `/reference`, and the server's table of
-    the experiment in the metadata.
+    Safetensors: one vector per client, the model that it trained from as `/started/<client>`, the
+    model that rows are relative to as `/reference`, and the server's table of the experiment in the
+    metadata.
     """
     left_out = frozenset(without.split(","))
     receipts = await gather(runtime, round, kind, left_out, patience)
@@ -65,8 +68,11 @@ async def honest_updates(
     _, spec, tables = await runtime.fixed()
     federation = await runtime.store.federation()
     assert federation is not None
-    digests = {receipt.client: receipt.digest for receipt in receipts}
-    digests[REFERENCE] = federation.snapshot["global_model"]
+    reference = federation.snapshot["global_model" if kind == "train" else "reference"]
+    digests = {REFERENCE: reference}
+    for receipt in receipts:
+        started = receipt.started or reference
+        digests |= {receipt.client: receipt.digest, STARTED + receipt.client: started}
 
     def read() -> bytes:
         vectors = {name: read_vector(runtime, digest, spec) for name, digest in digests.items()}

@@ -42,12 +42,15 @@ def member(http: httpx.AsyncClient, name: str) -> CohortClient:
 
 async def test_colluders_get_all_updates_once_the_last_has_shared(http: httpx.AsyncClient) -> None:
     one_D, two_D = np.float32([1, 2]), np.float32([3, 4])
-    late = asyncio.create_task(member(http, "a").exchange(3, "train", one_D, wait=True))
+    sent_D = np.float32([7, 8])
+    late = asyncio.create_task(member(http, "a").exchange(3, "train", one_D, sent_D, wait=True))
     await asyncio.sleep(0.01)
     assert not late.done()
-    found = await member(http, "b").exchange(3, "train", two_D, wait=True)
+    found = await member(http, "b").exchange(3, "train", two_D, one_D, wait=True)
     assert list(found) == ["a", "b"]
-    assert [v.tolist() for v in (await late).values()] == [[1, 2], [3, 4]]
+    updates, sent = zip(*(await late).values(), strict=True)
+    assert [v.tolist() for v in updates] == [[1, 2], [3, 4]]
+    assert [v.tolist() for v in sent] == [[7, 8], [1, 2]]
 
 
 @pytest.mark.parametrize("how", ["absent", "leave"])
@@ -55,7 +58,8 @@ async def test_nobody_waits_for_the_absent_and_the_gone(http: httpx.AsyncClient,
     """A member that was not drawn says so, in whatever round."""
     other = member(http, "b")
     await (other.absent(3) if how == "absent" else other.leave())
-    found = await member(http, "a").exchange(3, "probe", np.float32([1]), wait=True)
+    one_D = np.float32([1])
+    found = await member(http, "a").exchange(3, "probe", one_D, one_D, wait=True)
     assert list(found) == ["a"]
 
 

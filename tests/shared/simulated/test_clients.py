@@ -34,11 +34,32 @@ def train(company: Clients, offset: float = 0.0, round_: int = 0) -> tuple[Uploa
     return company.train(company.names, sent_KD, global_D, round_), global_D
 
 
-def test_attackers_know_the_model_that_they_got_and_the_global_one() -> None:
+def test_who_knows_everything_knows_the_global_model_as_well() -> None:
     """Norm riding is just below the threshold once the server has calibrated it."""
-    uploads, _ = train(clients({"attack": "norm_riding"}), offset=0.01)
+    server = {"detectors": [{"name": "norm_bound", "threshold": 3.0}]}
+    attack = {"name": "norm_riding", "knows": "full"}
+    uploads, _ = train(clients({"attack": attack}, server=server), offset=0.01)
     calibrated = (uploads.update_KD[-2:] + 0.01).norm(dim=1)
-    assert calibrated.tolist() == pytest.approx([NormRiding().threshold * 0.999] * 2, rel=1e-5)
+    assert calibrated.tolist() == pytest.approx([3 * 0.999] * 2, rel=1e-5)
+
+
+def test_the_others_know_the_model_that_they_got() -> None:
+    """As over the network: it is their upload that is as long as the threshold."""
+    uploads, _ = train(clients({"attack": "norm_riding"}), offset=0.01)
+    lengths = uploads.update_KD[-2:].norm(dim=1)
+    assert lengths.tolist() == pytest.approx([NormRiding().threshold * 0.999] * 2, rel=1e-5)
+
+
+def test_colluders_know_what_each_of_them_was_sent() -> None:
+    """Clones of what leads from the first one's model to a fresh one."""
+    inside = {"name": "random_noise", "reading": "parameters"}
+    company = clients({"attack": {"name": "sybil_clones", "attack": inside}})
+    global_D = company.learner.initial_model()
+    sent_KD = global_D + torch.arange(6.0)[:, None]
+    uploads = company.train(company.names, sent_KD, global_D, 0)
+    assert torch.equal(uploads.update_KD[-2], uploads.update_KD[-1])
+    reached_D = sent_KD[4] + uploads.update_KD[-2]
+    assert float(reached_D.abs().max()) <= 1 / 4**0.5 + 1e-5
 
 
 def test_attackers_draw_fresh_models_of_their_own() -> None:

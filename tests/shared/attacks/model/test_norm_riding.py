@@ -1,34 +1,137 @@
-"""Norm riding: the detector that it rides lets it pass, and would not for a little more."""
+"""Norm riding: the detector that it rides lets it pass, and would not for a little more.
+
+Legend: F attackers, B honest clients, D coordinates.
+"""
+
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from shared.attacks import craft
 from shared.attacks.base import Knowledge
 from shared.attacks.model import attacks
-from shared.robust.base import Context, Rows, State
-from shared.robust.detectors import detectors
+from shared.robust.base import Context, Rows, State, Verdict
+from shared.robust.engine import Plan
+
+F, B, D = 3, 7, 500
 
 
-def decisions(calibrated_FD: torch.Tensor) -> set[str]:
-    screen = detectors.build("norm_bound", threshold=10.0)
-    verdicts, _ = screen.apply(Rows.of(calibrated_FD), State(), Context())
-    return {verdict.decision for verdict in verdicts}
-
-
-def test_the_calibrated_norm_is_just_below_the_threshold() -> None:
+def known(*detectors: Any, level: str = "full", **plan: Any) -> tuple[Tensor, Knowledge]:
+    """The attackers' honest updates, and a round in which everyone was sent another model."""
     draws = torch.Generator().manual_seed(1)
-    own_FD = torch.randn(3, 500, generator=draws)
-    sent_FD, reference_D = torch.randn(3, 500, generator=draws), torch.randn(500, generator=draws)
-    knowledge = Knowledge(9, 3, reference_D=reference_D, sent_FD=sent_FD)
-    calibrated_FD = attacks.build("norm_riding").apply(own_FD, knowledge) + sent_FD - reference_D
-    norms = calibrated_FD.norm(dim=1)
-    torch.testing.assert_close(norms, torch.full((3,), 9.99), rtol=1e-5, atol=0)
-    assert decisions(calibrated_FD) == {"accepted"}
-    assert decisions(calibrated_FD * 1.002) == {"evicted"}
-    honest_FD = own_FD + sent_FD - reference_D
+
+    def normal(*shape: int, spread: float = 1.0) -> Tensor:
+        return spread * torch.randn(*shape, generator=draws)
+
+    own_FD, reference_D = 0.3 + normal(F, D, spread=0.05), normal(D)
+    sent_FD = reference_D + normal(F, D, spread=0.05)
+    knowledge = Knowledge(
+        participants=F + B,
+        attackers=F,
+        honest_BD=0.3 + normal(B, D, spread=0.05),
+        honest_sent_BD=reference_D + normal(B, D, spread=0.05),
+        colluders_MD=own_FD,
+        colluders_sent_MD=sent_FD,
+        sent_FD=sent_FD,
+        reference_D=reference_D,
+        pipeline=Plan.of("weighted_mean", detectors, **{"customizer": "fedcap", **plan}),
+    )
+    return own_FD, knowledge
+
+
+def verdicts(uploads_FD: Tensor, knowledge: Knowledge) -> list[Verdict]:
+    """What the server's detector says of these uploads among the honest ones, in a first round."""
+    assert knowledge.honest_BD is not None
+    assert knowledge.honest_sent_BD is not None
+    assert knowledge.sent_FD is not None
+    sent_ND = torch.cat([knowledge.honest_sent_BD, knowledge.sent_FD])
+    raw_ND = torch.cat([knowledge.honest_BD, uploads_FD])
+    plan = knowledge.pipeline
+    rows_ND = sent_ND - knowledge.reference_D + raw_ND if plan.judges_models else raw_ND
+    rows = Rows.of(rows_ND, metadata={"moved": raw_ND.norm(dim=1)})
+    (detector,) = plan.detectors
+    return list(detector.apply(rows, State(), Context())[0][B:])
+
+
+def longer(uploads_FD: Tensor, knowledge: Knowledge, factor: float) -> Tensor:
+    """Uploads whose calibrated updates are so many times as long."""
+    assert knowledge.sent_FD is not None
+    assert knowledge.reference_D is not None
+    offset_FD = knowledge.sent_FD - knowledge.reference_D
+    return factor * (uploads_FD + offset_FD) - offset_FD
+
+
+@pytest.mark.parametrize("threshold", [0.1, 10.0, 300.0])
+def test_the_calibrated_norm_is_just_below_the_servers_threshold(threshold: float) -> None:
+    own_FD, knowledge = known({"name": "norm_bound", "threshold": threshold})
+    out_FD = attacks.build("norm_riding", knows="full").apply(own_FD, knowledge)
+    assert {v.decision for v in verdicts(out_FD, knowledge)} == {"accepted"}
+    further_FD = longer(out_FD, knowledge, 1.002)
+    assert {v.decision for v in verdicts(further_FD, knowledge)} == {"evicted"}
+    assert knowledge.sent_FD is not None
+    assert knowledge.reference_D is not None
+    offset_FD = knowledge.sent_FD - knowledge.reference_D
+    norms = (out_FD + offset_FD).norm(dim=1)
+    torch.testing.assert_close(norms, torch.full((F,), 0.999 * threshold), rtol=1e-4, atol=0)
+    cosines = torch.nn.functional.cosine_similarity(out_FD + offset_FD, own_FD + offset_FD)
+    torch.testing.assert_close(cosines, torch.full((F,), -1.0))
+
+
+def test_the_default_detector_gathers_no_evidence() -> None:
+    own_FD, knowledge = known("robust_distance")
+    out_FD = attacks.build("norm_riding", knows="full").apply(own_FD, knowledge)
+    assert {(v.decision, v.evidence) for v in verdicts(out_FD, knowledge)} == {("accepted", 0.0)}
+    further = verdicts(longer(out_FD, knowledge, 1.01), knowledge)
+    assert max(v.evidence for v in further) > 0
+    assert float(torch.nn.functional.cosine_similarity(out_FD, own_FD).max()) < -0.5
+
+
+def test_it_trains_almost_honestly_where_every_turn_would_be_seen() -> None:
+    """Sent a model far from the global one, it cannot get there without a suspicious upload."""
+    own_FD, knowledge = known("robust_distance")
+    assert knowledge.sent_FD is not None
+    away_FD = knowledge.sent_FD + 0.4
+    knowledge = replace(knowledge, sent_FD=away_FD, colluders_sent_MD=away_FD)
+    out_FD = attacks.build("norm_riding", knows="full").apply(own_FD, knowledge)
+    assert {(v.decision, v.evidence) for v in verdicts(out_FD, knowledge)} == {("accepted", 0.0)}
+    assert knowledge.reference_D is not None
+    offset_FD = away_FD - knowledge.reference_D
+    calibrated_FD, honest_FD = out_FD + offset_FD, own_FD + offset_FD
+    shares = calibrated_FD.norm(dim=1) / honest_FD.norm(dim=1)
+    assert bool(((shares > 0.1) & (shares < 0.9)).all())
+    assert shares.tolist() == pytest.approx([float(shares[0])] * F, rel=1e-4)
     cosines = torch.nn.functional.cosine_similarity(calibrated_FD, honest_FD)
-    torch.testing.assert_close(cosines, torch.full((3,), -1.0))
+    torch.testing.assert_close(cosines, torch.ones(F))
+
+
+def test_raw_uploads_where_the_server_judges_those() -> None:
+    detector = {"name": "norm_bound", "threshold": 5.0}
+    own_FD, knowledge = known(detector, customizer="global_model", calibrate=False)
+    out_FD = attacks.build("norm_riding", knows="full").apply(own_FD, knowledge)
+    torch.testing.assert_close(out_FD.norm(dim=1), torch.full((F,), 4.995), rtol=1e-4, atol=0)
+    assert {v.decision for v in verdicts(out_FD, knowledge)} == {"accepted"}
+
+
+@pytest.mark.parametrize("detectors", [(), ("fedredefense",)], ids=["nobody", "no-length"])
+def test_its_own_threshold_counts_where_nobody_judges_lengths(detectors: tuple[str, ...]) -> None:
+    own_FD, knowledge = known(*detectors, customizer="global_model")
+    attack = attacks.build("norm_riding", knows="full", threshold=7.0)
+    assert knowledge.sent_FD is not None
+    assert knowledge.reference_D is not None
+    calibrated_FD = attack.apply(own_FD, knowledge) + knowledge.sent_FD - knowledge.reference_D
+    norms = calibrated_FD.norm(dim=1)
+    torch.testing.assert_close(norms, torch.full((F,), 6.993), rtol=1e-4, atol=0)
+
+
+def test_who_knows_nobody_takes_what_it_was_sent_for_the_global_model() -> None:
+    own_FD, knowledge = known({"name": "norm_bound", "threshold": 2.0})
+    attack = attacks.build("norm_riding", threshold=2.0)
+    out_FD = attack.apply(own_FD, knowledge.limited_to(attack.asks_for))
+    torch.testing.assert_close(out_FD.norm(dim=1), torch.full((F,), 1.998), rtol=1e-5, atol=0)
+    assert {v.decision for v in verdicts(out_FD, knowledge)} == {"evicted"}
 
 
 def test_against_the_honest_direction() -> None:

@@ -16,6 +16,7 @@ import psutil
 import pytest
 import zstandard
 
+from benchmarks import chaos
 from services.aggregator.redis_access import connect
 from services.aggregator.round_store import RoundStore
 from services.console.local import LocalFederation
@@ -265,6 +266,12 @@ def siege(start_arena: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             yield arena
         finally:
             arena.watch.stop()
+
+
+@pytest.fixture(scope="module")
+def calm(experiment: Experiment, tmp_path_factory: pytest.TempPathFactory) -> chaos.Run:
+    """What the module's experiment comes to when nothing disturbs it."""
+    return chaos.run(experiment, tmp_path_factory.mktemp("calm"))
 
 
 @pytest.fixture

@@ -31,6 +31,8 @@ from services.console.operator import Operator
 from services.console.processes import free_port
 from services.console.testing import PATIENCE, Company
 from shared.experiment import Experiment
+from shared.learning.agent import AgentSettings, honest
+from shared.learning.agent import host as run_agents
 from shared.modelspec import ModelSpec
 from shared.protocol import wire
 from shared.protocol.messages import RoundRecord, Ticket
@@ -45,6 +47,24 @@ clients = 3
 name = "mlp"
 hidden = [4]
 """
+QUICK = """
+[model]
+name = "cnn"
+channels = [4, 8]
+hidden = 16
+
+[training]
+epochs = 1
+learning_rate = 0.05
+
+[personalizer]
+name = "fedcap"
+lambda = 0.1
+
+[phases.collecting]
+count = { min = 1.0 }
+"""
+"""What real agents learn quickly, in rounds that wait for all: the end of an experiment's file."""
 FEDCAP = {"customizer": {"name": "fedcap", "alpha": 10, "phi": 0.1}}
 
 
@@ -177,6 +197,15 @@ class Hosted(Company):
         for name, participant in participants.items():
             self.take_part(name, participant)
         return participants
+
+    def honest(self, names: Sequence[str], state: Path) -> None:
+        """Hosts agents of these names on this thread, each with a folder in `state`, to the end."""
+        tokens = state.with_name("tokens")
+        tokens.write_text("\n".join(self.operator.mint(list(names)).tokens))
+        settings = AgentSettings(
+            aggregator=self.url, clients=len(names), state=state, join_tokens=tokens
+        )
+        asyncio.run(run_agents(settings, honest(settings)))
 
     def join_quickly(self, names: Sequence[str]) -> list[str]:
         """Makes many clients at once; their tokens."""

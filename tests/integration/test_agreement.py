@@ -18,7 +18,7 @@ from shared.figures import final_figures
 from shared.learning.learner import Learner
 from shared.protocol.messages import Receipt
 from shared.simulation import simulate
-from tests.integration.hosted import Hosted, vector
+from tests.integration.hosted import QUICK, Hosted, vector
 
 Host = Callable[..., Hosted]
 SMALL = """
@@ -30,27 +30,20 @@ fraction = {fraction}
 dataset = "digits"
 partition = {{ name = "classes_per_client", classes = 2 }}
 clients = {clients}
-[model]
-name = "cnn"
-channels = [4, 8]
-hidden = 16
-[training]
-epochs = 1
-learning_rate = 0.05
-[personalizer]
-name = "fedcap"
-lambda = 0.1
 [server]
 detectors = ["robust_distance"]
 customizer = {{ name = "fedcap", alpha = 10, phi = 0.1 }}
-[phases.collecting]
-count = {{ min = 1.0 }}
 """
 ATTACKERS = """
 [[attackers]]
 count = 2
 attack = "sign_flip"
 """
+
+
+def small(**sizes: float) -> str:
+    """An experiment's file."""
+    return SMALL.format(**sizes) + QUICK
 
 
 @pytest.fixture
@@ -73,7 +66,7 @@ def agents(hosted: Hosted, experiment: Experiment, folder: Path) -> Iterator[Loc
 
 @pytest.mark.usefixtures("kept")
 def test_the_network_comes_to_what_the_simulator_comes_to(host: Host, tmp_path: Path) -> None:
-    text = SMALL.format(rounds=6, fraction=0.8, clients=6) + ATTACKERS
+    text = small(rounds=6, fraction=0.8, clients=6) + ATTACKERS
     experiment = Experiment.parse(text)
     expected, hosted = simulate(experiment), host(experiment)
     first = simulate(Experiment.parse(text.replace("rounds = 6", "rounds = 1")))
@@ -110,7 +103,7 @@ def test_the_network_comes_to_what_the_simulator_comes_to(host: Host, tmp_path: 
 @pytest.mark.usefixtures("kept")
 def test_raw_uploads_judge_alike_over_http(host: Host, tmp_path: Path) -> None:
     """Without calibration raw uploads are judged, and whole models mixed and averaged."""
-    text = SMALL.format(rounds=3, fraction=0.6, clients=4)
+    text = small(rounds=3, fraction=0.6, clients=4)
     experiment = Experiment.parse(text.replace("[server]", "[server]\ncalibrate = false"))
     expected, hosted = simulate(experiment), host(experiment)
     with agents(hosted, experiment, tmp_path) as local:
@@ -131,7 +124,7 @@ def test_raw_uploads_judge_alike_over_http(host: Host, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("kept")
 def test_running_statistics_travel_as_they_are_simulated(host: Host, tmp_path: Path) -> None:
     """Over HTTP too, nothing but their median reaches anybody, whether customized or probed."""
-    text = SMALL.format(rounds=3, fraction=0.6, clients=4).replace(
+    text = small(rounds=3, fraction=0.6, clients=4).replace(
         'name = "cnn"\nchannels = [4, 8]\nhidden = 16',
         'name = "wide_resnet"\ndepth = 10\nwidth = 1',
     )
@@ -159,7 +152,7 @@ def test_running_statistics_travel_as_they_are_simulated(host: Host, tmp_path: P
 
 def test_uploads_of_every_format_count(host: Host, tmp_path: Path) -> None:
     formats = [("F32", "true"), ("F16", "false"), ("BF16", "true")]
-    experiment = Experiment.parse(SMALL.format(rounds=2, fraction=1.0, clients=3))
+    experiment = Experiment.parse(small(rounds=2, fraction=1.0, clients=3))
     expected, hosted = simulate(experiment).records[0].norms, host(experiment)
     names = experiment.client_names
     tokens = hosted.operator.mint(names).tokens

@@ -18,6 +18,7 @@ from services.console.local import LocalFederation
 from services.console.up import models_digest
 from shared.experiment import Experiment
 from shared.protocol.messages import FederationStatus, RoundRecord
+from tests.integration.hosted import QUICK
 
 SMALL = """
 name = "backup-test"
@@ -29,25 +30,9 @@ dataset = "digits"
 partition = { name = "classes_per_client", classes = 4 }
 clients = 4
 
-[model]
-name = "cnn"
-channels = [4, 8]
-hidden = 16
-
-[training]
-epochs = 1
-learning_rate = 0.05
-
-[personalizer]
-name = "fedcap"
-lambda = 0.1
-
 [server]
 detectors = ["robust_distance"]
 customizer = { name = "fedcap", alpha = 10, phi = 0.1 }
-
-[phases.collecting]
-count = { min = 1.0 }
 """
 ONE_THREAD = {"RAMPART_THREADS": "1"}
 CLIENTS = "clients-0"
@@ -55,13 +40,7 @@ CLIENTS = "clients-0"
 
 @pytest.fixture(scope="module")
 def experiment() -> Experiment:
-    return Experiment.parse(SMALL)
-
-
-@pytest.fixture(scope="module")
-def calm(experiment: Experiment, tmp_path_factory: pytest.TempPathFactory) -> chaos.Run:
-    """The federation without backups."""
-    return chaos.run(experiment, tmp_path_factory.mktemp("calm"))
+    return Experiment.parse(SMALL + QUICK)
 
 
 def follow(federation: LocalFederation, until: Callable[[FederationStatus], bool]) -> None:

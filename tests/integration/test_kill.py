@@ -9,6 +9,7 @@ import pytest
 from benchmarks import chaos
 from services.console.local import LocalFederation
 from shared.experiment import Experiment
+from tests.integration.hosted import QUICK
 
 SMALL = """
 name = "kill-test"
@@ -21,25 +22,9 @@ dataset = "digits"
 partition = { name = "classes_per_client", classes = 2 }
 clients = 6
 
-[model]
-name = "cnn"
-channels = [4, 8]
-hidden = 16
-
-[training]
-epochs = 1
-learning_rate = 0.05
-
-[personalizer]
-name = "fedcap"
-lambda = 0.1
-
 [server]
 detectors = [{ name = "norm_bound", threshold = 3.5 }]
 customizer = { name = "fedcap", alpha = 10, phi = 0.1 }
-
-[phases.collecting]
-count = { min = 1.0 }
 
 [[attackers]]
 count = 2
@@ -49,12 +34,7 @@ attack = { name = "model_replacement", from_round = 3 }
 
 @pytest.fixture(scope="module")
 def experiment() -> Experiment:
-    return Experiment.parse(SMALL)
-
-
-@pytest.fixture(scope="module")
-def calm(experiment: Experiment, tmp_path_factory: pytest.TempPathFactory) -> chaos.Run:
-    return chaos.run(experiment, tmp_path_factory.mktemp("calm"))
+    return Experiment.parse(SMALL + QUICK)
 
 
 def test_the_undisturbed_run_has_something_to_lose(calm: chaos.Run) -> None:

@@ -1,6 +1,5 @@
 """Local objectives over HTTP: agents and simulator agree; the noise is nobody's to know."""
 
-import asyncio
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,8 +8,6 @@ import pytest
 import torch
 
 from shared.experiment import Experiment
-from shared.learning.agent import AgentSettings, honest
-from shared.learning.agent import host as run_agents
 from shared.learning.participant import Keeper
 from shared.learning.privacy import STEPS
 from shared.simulation import simulate
@@ -42,15 +39,8 @@ objective = [{ name = "fedprox", mu = 0.1 }, { name = "hmsdfl", lambda = 1e-3 },
 
 def run(host: Callable[..., Hosted], experiment: Experiment, folder: Path) -> Hosted:
     """A federation of honest agents, from its start to its end."""
-    hosted, names = host(experiment), experiment.client_names
-    (folder / "tokens").write_text("\n".join(hosted.operator.mint(names).tokens))
-    settings = AgentSettings(
-        aggregator=hosted.url,
-        clients=len(names),
-        state=folder / "agents",
-        join_tokens=folder / "tokens",
-    )
-    asyncio.run(run_agents(settings, honest(settings)))
+    hosted = host(experiment)
+    hosted.honest(experiment.client_names, folder / "agents")
     return hosted
 
 

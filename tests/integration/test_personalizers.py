@@ -1,6 +1,5 @@
 """Agents over HTTP and the simulator come to the same personal models, whatever makes them."""
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,8 +8,6 @@ import torch
 
 from shared.experiment import Experiment
 from shared.figures import final_figures
-from shared.learning.agent import AgentSettings, honest
-from shared.learning.agent import host as run_agents
 from shared.learning.participant import Keeper
 from shared.simulation import simulate
 from tests.integration.hosted import Hosted, vector
@@ -43,19 +40,10 @@ def test_agents_keep_what_the_simulator_says(
 ) -> None:
     experiment = Experiment.parse(TINY.format(name=name))
     expected, hosted = simulate(experiment), host(experiment)
-    names = experiment.client_names
-    (tmp_path / "tokens").write_text("\n".join(hosted.operator.mint(names).tokens))
-    settings = AgentSettings(
-        aggregator=hosted.url,
-        clients=len(names),
-        state=tmp_path / "agents",
-        join_tokens=tmp_path / "tokens",
-    )
-    asyncio.run(run_agents(settings, honest(settings)))
-
+    hosted.honest(experiment.client_names, tmp_path / "agents")
     global_D = torch.from_numpy(vector(hosted.model("global")))
     assert torch.allclose(global_D, expected.global_D, rtol=0, atol=1e-5)
-    for slot, client in enumerate(names):
+    for slot, client in enumerate(experiment.client_names):
         kept = Keeper(tmp_path / f"agents/client-{slot}").personal()
         assert kept is not None
         assert kept.keys() == expected.personal[client].keys() != set()

@@ -56,11 +56,6 @@ def experiment() -> Experiment:
     return Experiment.parse(ALL)
 
 
-@pytest.fixture(scope="module")
-def calm(experiment: Experiment, tmp_path_factory: pytest.TempPathFactory) -> chaos.Run:
-    return chaos.run(experiment, tmp_path_factory.mktemp("calm"))
-
-
 def test_the_network_comes_to_what_the_simulator_comes_to(
     experiment: Experiment, calm: chaos.Run
 ) -> None:

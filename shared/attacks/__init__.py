@@ -5,8 +5,11 @@
 Legend: N honest updates that are known, F attackers, D coordinates.
 """
 
+import math
+from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from shared.attacks.base import Knowledge
@@ -22,6 +25,9 @@ def craft(
     own_D: Tensor | None = None,
     seed: int = 0,
     at_round: int = 0,
+    sent_D: Tensor | None = None,
+    initial: Callable[[torch.Generator], Tensor] | None = None,
+    jacobian: Callable[[Tensor, torch.Generator], tuple[Tensor, Tensor]] | None = None,
     **parameters: Any,
 ) -> Tensor:
     """What the first attacker of a round uploads.
@@ -34,6 +40,10 @@ def craft(
         own_D: the attackers' honest update; the mean of `honest_ND` by default.
         seed: where draws come from.
         at_round: the round's number.
+        sent_D: the model that the attackers trained from; 0 by default.
+        initial: draws the parameters (D,) of a fresh model; by default evenly from ±1/√D, as torch
+            draws a layer of D inputs.
+        jacobian: as in `Knowledge`; by default the model is stable everywhere, and `jaa` is `lie`.
         parameters: the attack's own.
     Returns:
         The upload (D,), in the dtype of `own_D`.
@@ -41,7 +51,6 @@ def craft(
         UnknownMember, ConfigurationError: no such attack, or a wrong parameter.
         PreconditionError: the attack needs honest updates, and there are none.
 
-    >>> import torch
     >>> craft("ipm", torch.tensor([[1.0, 0.0], [3.0, 2.0]]), n=20, m=6, epsilon=2)
     tensor([-4., -2.])
     """
@@ -49,13 +58,28 @@ def craft(
     own_D = honest_ND.mean(dim=0) if own_D is None else own_D
     own_FD = own_D.expand(max(m, 1), -1)
     agnostic = attack.asks_for == "agnostic"
+    start_D = torch.zeros_like(own_D) if sent_D is None else sent_D
+    sent_FD = start_D.expand_as(own_FD)
     knowledge = Knowledge(
         participants=n,
         attackers=m,
         honest_BD=None if agnostic else honest_ND,
         colluders_MD=None if agnostic else own_FD,
+        colluders_sent_MD=None if agnostic else sent_FD,
         level=attack.asks_for,
         seed=seed,
         round=at_round,
+        sent_FD=sent_FD,
+        initial=initial or _layer(len(own_D)),
+        jacobian=jacobian or _stable,
     )
     return attack.apply(own_FD, knowledge)[0].clone()
+
+
+def _layer(dim: int) -> Callable[[torch.Generator], Tensor]:
+    return lambda draws: (2 * torch.rand(dim, generator=draws) - 1) / math.sqrt(dim)
+
+
+def _stable(parameters_D: Tensor, draws: torch.Generator) -> tuple[Tensor, Tensor]:
+    del draws
+    return parameters_D.new_zeros(()), torch.zeros_like(parameters_D)

@@ -91,3 +91,31 @@ def test_craft_says_which_attacks_there_are() -> None:
         craft("lies", torch.ones(2, 2), n=3, m=1)
     with pytest.raises(ConfigurationError, match="epsilon"):
         craft("ipm", torch.ones(2, 2), n=3, m=1, epsilom=2)
+
+
+def test_craft_takes_the_model_that_the_attackers_trained_from() -> None:
+    """A fresh model where they began, or one drawn in a way of one's own."""
+    honest_ND, sent_D = torch.ones(3, 400), torch.full((400,), 5.0)
+    out_D = craft("random_noise", honest_ND, n=5, m=2, reading="parameters", sent_D=sent_D)
+    reached_D = out_D + sent_D
+    assert 0.045 < float(reached_D.abs().max()) <= 0.05 + 1e-6
+    given = {"sent_D": sent_D, "initial": lambda draws: torch.full((400,), 9.0)}
+    out_D = craft("random_noise", honest_ND, n=5, m=2, reading="interpolation", **given)
+    torch.testing.assert_close(out_D, torch.full((400,), (9 + 6) / 2 - 5.0))
+
+
+def test_craft_takes_a_jacobian() -> None:
+    """Without one the model is stable everywhere, and nothing pulls at the target."""
+    honest_ND = torch.tensor([[0.0], [2.0], [4.0]])
+    target_D = craft("lie", honest_ND, n=20, m=6)
+    assert torch.equal(craft("jaa", honest_ND, n=20, m=6), target_D)
+    out_D = craft(
+        "jaa",
+        honest_ND,
+        n=20,
+        m=6,
+        jacobian=lambda theta_D, draws: (theta_D.square().sum(), 2 * theta_D),
+        alpha=1.0,
+        steps=200,
+    )
+    torch.testing.assert_close(out_D, target_D / 2)

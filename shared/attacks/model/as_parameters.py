@@ -1,0 +1,31 @@
+"""An update that is uploaded as if it were a model."""
+
+from pydantic import Field
+from torch import Tensor
+
+from shared.attacks.base import Knowledge, ModelAttack
+from shared.attacks.model import attacks
+from shared.attacks.model.random_noise import starts
+from shared.attacks.wrapping import Wrapper
+
+
+@attacks.register("as_parameters")
+class AsParameters(Wrapper):
+    """u = v - w: the model that the upload leads to is the crafted update v itself, near zero.
+
+    w is the model that the attacker trained from. So the code behind SDEA's tables runs LIE,
+    Min-Max and Min-Sum, which is why its columns for the three and for noise are much alike.
+
+    >>> import torch
+    >>> knowledge = Knowledge(4, 1, torch.tensor([[1.0], [3.0]]), reference_D=torch.tensor([5.0]))
+    >>> AsParameters(attack={"name": "lie", "z": 0.0}).apply(torch.ones(1, 1), knowledge)
+    tensor([[-3.]])
+    """
+
+    paper = "SDEA's code"
+    attack: ModelAttack = Field(default="lie", validate_default=True)
+    """The attack inside: a name, or a table with its name and parameters."""
+
+    def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
+        crafted_FD = super().craft(own_FD, knowledge)
+        return (crafted_FD.double() - starts(own_FD, knowledge, self.name)).to(own_FD)

@@ -1,0 +1,29 @@
+"""An update taken for a model leads where its numbers say, wherever the attacker began."""
+
+import pytest
+import torch
+
+from shared.attacks.base import Knowledge
+from shared.attacks.model import attacks
+from shared.errors import ConfigurationError
+
+HONEST_BD = torch.tensor([[1.0, 0.0], [3.0, 4.0]])
+
+
+@pytest.mark.parametrize("inside", ["lie", "min_max", "min_sum"])
+def test_the_model_that_it_leads_to_is_the_crafted_update(inside: str) -> None:
+    sent_FD = torch.tensor([[5.0, 6.0], [7.0, -8.0]])
+    knowledge = Knowledge(6, 2, HONEST_BD, reference_D=torch.ones(2), sent_FD=sent_FD)
+    own_FD = torch.full((2, 2), 9.0)
+    crafted_FD = attacks.build(inside).apply(own_FD, knowledge)
+    out_FD = attacks.build("as_parameters", attack=inside).apply(own_FD, knowledge)
+    torch.testing.assert_close(sent_FD + out_FD, crafted_FD)
+
+
+def test_it_knows_what_the_attack_inside_needs() -> None:
+    assert attacks.build("as_parameters").asks_for == "partial"
+    assert (
+        attacks.build("as_parameters", attack={"name": "lie", "knows": "full"}).asks_for == "full"
+    )
+    with pytest.raises(ConfigurationError, match="started from"):
+        attacks.build("as_parameters").apply(torch.ones(1, 2), Knowledge(4, 1, HONEST_BD))

@@ -18,6 +18,7 @@ from services.attacker.__main__ import AttackerSettings
 from services.attacker.cohort import CohortSettings
 from services.console.join_tokens import JoinTokenSettings
 from shared.learning.agent import AgentSettings
+from shared.learning.datasets.files import VARIABLE
 from shared.process import SECRETS, read_settings
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +56,7 @@ def settings_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Check:
         kind = CohortSettings if arguments[:1] == ["cohort"] else BY_IMAGE[image.partition(":")[0]]
         prefix = str(kind.model_config["env_prefix"])
         fields = {f"{prefix}{name}".upper() for name in kind.model_fields}
-        ours = {name for name in variables if name.startswith("RAMPART_")} - {SECRETS}
+        ours = {name for name in variables if name.startswith("RAMPART_")} - {SECRETS, VARIABLE}
         assert ours <= fields, f"{image} has no settings {sorted(ours - fields)}"
         unknown = {name for name in secrets if name.upper() not in fields}
         assert not unknown, f"{image} has no settings for the secrets {sorted(unknown)}"

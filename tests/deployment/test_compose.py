@@ -11,6 +11,7 @@ import pytest
 
 from services.aggregator.server import DRAIN
 from shared.experiment import Experiment
+from shared.learning.datasets.files import VARIABLE as DATA
 from shared.process import SECRETS
 
 VARIABLE = re.compile(r"\$\$|\$\{(\w+)(?::-([^}]*))?\}")
@@ -143,6 +144,14 @@ def test_folders_that_are_written_are_mounted(compose: dict[str, Any], settings_
             assert any(folder.is_relative_to(mount) for mount in writable), folder
         if getattr(found, "join_tokens", None) is not None:
             assert any(found.join_tokens.is_relative_to(mount) for mount in readable)
+
+
+def test_whoever_reads_data_sets_has_them_mounted(compose: dict[str, Any]) -> None:
+    for name, service in ours(compose).items():
+        folders = [v.split(":")[1:] for v in service.get("volumes", []) if v.startswith("data:")]
+        found = environment(service).get(DATA)
+        assert folders == ([[found, "ro"]] if found else [])
+        assert bool(found) == (name in {"worker", "agents", "attackers"})
 
 
 def test_dependencies_are_waited_for_as_they_can_be(compose: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ namespace: rampart
 resources: [../{overlay}]
 components: [{components}]
 """
-COMPONENTS = ("tls", "object-store", "monitoring")
+COMPONENTS = ("tls", "object-store", "monitoring", "data")
 OUTSIDE: dict[str, set[str]] = {
     "join-tokens": set(),
     "api-tls": {"tls.crt", "tls.key", "ca.crt"},
@@ -213,7 +213,7 @@ BUILDS: list[tuple[str, str, tuple[str, ...]]] = [
     ("kubectl", "overlays/gpu", ()),
     ("kubectl", "overlays/redteam", ()),
     ("kubectl", "base", COMPONENTS),
-    ("kubectl", "overlays/redteam", ("tls",)),
+    ("kubectl", "overlays/redteam", ("tls", "data")),
 ]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from services.aggregator.server import DRAIN
+from shared.learning.datasets.files import VARIABLE as DATA
 
 
 @pytest.fixture
@@ -143,6 +144,19 @@ def test_folders_and_files_are_mounted_where_settings_look(manifests: Any, setti
                 items = {item["path"] for item in volume["secret"].get("items", [])}
                 keys = items or manifests.secret_keys(volume["secret"]["secretName"])
             assert path.name in keys
+
+
+def test_whoever_reads_data_sets_has_them_mounted(manifests: Any) -> None:
+    claimed = any(c["metadata"]["name"] == "data" for c in manifests.of("PersistentVolumeClaim"))
+    for pod in manifests.pods:
+        mounts = [m for m in pod.container["volumeMounts"] if m["name"] == "data"]
+        if pod.component not in {"worker", "agents", "attackers"} or not claimed:
+            assert DATA not in manifests.variables(pod)
+            continue
+        folder = manifests.variables(pod)[DATA]
+        assert mounts == [{"name": "data", "mountPath": folder, "readOnly": True}]
+        (volume,) = [v for v in pod.spec["volumes"] if v["name"] == "data"]
+        assert volume["persistentVolumeClaim"] == {"claimName": "data", "readOnly": True}
 
 
 def test_threads_and_grace_fit_the_limits(manifests: Any, settings: Any) -> None:

@@ -19,7 +19,6 @@ import argparse
 import asyncio
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -30,120 +29,11 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-import httpx
 import numpy as np
 import psutil
 
 HERE = Path(__file__).resolve()
-PIECE = 1 << 20
-
-
-# -- floors ----------------------------------------------------------------------------------------
-
-
-class Barrier:
-    """Rows of all clients and their mean, with a time stamp per round."""
-
-    def __init__(self, clients: int, dim: int) -> None:
-        self.rows = np.zeros((clients, dim), np.float32)
-        self.model = np.zeros(dim, np.float32)
-        self.stamps: list[float] = []
-
-    def average(self) -> None:
-        np.add.reduce(self.rows, 0, out=self.model)
-        self.model *= np.float32(1 / len(self.rows))
-        self.stamps.append(time.perf_counter())
-
-
-def sockets_server(clients: int, dim: int, rounds: int, port: int, out: Path) -> None:
-    state = Barrier(clients, dim)
-    barrier = threading.Barrier(clients, action=state.average)
-
-    def serve(connection: socket.socket, row: int) -> None:
-        view, model = state.rows[row].data.cast("B"), state.model.data.cast("B")
-        for _ in range(rounds):
-            received = 0
-            while received < len(view):
-                received += connection.recv_into(view[received:])
-            barrier.wait()
-            connection.sendall(model)
-
-    with socket.create_server(("127.0.0.1", port), backlog=64) as server:
-        threads = [
-            threading.Thread(target=serve, args=(server.accept()[0], i)) for i in range(clients)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    out.write_text(json.dumps(state.stamps))
-
-
-def sockets_client(dim: int, rounds: int, port: int) -> None:
-    mine, got = np.ones(dim, np.float32), np.empty(dim, np.float32)
-    while True:
-        try:
-            connection = socket.create_connection(("127.0.0.1", port))
-            break
-        except OSError:
-            time.sleep(0.05)
-    view = got.data.cast("B")
-    for _ in range(rounds):
-        connection.sendall(mine.data.cast("B"))
-        received = 0
-        while received < len(view):
-            received += connection.recv_into(view[received:])
-
-
-def echo_server(clients: int, dim: int, rounds: int, port: int, out: Path, durable: bool) -> None:
-    import uvicorn
-    from fastapi import FastAPI, Request, Response
-
-    app, state = FastAPI(), Barrier(clients, dim)
-    arrived: list[int] = []
-    ready: list[asyncio.Event] = [asyncio.Event()]
-    files = Path(tempfile.mkdtemp(dir=out.parent))
-
-    def write(data: memoryview, name: str) -> None:
-        with (files / name).open("wb", buffering=0) as file:
-            while data:
-                data = data[file.write(data) :]
-            os.fsync(file.fileno())
-
-    @app.post("/{client}")
-    async def post(client: int, request: Request) -> Response:
-        view, at = state.rows[client].data.cast("B"), 0
-        async for chunk in request.stream():
-            view[at : at + len(chunk)] = chunk
-            at += len(chunk)
-        if durable:
-            await asyncio.to_thread(write, view, str(client))
-        arrived.append(client)
-        event = ready[0]
-        if len(arrived) == clients:
-            arrived.clear()
-            ready[0] = asyncio.Event()
-            await asyncio.to_thread(state.average)
-            event.set()
-            if len(state.stamps) == rounds:
-                await asyncio.to_thread(out.write_text, json.dumps(state.stamps))
-        await event.wait()
-        return Response(bytes(state.model.data.cast("B")), media_type="application/octet-stream")
-
-    uvicorn.run(app, host="127.0.0.1", port=port, log_level="error", loop="uvloop", backlog=256)
-
-
-def echo_client(client: int, dim: int, rounds: int, port: int) -> None:
-    mine = np.ones(dim, np.float32).tobytes()
-    with httpx.Client(timeout=600) as http:
-        for _ in range(rounds):
-            while True:
-                try:
-                    answer = http.post(f"http://127.0.0.1:{port}/{client}", content=mine)
-                    break
-                except httpx.ConnectError:
-                    time.sleep(0.1)
-            assert len(answer.content) == 4 * dim
+FLOORS = HERE.with_name("floors.py")
 
 
 # -- rampart ---------------------------------------------------------------------------------------
@@ -224,9 +114,9 @@ class Watch(threading.Thread):
             time.sleep(0.02)
 
 
-def role(*arguments: object) -> subprocess.Popen[bytes]:
+def started(*arguments: object) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    return subprocess.Popen([sys.executable, HERE, *map(str, arguments)], env=environment)
+    return subprocess.Popen([sys.executable, *map(str, arguments)], env=environment)
 
 
 def measure_floor(kind: str, clients: int, dim: int, rounds: int) -> tuple[list[float], int]:
@@ -234,12 +124,12 @@ def measure_floor(kind: str, clients: int, dim: int, rounds: int) -> tuple[list[
 
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         out, port = Path(folder) / "stamps.json", free_port()
-        server = role("--role", f"{kind}-server", clients, dim, rounds, port, out)
+        server = started(FLOORS, f"{kind}-server", clients, dim, rounds, port, out)
         time.sleep(2.0)
         watch = Watch(server.pid)
         watch.start()
         members = [
-            role("--role", f"{kind.replace('durable', 'echo')}-client", i, dim, rounds, port)
+            started(FLOORS, f"{kind.replace('durable', 'echo')}-client", i, dim, rounds, port)
             for i in range(clients)
         ]
         try:
@@ -269,7 +159,7 @@ def measure_rampart(
             watch = Watch(federation.processes["aggregator"].pid)
             watch.start()
             members = [
-                role("--role", "rampart-client", federation.url, token, f"{folder}/c{i}", dim, i)
+                started(HERE, "--client", federation.url, token, f"{folder}/c{i}", dim, i)
                 for i, token in enumerate(tokens)
             ]
             try:
@@ -371,23 +261,9 @@ KINDS: dict[str, Callable[[int, int, int], tuple[list[float], int, dict[str, flo
 }
 
 
-def run_role(name: str, rest: list[str]) -> None:
-    """One process of a measurement."""
-    match name:
-        case "sockets-server":
-            sockets_server(*map(int, rest[:4]), Path(rest[4]))
-        case "sockets-client":
-            sockets_client(*map(int, rest[1:]))
-        case "echo-server" | "durable-server":
-            echo_server(*map(int, rest[:4]), Path(rest[4]), name == "durable-server")
-        case "echo-client":
-            echo_client(*map(int, rest))
-        case "rampart-client":
-            asyncio.run(rampart_client(rest[0], rest[1], Path(rest[2]), int(rest[3]), int(rest[4])))
-
-
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--role"]:
-        run_role(sys.argv[2], sys.argv[3:])
+    if sys.argv[1:2] == ["--client"]:
+        url, join_token, folder, dim, number = sys.argv[2:]
+        asyncio.run(rampart_client(url, join_token, Path(folder), int(dim), int(number)))
     else:
         main()

@@ -1,4 +1,4 @@
-"""The application in process: problems, small bodies, settings, metrics, the OpenAPI document."""
+"""The application in process: problems, small bodies, the OpenAPI document, probes."""
 
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -8,16 +8,14 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from services.aggregator.app import create_app
-from services.aggregator.metrics import Metrics
 from services.aggregator.problems import SmallBodies, add_problem_handlers
 from services.aggregator.runtime import Runtime
 from services.aggregator.settings import Settings
 from shared.errors import PreconditionError, RampartError, Unavailable
 from shared.protocol import refusals
-from shared.protocol.messages import RoundRecord, VerdictRecord
 
 pytestmark = pytest.mark.anyio
 TOKEN = "operators-own-token"
@@ -124,82 +122,6 @@ async def test_a_small_body_comes_in_time() -> None:
 
 async def test_a_small_body_passes_as_it_came() -> None:
     assert (await ask(tiny_app(), json={"number": 41})).json() == 42
-
-
-# -- settings --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {},
-        {"operator_token": ""},
-        {"operator_token": "fifteen-letters"},
-        {"operator_token": "change-me-please-now"},
-        {"operator_token": "operator-token-here"},
-        {"operator_token": TOKEN, "tls_certificate": "cert.pem"},
-        {"operator_token": TOKEN, "tls_key": "key.pem"},
-        {"operator_token": TOKEN, "namespace": "a{b}"},
-        {"operator_token": TOKEN, "device": "gpu"},
-        {"operator_token": TOKEN, "port": 70_000},
-        {"operator_token": TOKEN, "lease": 0.1},
-        {"operator_token": TOKEN, "role": "boss"},
-        {"operator_token": TOKEN, "threads": 0},
-        {"operator_token": TOKEN, "body_idle": 0},
-    ],
-)
-def test_unsafe_settings_are_refused(
-    wrong: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("RAMPART_OPERATOR_TOKEN", raising=False)
-    with pytest.raises(ValidationError):
-        Settings(**wrong)
-
-
-def test_settings_come_from_variables_and_keep_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAMPART_OPERATOR_TOKEN", TOKEN)
-    monkeypatch.setenv("RAMPART_REDIS_PASSWORD", "a-password")
-    monkeypatch.setenv("RAMPART_DEVICE", "cuda:1")
-    settings = Settings()
-    assert settings.device == "cuda:1"
-    assert settings.operator_token.get_secret_value() == TOKEN
-    assert TOKEN not in repr(settings)
-    assert "a-password" not in repr(settings)
-
-
-# -- metrics ---------------------------------------------------------------------------------------
-
-
-def test_metrics_count_rounds_phases_and_verdicts() -> None:
-    metrics = Metrics()
-    metrics.set_phase("collecting", 7)
-    verdicts = [
-        VerdictRecord(
-            client="a", decision="evicted", detector="d", score=1, threshold=0, reason="r"
-        )
-    ]
-
-    class Outcome:
-        def __init__(self) -> None:
-            self.verdicts = verdicts
-            self.pool_bytes = 80
-
-    record = RoundRecord(round=7, status="published", timings={"load": 0.02})
-    metrics.observe_round(record, Outcome())
-    metrics.observe_round(RoundRecord(round=8, status="failed"), None)
-    lines = metrics.text().decode().splitlines()
-    for line in (
-        'rampart_phase{phase="collecting"} 1.0',
-        'rampart_phase{phase="done"} 0.0',
-        "rampart_round 7.0",
-        "rampart_pool_bytes 80.0",
-        'rampart_rounds_total{status="published"} 1.0',
-        'rampart_rounds_total{status="failed"} 1.0',
-        'rampart_verdicts_total{decision="evicted"} 1.0',
-        'rampart_round_step_seconds_bucket{le="0.1",step="load"} 1.0',
-        'rampart_round_step_seconds_bucket{le="0.01",step="load"} 0.0',
-    ):
-        assert line in lines
 
 
 # -- the OpenAPI document --------------------------------------------------------------------------

@@ -1,0 +1,36 @@
+"""Metrics: what a finished round leaves in them."""
+
+from services.aggregator.metrics import Metrics
+from shared.protocol.messages import RoundRecord, VerdictRecord
+
+
+def test_metrics_count_rounds_phases_and_verdicts() -> None:
+    metrics = Metrics()
+    metrics.set_phase("collecting", 7)
+    verdicts = [
+        VerdictRecord(
+            client="a", decision="evicted", detector="d", score=1, threshold=0, reason="r"
+        )
+    ]
+
+    class Outcome:
+        def __init__(self) -> None:
+            self.verdicts = verdicts
+            self.pool_bytes = 80
+
+    record = RoundRecord(round=7, status="published", timings={"load": 0.02})
+    metrics.observe_round(record, Outcome())
+    metrics.observe_round(RoundRecord(round=8, status="failed"), None)
+    lines = metrics.text().decode().splitlines()
+    for line in (
+        'rampart_phase{phase="collecting"} 1.0',
+        'rampart_phase{phase="done"} 0.0',
+        "rampart_round 7.0",
+        "rampart_pool_bytes 80.0",
+        'rampart_rounds_total{status="published"} 1.0',
+        'rampart_rounds_total{status="failed"} 1.0',
+        'rampart_verdicts_total{decision="evicted"} 1.0',
+        'rampart_round_step_seconds_bucket{le="0.1",step="load"} 1.0',
+        'rampart_round_step_seconds_bucket{le="0.01",step="load"} 0.0',
+    ):
+        assert line in lines

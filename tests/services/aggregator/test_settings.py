@@ -1,0 +1,48 @@
+"""Settings: what is unsafe is refused, and what is secret stays so."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from services.aggregator.settings import Settings
+
+TOKEN = "operators-own-token"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"operator_token": ""},
+        {"operator_token": "fifteen-letters"},
+        {"operator_token": "change-me-please-now"},
+        {"operator_token": "operator-token-here"},
+        {"operator_token": TOKEN, "tls_certificate": "cert.pem"},
+        {"operator_token": TOKEN, "tls_key": "key.pem"},
+        {"operator_token": TOKEN, "namespace": "a{b}"},
+        {"operator_token": TOKEN, "device": "gpu"},
+        {"operator_token": TOKEN, "port": 70_000},
+        {"operator_token": TOKEN, "lease": 0.1},
+        {"operator_token": TOKEN, "role": "boss"},
+        {"operator_token": TOKEN, "threads": 0},
+        {"operator_token": TOKEN, "body_idle": 0},
+    ],
+)
+def test_unsafe_settings_are_refused(
+    wrong: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAMPART_OPERATOR_TOKEN", raising=False)
+    with pytest.raises(ValidationError):
+        Settings(**wrong)
+
+
+def test_settings_come_from_variables_and_keep_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAMPART_OPERATOR_TOKEN", TOKEN)
+    monkeypatch.setenv("RAMPART_REDIS_PASSWORD", "a-password")
+    monkeypatch.setenv("RAMPART_DEVICE", "cuda:1")
+    settings = Settings()
+    assert settings.device == "cuda:1"
+    assert settings.operator_token.get_secret_value() == TOKEN
+    assert TOKEN not in repr(settings)
+    assert "a-password" not in repr(settings)

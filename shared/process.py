@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -87,6 +88,8 @@ def run_service(
         sys.stderr.write(f"error: {error}\n")
         return 2
     telemetry.configure(service, str(getattr(found, "log_level", "INFO")))
+    # Cycles are few here and what is alive is much: to look for them less often spares a tenth.
+    gc.set_threshold(20_000, 25, 25)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(work(found) if own_signals else _until_signal(work(found)))

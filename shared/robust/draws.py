@@ -20,8 +20,9 @@ def coordinates(context: Context, name: str, dim: int, count: int) -> Tensor | N
         return torch.randperm(dim, generator=draws)[:count].sort().values
     # Topping up never overshoots, so every set of that size is equally likely; and unlike a
     # permutation it costs what is drawn, not what there is.
-    drawn = torch.empty(0, dtype=torch.long)
+    drawn: Tensor = torch.unique(torch.randint(dim, (count,), generator=draws))
     while len(drawn) < count:
-        more = torch.randint(dim, (count - len(drawn),), generator=draws)
-        drawn = torch.unique(torch.cat([drawn, more]))
+        more = torch.unique(torch.randint(dim, (count - len(drawn),), generator=draws))
+        at = torch.searchsorted(drawn, more).clamp_(max=len(drawn) - 1)
+        drawn = torch.cat([drawn, more[drawn[at] != more]]).sort().values
     return drawn

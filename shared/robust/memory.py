@@ -24,9 +24,9 @@ def carry(
     """
     held = state.by_id(name)
     at = {client: i for i, client in enumerate(sorted({*held, *clients}))}
-    block_HD = torch.zeros(len(at), rows.dim, dtype=rows.block_ND.dtype, device=rows.device)
-    for client, row_D in held.items():
-        block_HD[at[client]] = row_D
+    block_HD = torch.empty(len(at), rows.dim, dtype=rows.block_ND.dtype, device=rows.device)
+    for client, row in at.items():
+        block_HD[row] = held.get(client, 0)
     return block_HD, at
 
 

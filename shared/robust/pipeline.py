@@ -4,12 +4,14 @@ Legend: N rows, D coordinates.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
 from shared.errors import ConfigurationError, PreconditionError, UnknownMember
+from shared.robust import linalg
 from shared.robust.base import Context, PreAggregator, Report, Rows, Rule, Stage, State
 from shared.robust.preaggregators import preaggregators
 from shared.robust.rules import rules
@@ -143,6 +145,15 @@ def aggregate(
     >>> aggregate(torch.tensor([[1.0], [2.0], [9.0]]), "median")
     tensor([2.])
     """
-    rows = Rows.of(updates_ND, ids=ids, weights=weights, metadata=metadata)
     pipeline = Pipeline.of(stages, f=f)
-    return pipeline.apply(rows, pipeline.init(rows.dim), context or Context())[0]
+
+    def result_of(rows: Rows) -> Tensor:
+        return pipeline.apply(rows, pipeline.init(rows.dim), context or Context())[0]
+
+    # Rows are nearly always finite, which the passes of the pipeline find out at no cost.
+    rows = Rows.of(updates_ND, ids, weights, metadata, assume_finite=True)
+    with suppress(linalg.NotFinite, PreconditionError):
+        result_D = result_of(rows)
+        if linalg.proved(rows):
+            return result_D
+    return result_of(Rows.of(updates_ND, ids, weights, metadata))

@@ -50,6 +50,8 @@ class Rows:
         ids: Sequence[str] | None = None,
         weights: Sequence[float] | Tensor | None = None,
         metadata: Mapping[str, Sequence[float] | Tensor] | None = None,
+        *,
+        assume_finite: bool = False,
     ) -> "Rows":
         """Rows in canonical order (by id), non-finite ones left out and named in `dropped`.
 
@@ -58,6 +60,8 @@ class Rows:
             ids: a distinct name per row; the position by default.
             weights: trusted weights per row, finite and > 0.
             metadata: claimed numbers per row.
+            assume_finite: leave out no row. The first pass over the rows that meets a number that
+                is not finite raises `linalg.NotFinite`; ask `linalg.proved` in the end.
         Raises:
             ValueError: shapes do not fit, ids repeat, a weight is not finite and positive.
 
@@ -82,7 +86,9 @@ class Rows:
             raise ValueError(
                 f"{n} rows need {n} distinct ids, got {len(set(names))} of {len(names)}"
             )
-        finite_N = linalg.finite_rows(block_ND)
+        finite_N, cache = [True] * n, dict[str, Any](finite=not assume_finite)
+        if not assume_finite:
+            finite_N, cache["squares"] = linalg.survey(block_ND)
         order = sorted((i for i in range(n) if finite_N[i]), key=lambda i: names[i])
         index = torch.tensor(order, dtype=torch.long, device=block_ND.device)
         whole = order == list(range(n))
@@ -93,6 +99,7 @@ class Rows:
             weights_M=None if weights is None else _column(weights, n, "weights", True)[order],
             metadata={k: _column(v, n, k, False)[order] for k, v in (metadata or {}).items()},
             dropped=tuple(sorted(names[i] for i in range(n) if not finite_N[i])),
+            cache=cache,
         )
 
     def __len__(self) -> int:
@@ -166,12 +173,13 @@ class Rows:
         >>> Rows.of(torch.tensor([[1.0, 2.0, 3.0]])).columns(slice(1, 3)).row(0)
         tensor([2., 3.])
         """
+        cache = {"finite": self.cache["finite"]} if "finite" in self.cache else {}
         if isinstance(which, Tensor):
             # Several times as fast as indexing, for drawn coordinates.
             return replace(
-                self, block_ND=self.block_ND.index_select(1, which.to(self.device)), cache={}
+                self, block_ND=self.block_ND.index_select(1, which.to(self.device)), cache=cache
             )
-        return replace(self, block_ND=self.block_ND[:, which], cache={})
+        return replace(self, block_ND=self.block_ND[:, which], cache=cache)
 
     def mixed(
         self, by_LM: Tensor, ids: Sequence[str] | None = None, weights_L: Tensor | None = None

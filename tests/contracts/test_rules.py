@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shared.errors import ConfigurationError, PreconditionError
-from shared.robust import Report, Rows, State
+from shared.robust import Report, Rows, State, aggregate
 from shared.robust.base import Rule
 from shared.robust.rules import rules
 
@@ -91,6 +91,22 @@ def test_non_finite_rows_never_reach_the_result(
     result_D, _, _ = run(rule, rows)
     expected_D, _, _ = run(rule, make_rows(updates_ND[kept], [ids[i] for i in kept]), f=F - 1)
     torch.testing.assert_close(result_D, expected_D)
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf"), -float("inf"), 0.5])
+@pytest.mark.parametrize("at", [0, 39])
+def test_aggregate_leaves_them_out_too_though_it_looks_only_while_it_reads(
+    rule: Any, updates_ND: Tensor, make_rows: MakeRows, poison: float, at: int
+) -> None:
+    hostile_ND = updates_ND.clone()
+    hostile_ND[3, at] = poison
+    ids = [f"{i:02d}" for i in range(len(updates_ND))]
+    stage, gaps = {"name": rule.name, **rule.parameters}, {"loss_gap": torch.ones(len(ids))}
+    found_D = aggregate(
+        hostile_ND, stage, f=F, ids=ids, metadata=gaps, context=rule.context(len(updates_ND[0]))
+    )
+    expected_D, _, _ = run(rule, make_rows(hostile_ND, ids))
+    assert torch.equal(found_D, expected_D)
 
 
 @pytest.mark.parametrize("magnitude", [1e1, 1e4, 1e10, 1e20, 1e30, -1e30, 3e38])

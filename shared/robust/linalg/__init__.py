@@ -5,26 +5,31 @@ second block. `native.backend()` tells which kernels are in use.
 """
 
 from shared.robust.linalg.directions import cosines, cosines_to
+from shared.robust.linalg.finite import NotFinite
 from shared.robust.linalg.geometry import Geometry, geometry, squared_distances
 from shared.robust.linalg.native import backend
 from shared.robust.linalg.ordering import mean_around_median, median, trimmed_mean
-from shared.robust.linalg.products import combine, dots, finite_rows, gram, norm, norms, uniform
+from shared.robust.linalg.products import combine, dots, gram, norm, norms, proved, survey, uniform
+from shared.robust.linalg.signs import signs
 
 __all__ = [
     "Geometry",
+    "NotFinite",
     "backend",
     "combine",
     "cosines",
     "cosines_to",
     "dots",
-    "finite_rows",
     "geometry",
     "gram",
     "mean_around_median",
     "median",
     "norm",
     "norms",
+    "proved",
+    "signs",
     "squared_distances",
+    "survey",
     "trimmed_mean",
     "uniform",
 ]

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from shared.robust.base import Rows
 from shared.robust.linalg.geometry import squared_distances
-from shared.robust.linalg.products import dots, gram, norms
+from shared.robust.linalg.products import dots, gram, norm, norms
 
 PARALLEL = 0.99
 """Cosine from which 1 - cos is taken from distances: products alone would lose its digits."""
@@ -40,6 +40,6 @@ def cosines(rows: Rows) -> Tensor:
 
 def cosines_to(rows: Rows, vector_D: Tensor) -> Tensor:
     """Cosine similarity (M,) of every row to one vector, clamped; -1 beside a zero vector."""
-    lengths_M = norms(rows) * vector_D.double().norm().cpu()
+    lengths_M = norms(rows) * norm(vector_D)
     cosines_M: Tensor = dots(rows, vector_D) / lengths_M
     return cosines_M.nan_to_num(nan=-1.0).clamp(-1, 1)

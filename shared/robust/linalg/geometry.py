@@ -3,7 +3,7 @@
 Legend: M rows of the view, K rows of the pool in use, S rows of a cluster, D coordinates.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -11,8 +11,8 @@ from torch import Tensor
 
 from shared.robust.base import Rows
 from shared.robust.linalg.ordering import median
-from shared.robust.linalg.products import dots, gram, norms
-from shared.robust.linalg.views import unmixed
+from shared.robust.linalg.products import gram, norms
+from shared.robust.linalg.views import source, unmixed
 
 NEAR = 1e-2
 """Pairs whose squared distance is below this share of their squared distances to the centre are
@@ -85,13 +85,13 @@ def _pool(plain: Rows) -> Geometry:
 
 def _measure(plain: Rows) -> Geometry:
     centre = _middle(plain)
-    gram_MM = gram(plain, plain.row(centre))
+    gram_MM = gram(plain, source(plain, centre))
     squared_MM = _distances(gram_MM)
     radii_M = squared_MM.sort(dim=1).values[:, len(squared_MM) // 2]
     best = int(radii_M.argsort(stable=True)[0])
     if radii_M[centre] > OFF_CENTRE * radii_M[best]:
         centre = best
-        gram_MM = gram(plain, plain.row(centre))
+        gram_MM = gram(plain, source(plain, centre))
         squared_MM = _distances(gram_MM)
     near_MM = _near(gram_MM, squared_MM)
     for cluster in _clusters(near_MM):
@@ -108,7 +108,7 @@ def _measure(plain: Rows) -> Geometry:
 
 def _refined(plain: Rows) -> Tensor:
     """Distances within a cluster, from its first row, and so on for what is nearer still."""
-    gram_SS = gram(plain, plain.row(0))
+    gram_SS = gram(plain, source(plain, 0))
     squared_SS = _distances(gram_SS)
     near_SS = _near(gram_SS, squared_SS)
     for cluster in _clusters(near_SS):
@@ -160,26 +160,23 @@ def _clusters(near_MM: Tensor) -> list[list[int]]:
 
 def _middle(plain: Rows) -> int:
     """The row nearest the coordinate-wise median, over a sample of coordinates."""
-    width = max(1, SAMPLE // PIECES)
-    if plain.dim <= SAMPLE:
-        starts = [0]
-        width = plain.dim
-    else:
-        starts = [(plain.dim - width) * i // (PIECES - 1) for i in range(PIECES)]
-    index = slice(None) if plain.index_K is None else plain.index_K
-    sample_MC = torch.cat(
-        [plain.block_ND[:, start : start + width][index] for start in starts], dim=1
-    )
-    middle_C = median(Rows(sample_MC, plain.ids))
-    return int(norms(Rows(sample_MC, plain.ids), middle_C).argsort(stable=True)[0])
+    sample_NC = plain.block_ND
+    if plain.dim > SAMPLE:
+        width = SAMPLE // PIECES
+        runs_NPC = sample_NC.unfold(1, width, (plain.dim - width) // (PIECES - 1))
+        sample_NC = runs_NPC.reshape(len(sample_NC), -1)
+    sample = replace(plain, block_ND=sample_NC, cache={})
+    return int(norms(sample, median(sample)).argsort(stable=True)[0])
 
 
 def _with_origin(plain: Rows, pool: Geometry) -> Tensor:
     """The pool's Gram matrix (K + 1, K + 1) with the zero vector as a last row."""
-    k, centre_D = len(plain), plain.block_ND[pool.centre]
-    square = norms(Rows(centre_D[None], ids=("centre",))).square()
+    k, squares_K = len(plain), norms(plain).square()
+    centre = pool.centre if plain.index_K is None else plain.index_K.tolist().index(pool.centre)
+    square = squares_K[centre]
     gram_KK = torch.empty(k + 1, k + 1, dtype=torch.float64)
     gram_KK[:k, :k] = pool.gram_MM
-    gram_KK[:k, k] = gram_KK[k, :k] = square - dots(plain, centre_D)
+    # <row - c, 0 - c> from |row|², which is known to more digits than |row - c|².
+    gram_KK[:k, k] = gram_KK[k, :k] = (square + pool.gram_MM.diagonal() - squares_K) / 2
     gram_KK[k, k] = square
     return gram_KK

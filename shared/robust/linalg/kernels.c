@@ -20,6 +20,7 @@
 #define LANES (BYTES / sizeof(WIDE))
 #define MOST_THREADS 256
 #define MOST_PARTS 64
+#define SMALL (1 << 17) /* numbers that are not worth waking a second thread for */
 #define SPAN 1024 /* columns that one block of products covers */
 #define STRIDE (SPAN + 16) /* keeps the rows of a tile apart in the cache's sets */
 
@@ -28,11 +29,14 @@ typedef WIDE vec __attribute__((vector_size(BYTES)));
 typedef struct {
   const REAL *const *rows;
   int64_t count, begin, end;
-  const REAL *mix; /* mixed x count, rows padded to a multiple of 4; null: rows as they are */
+  const int64_t *mix_starts; /* of every mixed row in the two lists below; null: rows as they are */
+  const int32_t *mix_from;
+  const REAL *mix_by;
   int64_t mixed;
   const void *centre;    /* REAL where centre_wide is 0, double where it is 1, or null */
   int centre_wide;
   const double *weights;
+  const int64_t *columns;
   const int16_t *ops;
   int64_t n_ops, first, last;
   REAL *out;
@@ -78,6 +82,7 @@ static int run(part whole, int64_t width, int64_t grain, const crew *by, double 
   int64_t parts = by->parts < MOST_PARTS ? by->parts : MOST_PARTS;
   if (parts > grains) parts = grains;
   if (threads > parts) threads = (int)parts;
+  if (whole.count * width < SMALL) threads = 1;
   for (int64_t t = 0; t < parts; t++) {
     j.parts[t] = whole;
     j.parts[t].begin = grains * t / parts * grain;
@@ -100,6 +105,22 @@ static int run(part whole, int64_t width, int64_t grain, const crew *by, double 
   for (int64_t t = 1; t < parts && sums; t++)
     for (int64_t k = 0; k < sums; k++) partial[k] += partial[t * sums + k];
   return failed;
+}
+
+/* Whether one of these numbers is not finite. Exponent bits are tested, since the build promises
+ * the compiler finite numbers: adding to an exponent of ones alone carries into the sign. */
+static int not_finite(const REAL *x, int64_t count) {
+#define CARRIES(type, sign, one)                  \
+  {                                               \
+    type bits, seen = 0;                          \
+    for (int64_t k = 0; k < count; k++) {         \
+      memcpy(&bits, x + k, sizeof bits);          \
+      seen |= (bits & ~(type)(sign)) + (one);     \
+    }                                             \
+    return (seen & (sign)) != 0;                  \
+  }
+  if (sizeof(REAL) == 4) CARRIES(uint32_t, 0x80000000u, 0x00800000u)
+  else CARRIES(uint64_t, 0x8000000000000000ull, 0x0010000000000000ull)
 }
 
 /* ---- ranks: a pruned sorting network on tiles of columns, then a mean over ranks ---- */
@@ -179,43 +200,42 @@ static void load_tile(const part *p, int64_t c, int64_t w, REAL *tile) {
 typedef REAL lanes __attribute__((vector_size(BYTES)));
 #define MIX_LANES ((int64_t)(BYTES / sizeof(REAL)))
 
-/* tile = mix x source, 4 rows by 4 registers at a time. */
-static void mix_tile(const part *p, int64_t w, const REAL *source, REAL *tile) {
-  for (int64_t i = 0; i < p->mixed; i += 4)
+/* Mixed rows, the first of which becomes one more row of the source, for the others to build on. */
+static void mix_tile(const part *p, int64_t w, REAL *source, REAL *tile) {
+  for (int64_t i = 0; i <= p->mixed; i++) {
+    REAL *to = i ? tile + (i - 1) * w : source + p->count * w;
     for (int64_t c = 0; c < w; c += 4 * MIX_LANES) {
-      lanes s[4][4];
+      lanes s[4];
       memset(s, 0, sizeof s);
-      for (int64_t r = 0; r < p->count; r++) {
-        const lanes *x = (const lanes *)(source + r * w + c);
-        lanes x0 = x[0], x1 = x[1], x2 = x[2], x3 = x[3];
-#define MIX_ROW(q)                                      \
-  {                                                     \
-    REAL weight = p->mix[(i + q) * p->count + r];       \
-    s[q][0] += weight * x0;                             \
-    s[q][1] += weight * x1;                             \
-    s[q][2] += weight * x2;                             \
-    s[q][3] += weight * x3;                             \
-  }
-        MIX_ROW(0) MIX_ROW(1) MIX_ROW(2) MIX_ROW(3)
+      for (int64_t k = p->mix_starts[i]; k < p->mix_starts[i + 1]; k++) {
+        const lanes *x = (const lanes *)(source + p->mix_from[k] * w + c);
+        REAL weight = p->mix_by[k];
+        s[0] += weight * x[0];
+        s[1] += weight * x[1];
+        s[2] += weight * x[2];
+        s[3] += weight * x[3];
       }
-      for (int q = 0; q < 4; q++) memcpy(tile + (i + q) * w + c, s[q], sizeof s[q]);
+      memcpy(to + c, s, sizeof s);
     }
+  }
 }
 
 static void ranks(part *p) {
-  int64_t pool = p->count, n = p->mix ? p->mixed : pool, held = p->mix ? n + pool : n;
+  int mix = p->mix_starts != 0;
+  int64_t pool = p->count, n = mix ? p->mixed : pool, held = mix ? n + pool : n;
   int64_t w = held <= 40 ? 256 : held <= 80 ? 128 : 64;
   part view = *p;
   view.count = n;
-  REAL *tile = aligned_alloc(64, (size_t)((n + 4) * w) * sizeof(REAL));
-  REAL *source = p->mix ? aligned_alloc(64, (size_t)(pool * w) * sizeof(REAL)) : tile;
+  REAL *tile = aligned_alloc(64, (size_t)(n * w) * sizeof(REAL));
+  REAL *source = mix ? aligned_alloc(64, (size_t)((pool + 1) * w) * sizeof(REAL)) : tile;
   unsigned char *left = malloc((size_t)(n * w));
   double sum[256];
   REAL result[256];
   p->failed = !tile || !source || !left;
   for (int64_t c = p->begin; !p->failed && c < p->end; c += w) {
     load_tile(p, c, w, source);
-    if (p->mix) mix_tile(p, w, source, tile);
+    *p->sums += not_finite(source, pool * w);
+    if (mix) mix_tile(p, w, source, tile);
     if (w == 256) network_256(tile, p->ops, p->n_ops);
     else if (w == 128) network_128(tile, p->ops, p->n_ops);
     else network_64(tile, p->ops, p->n_ops);
@@ -228,13 +248,16 @@ static void ranks(part *p) {
   free(left);
 }
 
-/* first < 0 asks for the mean of the `last` ranks nearest the median. */
-int rampart_ranks(const REAL *const *rows, int64_t count, int64_t width, const REAL *mix,
-                  int64_t mixed, const int16_t *ops,
-                  int64_t n_ops, int64_t first, int64_t last, REAL *out, const crew *by) {
-  part whole = {.rows = rows, .count = count, .mix = mix, .mixed = mixed, .ops = ops,
-                .n_ops = n_ops, .first = first, .last = last, .out = out};
-  return run(whole, width, 1024, by, 0, 0, ranks);
+/* first < 0 asks for the mean of the `last` ranks nearest the median. partial: a zero per part; the
+ * first one is left above 0 where a number that is not finite was read. */
+int rampart_ranks(const REAL *const *rows, int64_t count, int64_t width, const int64_t *mix_starts,
+                  const int32_t *mix_from, const REAL *mix_by, int64_t mixed, const int16_t *ops,
+                  int64_t n_ops, int64_t first, int64_t last, REAL *out, double *partial,
+                  const crew *by) {
+  part whole = {.rows = rows, .count = count, .mix_starts = mix_starts, .mix_from = mix_from,
+                .mix_by = mix_by, .mixed = mixed, .ops = ops, .n_ops = n_ops, .first = first,
+                .last = last, .out = out};
+  return run(whole, width, 1024, by, partial, 1, ranks);
 }
 
 /* ---- sums ---- */
@@ -265,13 +288,15 @@ static void weighted_sum(part *p) {
         sum[k] += ((weight[0] * r0[k] + weight[1] * r1[k]) + weight[2] * r2[k]) + weight[3] * r3[k];
     }
     for (int64_t k = 0; k < w; k++) p->out[c + k] = (REAL)sum[k];
+    *p->sums += not_finite(p->out + c, w);
   }
 }
 
+/* partial: as above, for numbers of the result. */
 int rampart_weighted_sum(const REAL *const *rows, int64_t count, int64_t width,
-                         const double *weights, REAL *out, const crew *by) {
+                         const double *weights, REAL *out, double *partial, const crew *by) {
   part whole = {.rows = rows, .count = count, .weights = weights, .out = out};
-  return run(whole, width, BLOCK, by, 0, 0, weighted_sum);
+  return run(whole, width, BLOCK, by, partial, 1, weighted_sum);
 }
 
 /* Rows are widened to double, one register at a time, before anything is done with them. */
@@ -337,30 +362,31 @@ int rampart_products(const REAL *const *rows, int64_t count, int64_t width, cons
   return run(whole, width, STRETCH, by, partial, 2 * count, products);
 }
 
-/* Which rows hold a number that is not finite: sums[i] > 0. Exponent bits are tested, since the
- * build promises the compiler finite numbers. */
-static void non_finite(part *p) {
+/* sums[2i] += how many numbers of a row are above 0, sums[2i+1] += how many are below. */
+static void signs(part *p) {
   for (int64_t i = 0; i < p->count; i++) {
     const REAL *row = p->rows[i];
-    int bad = 0;
-    for (int64_t c = p->begin; c < p->end; c++) {
-#define EXPONENT(type, mask)                \
-  {                                         \
-    type bits;                              \
-    memcpy(&bits, row + c, sizeof bits);    \
-    bad |= (bits & (mask)) == (mask);       \
-  }
-      if (sizeof(REAL) == 4) EXPONENT(uint32_t, 0x7f800000u)
-      else EXPONENT(uint64_t, 0x7ff0000000000000ull)
-    }
-    p->sums[i] = bad;
+    int64_t above = 0, below = 0;
+    if (p->columns)
+      for (int64_t k = p->begin; k < p->end; k++) {
+        above += row[p->columns[k]] > 0;
+        below += row[p->columns[k]] < 0;
+      }
+    else
+      for (int64_t k = p->begin; k < p->end; k++) {
+        above += row[k] > 0;
+        below += row[k] < 0;
+      }
+    p->sums[2 * i] += (double)above;
+    p->sums[2 * i + 1] += (double)below;
   }
 }
 
-int rampart_non_finite(const REAL *const *rows, int64_t count, int64_t width, double *partial,
-                       const crew *by) {
-  part whole = {.rows = rows, .count = count};
-  return run(whole, width, BLOCK, by, partial, count, non_finite);
+/* Over `width` columns: these, or the first ones. partial: parts x 2 count zeros. */
+int rampart_signs(const REAL *const *rows, int64_t count, int64_t width, const int64_t *columns,
+                  double *partial, const crew *by) {
+  part whole = {.rows = rows, .count = count, .columns = columns};
+  return run(whole, width, BLOCK, by, partial, 2 * count, signs);
 }
 
 /* ---- Gram matrix: products of 4 x 4 rows held in registers, sums over blocks in double ---- */
@@ -418,7 +444,7 @@ static void gram(part *p) {
           ROW(0) ROW(1) ROW(2) ROW(3)
         }
         for (int q = 0; q < 4 && i + q < n; q++)
-          for (int r = 0; r < 4 && j + r < n; r++) {
+          for (int r = 0; r < 4 && j + r <= i + q; r++) {
             WIDE lane[LANES];
             memcpy(lane, &s[q][r], sizeof lane);
             for (int half = LANES / 2; half; half /= 2)

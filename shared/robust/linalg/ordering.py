@@ -4,10 +4,12 @@ On a CPU with a compiler a pruned sorting network runs on tiles of columns in ca
 same network runs on blocks of rows in torch, or, from `SORT_FROM` rows on, numpy sorts transposed
 blocks. Other devices sort.
 
-Legend: M rows of the view, D coordinates, C coordinates of a chunk.
+Legend: M rows of the view, K rows of the pool in use, D coordinates, C coordinates of a chunk;
+R = 1 + M and S = K + 1 with the base that mixed rows build on.
 """
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -16,6 +18,7 @@ from torch import Tensor
 
 from shared.robust.base import Rows
 from shared.robust.linalg import native
+from shared.robust.linalg.finite import told
 from shared.robust.linalg.networks import KEEP_MAX, KEEP_MIN, Comparator, network
 from shared.robust.linalg.views import pieces, unmixed
 
@@ -23,8 +26,10 @@ MOST_WIRES = 1024
 """Rows up to which a compiled network is used."""
 SORT_FROM = 33
 """Rows from which sorting beats a network that runs in torch."""
-BLOCK = 16_384
-"""Coordinates of a block on which a network runs in torch."""
+BLOCK = 65_536
+"""Most coordinates of a block on which a network runs in torch, with torch's own threads."""
+BLOCKS = 8
+"""Into how many blocks fewer coordinates are split at least, for the sake of memory."""
 SORT_BLOCK = 8192
 """Coordinates of a transposed block that is sorted."""
 DEVICE_NUMBERS = 1 << 26
@@ -75,11 +80,13 @@ def _by_rank(rows: Rows, first: int, last: int) -> Tensor:
         _compiled(kernels, rows, first, last, out_D)
     elif rows.device.type != "cpu":
         for start, stop, chunk_MC in rows.chunks(max(1, DEVICE_NUMBERS // m)):
-            out_D[start:stop] = _mean(list(chunk_MC.sort(dim=0).values), first, last)
+            out_D[start:stop] = _mean(chunk_MC.sort(dim=0).values, first, last)
     elif m < SORT_FROM:
-        _in_blocks(rows, BLOCK, _through_network, first, last, out_D)
+        width = max(1024, min(BLOCK, rows.dim // BLOCKS))
+        for start, stop, chunk_MC in rows.chunks(width):
+            out_D[start:stop] = _through_network(chunk_MC, first, last)
     else:
-        _in_blocks(rows, SORT_BLOCK, _through_sort, first, last, out_D)
+        _through_sort(rows, first, last, out_D)
     return out_D
 
 
@@ -87,53 +94,66 @@ def _compiled(kernels: native.Kernels, rows: Rows, first: int, last: int, out_D:
     """The network on tiles; rows of the pool are mixed tile by tile on the way."""
     m, mix = len(rows), None
     if rows.mix_MK is not None and rows.block_ND.stride(1) == 1:
-        mix = torch.zeros((m + 3) // 4 * 4, rows.mix_MK.shape[1], dtype=out_D.dtype)
-        mix[:m] = rows.mix_MK
+        starts, froms, by = recipe(rows.mix_MK)
+        by = by.to(out_D.dtype)
+        mix = (native.address(starts), native.address(froms), native.address(by))
         rows = unmixed(rows)
-    table = torch.tensor(_network(m, first, last), dtype=torch.int16).reshape(-1, 3)
+    table = _table(m, first, last)
     for start, stop, held in pieces(rows):
-        kernels.call(
+        broken = kernels.call(
             "ranks",
             native.pointers(held),
             native.size(len(held)),
             native.size(stop - start),
-            None if mix is None else native.address(mix),
+            *(mix or (None, None, None)),
             native.size(m),
             native.address(table),
             native.size(len(table)),
             native.size(first),
             native.size(last),
             native.address(out_D[start:stop]),
+            sums=1,
         )
+        if rows.mix_MK is None and stop - start == rows.dim:
+            told(rows, clean=not broken.item())
+
+
+def recipe(mix_MK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """A mixing matrix as terms: where those of each row begin (M + 2,), their rows and factors.
+
+    The first row is a base that the others may build on, as row K of the pool. Its coefficients
+    are those that most rows have (nothing, where they have none in common): then a row that is far
+    from most is no part of it, and rows that average nearly the same rows take a few terms each.
+
+    >>> [terms.tolist() for terms in recipe(torch.tensor([[1.0, 1, 1], [1, 1, 1], [1, 1, 0]]))]
+    [[0, 3, 4, 5, 7], [0, 1, 2, 3, 3, 2, 3], [1.0, 1.0, 1.0, 1.0, 1.0, -1.0, 1.0]]
+    """
+    base_K = mix_MK.median(dim=0).values
+    off_MK = mix_MK - base_K
+    shared = int((off_MK != 0).sum()) + int((base_K != 0).sum()) + len(mix_MK)
+    if shared >= int((mix_MK != 0).sum()):
+        base_K, off_MK = torch.zeros_like(base_K), mix_MK
+    built_M = torch.full((len(mix_MK), 1), float(bool(base_K.any())), dtype=mix_MK.dtype)
+    whole_RK = torch.cat([base_K[None], off_MK])
+    whole_RS = torch.cat([whole_RK, torch.cat([torch.zeros_like(built_M[:1]), built_M])], dim=1)
+    used_RS = whole_RS != 0
+    starts = torch.zeros(len(whole_RS) + 1, dtype=torch.int64)
+    starts[1:] = used_RS.sum(dim=1).cumsum(dim=0)
+    return starts, used_RS.nonzero()[:, 1].to(torch.int32), whole_RS[used_RS]
+
+
+@functools.lru_cache(maxsize=256)
+def _table(m: int, first: int, last: int) -> Tensor:
+    """The network as C takes it."""
+    return torch.tensor(_network(m, first, last), dtype=torch.int16).reshape(-1, 3)
 
 
 def _network(m: int, first: int, last: int) -> Sequence[Comparator]:
     return network(m, 0, m, ordered=True) if first < 0 else network(m, first, last)
 
 
-Work = Callable[[Tensor, int, int], Tensor]
-
-
-def _in_blocks(rows: Rows, width: int, work: Work, first: int, last: int, out_D: Tensor) -> None:
-    """Runs `work` on blocks of columns, on as many Python threads as torch uses."""
-
-    def one(start: int) -> None:
-        stop = min(start + width, rows.dim)
-        for _, _, block_MC in rows.columns(slice(start, stop)).chunks(width):
-            out_D[start:stop] = work(block_MC, first, last)
-
-    starts = range(0, rows.dim, width)
-    if native.threads() == 1 or len(starts) == 1:
-        for start in starts:
-            one(start)
-        return
-    with ThreadPoolExecutor(native.threads()) as pool:
-        for _ in pool.map(one, starts):
-            pass  # Raises what a block has raised.
-
-
-def _through_network(block_MC: Tensor, first: int, last: int) -> Tensor:
-    wires = list(block_MC.clone(memory_format=torch.contiguous_format))
+def _through_network(chunk_MC: Tensor, first: int, last: int) -> Tensor:
+    wires = list(chunk_MC.clone(memory_format=torch.contiguous_format))
     spare = torch.empty_like(wires[0])
     for i, j, kind in _network(len(wires), first, last):
         low, high = wires[i], wires[j]
@@ -145,31 +165,38 @@ def _through_network(block_MC: Tensor, first: int, last: int) -> Tensor:
             torch.minimum(low, high, out=spare)
             torch.maximum(low, high, out=high)
             wires[i], spare = spare, low
-    return _mean(wires, first, last)
+    if first < 0:
+        return _mean(torch.stack(wires), first, last)
+    return _mean(torch.stack(wires[first:last]), 0, last - first)
 
 
-def _through_sort(block_MC: Tensor, first: int, last: int) -> Tensor:
-    sorted_CM = np.ascontiguousarray(block_MC.numpy().T)
-    sorted_CM.sort(axis=1)
-    if first >= 0:
-        return torch.from_numpy(sorted_CM[:, first:last].mean(axis=1))
-    return _mean(list(torch.from_numpy(sorted_CM.T)), first, last)
+def _through_sort(rows: Rows, first: int, last: int, out_D: Tensor) -> None:
+    """Sorts transposed blocks, on as many Python threads as torch uses: numpy lets them run."""
+
+    def one(start: int) -> None:
+        stop = min(start + SORT_BLOCK, rows.dim)
+        for _, _, block_MC in rows.columns(slice(start, stop)).chunks(SORT_BLOCK):
+            sorted_CM = np.ascontiguousarray(block_MC.numpy().T)
+            sorted_CM.sort(axis=1)
+            if first >= 0:
+                out_D[start:stop] = torch.from_numpy(sorted_CM[:, first:last].mean(axis=1))
+            else:
+                out_D[start:stop] = _mean(torch.from_numpy(sorted_CM.T), first, last)
+
+    with ThreadPoolExecutor(native.threads()) as pool:
+        for _ in pool.map(one, range(0, rows.dim, SORT_BLOCK)):
+            pass
 
 
-def _mean(ranks: Sequence[Tensor], first: int, last: int) -> Tensor:
+def _mean(sorted_MC: Tensor, first: int, last: int) -> Tensor:
     """Mean (C,) of some ranks; the same two cases as `kernels.c`."""
     if first >= 0:
-        sum_C = ranks[first].clone()
-        for rank_C in ranks[first + 1 : last]:
-            sum_C += rank_C
-        return sum_C.div_(last - first)
-    m, keep = len(ranks), last
-    twice_C = ranks[(m - 1) // 2].double() + ranks[m // 2]
-    left = [ranks[j].double() + ranks[j + keep] < twice_C for j in range(m - keep)]
-    sum_C = torch.zeros_like(ranks[0])
-    for j, rank_C in enumerate(ranks):
-        inside_C = torch.ones_like(rank_C, dtype=torch.bool) if j < keep else left[j - keep]
-        if j < m - keep:
-            inside_C = inside_C & ~left[j]
-        sum_C += torch.where(inside_C, rank_C, 0)
-    return sum_C.div_(keep)
+        return sorted_MC[first:last].mean(dim=0)
+    m, keep = len(sorted_MC), last
+    spare = m - keep
+    twice_C = sorted_MC[(m - 1) // 2].double() + sorted_MC[m // 2]
+    left_SC = sorted_MC[:spare].double() + sorted_MC[keep:] < twice_C
+    inside_MC = torch.ones_like(sorted_MC, dtype=torch.bool)
+    inside_MC[keep:] = left_SC
+    inside_MC[:spare] &= ~left_SC
+    return torch.where(inside_MC, sorted_MC, 0).sum(dim=0).div_(keep)

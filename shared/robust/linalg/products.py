@@ -4,6 +4,7 @@ Legend: M rows of the view, K rows of the pool in use, D coordinates, C coordina
 """
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from shared.robust.base import Rows
 from shared.robust.linalg import native
+from shared.robust.linalg.finite import awaited, exactly, told
 from shared.robust.linalg.views import pieces, plain_width, sources, unmixed
 
 TINY = 1e-30
@@ -19,24 +21,26 @@ BLOCK = 8192
 """Coordinates that are widened to float64 at a time."""
 
 
-def finite_rows(block_ND: Tensor) -> list[bool]:
-    """Which rows hold only finite numbers.
+def survey(block_ND: Tensor) -> tuple[list[bool], Tensor]:
+    """Which rows hold only finite numbers, and the squared norms (N,) of all rows, in one pass.
 
-    >>> finite_rows(torch.tensor([[1.0, 2.0], [float("inf"), 0.0]]))
-    [True, False]
+    >>> survey(torch.tensor([[1.0, 2.0], [float("inf"), 0.0]]))
+    ([True, False], tensor([5., inf], dtype=torch.float64))
     """
-    n, dim = block_ND.shape
-    kernels = native.kernels_for(block_ND.dtype, block_ND.device)
-    if kernels and block_ND.stride(1) == 1:
-        held = native.pointers(block_ND.unbind(0))
-        flags_N = kernels.call("non_finite", held, native.size(n), native.size(dim), sums=n)
-        return [not flag for flag in flags_N.tolist()]
-    if not n or not dim:
-        return [True] * n
-    # The least and the greatest number show any other that is not finite; no mask is made.
-    ends = [torch.stack(torch.aminmax(row_D)) for row_D in block_ND]
-    finite: list[bool] = torch.stack(ends).isfinite().all(dim=1).tolist()
-    return finite
+    pool = Rows(block_ND, ids=tuple(str(i) for i in range(len(block_ND))))
+    squares_N = _products(pool, None)[:, 0]
+    finite = squares_N.isfinite().tolist()
+    for i, known in enumerate(finite):
+        # Squares of finite numbers may overflow.
+        finite[i] = known or exactly(block_ND[i : i + 1])[0]
+    return finite, squares_N
+
+
+def proved(rows: Rows) -> bool:
+    """Whether the pool is finite: as its passes told where that was assumed, or else by looking."""
+    if awaited(rows):
+        rows.cache["finite"] = all(survey(rows.block_ND)[0])
+    return bool(rows.cache["finite"])
 
 
 def combine(rows: Rows, coefficients_M: Tensor) -> Tensor:
@@ -53,25 +57,31 @@ def combine(rows: Rows, coefficients_M: Tensor) -> Tensor:
     used = coefficients_K.nonzero().flatten().tolist()
     weights = coefficients_K[used].contiguous()
     out_D = torch.zeros(rows.dim, dtype=rows.block_ND.dtype, device=rows.device)
-    chosen = unmixed(rows).keep(used)
+    chosen = unmixed(rows)
+    if len(used) < len(coefficients_K):
+        chosen = chosen.keep(used)
     kernels = native.kernels_for(out_D.dtype, rows.device)
     if not used:
         return out_D
     if kernels and rows.block_ND.stride(1) == 1:
         held = sources(chosen)
-        kernels.call(
+        broken = kernels.call(
             "weighted_sum",
             native.pointers(held),
             native.size(len(held)),
             native.size(rows.dim),
             native.address(weights),
             native.address(out_D),
+            sums=1,
         )
+        told(chosen, clean=not broken.item())
         return out_D
     # A copy of the rows in the order of their ids: their place in memory must not show.
     shares = weights.to(rows.device, out_D.dtype)
     for start, stop, chunk_KC in chosen.chunks(plain_width(rows)):
         out_D[start:stop] = shares @ chunk_KC.contiguous()
+    if awaited(rows):
+        told(chosen, clean=bool(out_D.isfinite().all()))
     return out_D
 
 
@@ -92,7 +102,16 @@ def norms(rows: Rows, centre_D: Tensor | None = None) -> Tensor:
     >>> norms(Rows.of(torch.tensor([[3.0, 4.0], [0.0, 0.0]])))
     tensor([5., 0.], dtype=torch.float64)
     """
-    return _products(rows, centre_D)[:, 0].sqrt()
+    if centre_D is not None or rows.mix_MK is not None:
+        return _products(rows, centre_D)[:, 0].sqrt()
+    squares_N = rows.cache.get("squares")
+    if squares_N is not None:
+        kept = slice(None) if rows.index_K is None else rows.index_K.cpu()
+        return cast(Tensor, squares_N[kept]).sqrt()
+    squares_M = _products(rows, None)[:, 0]
+    if rows.index_K is None:
+        rows.cache["squares"] = squares_M
+    return squares_M.sqrt()
 
 
 def norm(vector_D: Tensor) -> float:
@@ -120,6 +139,13 @@ def dots(rows: Rows, vector_D: Tensor) -> Tensor:
 
 def _products(rows: Rows, centre_D: Tensor | None) -> Tensor:
     """|row_i - centre|² and <row_i, centre> as columns (M, 2), float64 on the CPU."""
+    sums_M2 = _sums(rows, centre_D)
+    if rows.mix_MK is None:
+        told(rows, clean=bool(sums_M2.isfinite().all()))
+    return sums_M2
+
+
+def _sums(rows: Rows, centre_D: Tensor | None) -> Tensor:
     m = len(rows)
     kernels = native.kernels_for(rows.block_ND.dtype, rows.device)
     if kernels is None:
@@ -166,6 +192,8 @@ def gram(rows: Rows, centre_D: Tensor | None = None) -> Tensor:
             [ 3.,  1.]], dtype=torch.float64)
     """
     gram_MM = _gram(rows, centre_D, wide=False)
+    if rows.mix_MK is None:
+        told(rows, clean=bool(gram_MM.diagonal().isfinite().all()))
     if rows.block_ND.dtype != torch.float64:
         squares_M = gram_MM.diagonal()
         small = (squares_M < TINY * rows.dim).nonzero().flatten()
@@ -194,7 +222,10 @@ def _gram(rows: Rows, centre_D: Tensor | None, wide: bool) -> Tensor:
             int(centre_D is not None and centre_D.dtype != dtype),
             sums=m * m,
         ).reshape(m, m)
-    return total_MM.tril() + total_MM.tril(-1).T
+    # The kernel fills the lower triangle.
+    total_MM = total_MM + total_MM.T
+    total_MM.diagonal().mul_(0.5)
+    return total_MM
 
 
 def _gram_by_torch(rows: Rows, centre_D: Tensor | None, wide: bool) -> Tensor:

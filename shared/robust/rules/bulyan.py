@@ -9,7 +9,6 @@ from torch import Tensor
 from shared.robust import linalg
 from shared.robust.base import Context, Report, Rows, Rule, State
 from shared.robust.rules import rules
-from shared.robust.rules.krum import scores
 
 
 @rules.register("bulyan")
@@ -47,11 +46,17 @@ def picks(squared_MM: Tensor, count: int, f: int) -> list[int]:
     >>> picks((points[:, None] - points).square(), 5, 1)
     [2, 3, 1, 4, 0]
     """
-    left = list(range(len(squared_MM)))
-    remaining_RR, taken = squared_MM, []
-    for _ in range(count):
-        pick = int(scores(remaining_RR, f).argsort(stable=True)[0])
+    own_MM = torch.eye(len(squared_MM), dtype=torch.bool)
+    by_distance = squared_MM.masked_fill(own_MM, torch.inf).sort(dim=1)
+    nearest_RR, rows_RR = by_distance.values.numpy(), by_distance.indices.numpy()
+    left, taken = list(range(len(squared_MM))), list[int]()
+    while len(taken) < count:
+        neighbours = max(1, len(left) - f - 2)
+        pick = int(nearest_RR[:, :neighbours].sum(axis=1).argmin())
         taken.append(left.pop(pick))
-        rest = torch.arange(len(remaining_RR)) != pick
-        remaining_RR = remaining_RR[rest][:, rest]
+        # Every row loses one entry, and what is left of it stays sorted.
+        kept_RR = rows_RR != taken[-1]
+        kept_RR[pick] = False
+        nearest_RR = nearest_RR[kept_RR].reshape(len(left), len(left))
+        rows_RR = rows_RR[kept_RR].reshape(len(left), len(left))
     return taken

@@ -36,7 +36,7 @@ class FLTrust(Rule):
         if server_D is None:
             raise ConfigurationError("fltrust needs the server's own update: no root data is set")
         trust_M = linalg.cosines_to(rows, server_D).clamp(min=0)
-        length = float(torch.linalg.vector_norm(server_D, dtype=torch.float64))
+        length = linalg.norm(server_D)
         # A zero row has trust 0; its length only has to divide.
         scales_M = length / linalg.norms(rows).clamp(min=torch.finfo(torch.float64).tiny)
         shares_M = torch.where(trust_M > 0, trust_M * scales_M, 0.0)

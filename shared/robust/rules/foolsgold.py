@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shared.robust import linalg
-from shared.robust.base import Context, Report, Rows, Rule, State
+from shared.robust.base import CHUNK, Context, Report, Rows, Rule, State
 from shared.robust.memory import carry, positions
 from shared.robust.rules import rules
 
@@ -70,7 +70,7 @@ def _remember(rows: Rows, state: State) -> State:
     history_HD, at = carry(state, "history", rows, rows.ids)
     # A sum past the range of the dtype stays the longest vector there is, not an infinite one.
     largest = torch.finfo(history_HD.dtype).max
-    for start, stop, chunk_MC in rows.chunks():
+    for start, stop, chunk_MC in rows.chunks(4 * CHUNK):
         for client, row_C in zip(rows.ids, chunk_MC, strict=True):
             history_HD[at[client], start:stop].add_(row_C).clamp_(-largest, largest)
     return State({"history": history_HD}, {"history": tuple(at)})

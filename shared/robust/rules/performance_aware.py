@@ -10,6 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from shared.errors import ConfigurationError
+from shared.robust import linalg
 from shared.robust.base import Context, Report, Rows, Rule, State
 from shared.robust.rules import WrappedRule, rules
 
@@ -57,10 +58,10 @@ class PerformanceAware(Rule):
         shares_M = self.reweigh(weights_M, gaps_M)
         values = {**report.values, "largest_gap": float(gaps_M.max())}
         directed_D = rows.combine(shares_M)
-        length = float(torch.linalg.vector_norm(directed_D, dtype=torch.float64))
+        length = linalg.norm(directed_D)
         if not length:
             return robust_D, state, replace(report, stage=self.name, values=values)
-        scale = float(torch.linalg.vector_norm(robust_D, dtype=torch.float64)) / length
+        scale = linalg.norm(robust_D) / length
         columns = {**report.per_row, "weight": shares_M * scale, "trust": weights_M, "gap": gaps_M}
         return directed_D.mul_(scale), state, Report(self.name, rows.ids, columns, values)
 

@@ -1,6 +1,6 @@
 """SignGuard: plausible lengths, the larger group by sign statistics, clipped to the median.
 
-Legend: M rows, D coordinates, R of them drawn, C coordinates of a chunk.
+Legend: M rows, D coordinates, R of them drawn.
 """
 
 from typing import Self
@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from shared.robust import linalg
-from shared.robust.base import CHUNK, Context, Report, Rows, Rule, State
+from shared.robust.base import Context, Report, Rows, Rule, State
 from shared.robust.clustering import mean_shift
 from shared.robust.draws import coordinates
 from shared.robust.rules import rules
@@ -56,26 +56,10 @@ class SignGuard(Rule):
         plausible_M = (norms_M >= self.lower * median) & (norms_M <= self.upper * median)
         count = max(1, round(self.fraction * rows.dim))
         drawn_R = coordinates(context, "sign_guard", rows.dim, count)
-        # Gathered piece by piece: all drawn columns at once would be a tenth of the block.
-        parts = (
-            [rows]
-            if drawn_R is None
-            else (rows.columns(piece) for piece in torch.split(drawn_R, CHUNK))
-        )
-        labels_M = mean_shift(sum(map(_signs, parts), torch.zeros(len(rows), 3)) / count)
+        labels_M = mean_shift(linalg.signs(rows, drawn_R) / count)
         kept_M = plausible_M & (labels_M == 0)
         clips_M = (median / norms_M).nan_to_num(nan=1.0, posinf=1.0).clamp(max=1)
         shares_M = torch.where(kept_M, clips_M, 0.0) / max(int(kept_M.sum()), 1)
         columns = {"weight": shares_M, "score": norms_M, "cluster": labels_M}
         report = Report(self.name, rows.ids, columns, {"median_norm": median})
         return rows.combine(shares_M), state, report
-
-
-def _signs(rows: Rows) -> Tensor:
-    """Numbers (M, 3) of positive, negative and zero coordinates."""
-    counts_M3 = torch.zeros(len(rows), 3, dtype=torch.float64, device=rows.device)
-    for _, _, chunk_MC in rows.chunks():
-        positive_M, negative_M = (chunk_MC > 0).sum(dim=1), (chunk_MC < 0).sum(dim=1)
-        zero_M = chunk_MC.shape[1] - positive_M - negative_M
-        counts_M3 += torch.stack([positive_M, negative_M, zero_M], dim=1)
-    return counts_M3.cpu()

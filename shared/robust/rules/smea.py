@@ -17,6 +17,8 @@ from shared.robust.rules import rules
 
 BATCH = 4096
 """Subsets whose eigenvalues are taken at once."""
+SLACK = 1e-5
+"""Share of a bound that the rounding of distances may take."""
 
 
 @rules.register("smea")
@@ -48,21 +50,56 @@ class SMEA(Rule):
 
 
 def calmest(squared_MM: Tensor, size: int) -> tuple[list[int], float]:
-    """The positions of the subset of least top variance, and that variance."""
+    """The positions of the subset of least top variance, and that variance.
+
+    Eigenvalues are taken of those subsets only whose lower bound leaves them a chance.
+
+    >>> points = torch.tensor([0.0, 5.0, 1.0, 2.0], dtype=torch.float64)
+    >>> calmest((points[:, None] - points).square(), 3)[0]
+    [0, 2, 3]
+    """
     best, least = list(range(size)), float("inf")
     subsets = combinations(range(len(squared_MM)), size)
     while batch := list(islice(subsets, BATCH)):
         at_BS = torch.tensor(batch)
-        squared_BSS = squared_MM[at_BS[:, :, None], at_BS[:, None, :]]
-        known = squared_BSS.isfinite().all(dim=(1, 2))
-        if not bool(known.any()):
+        bounds_B = _bounds(squared_MM, at_BS)
+        lowest = int(bounds_B.argmin())
+        if not bool(bounds_B[lowest] <= least):
             continue
-        at_BS, squared_BSS = at_BS[known], squared_BSS[known]
-        means_BS = squared_BSS.mean(dim=2)
-        gram_BSS = means_BS[:, :, None] + means_BS[:, None, :] - squared_BSS
-        gram_BSS = (gram_BSS - means_BS.mean(dim=1)[:, None, None]) / 2
-        variances_B = torch.linalg.eigvalsh(gram_BSS)[:, -1] / size
+        reach = min(least, float(_variances(squared_MM, at_BS[lowest : lowest + 1])[0]))
+        at_BS = at_BS[bounds_B <= reach]
+        variances_B = _variances(squared_MM, at_BS)
         first = int(variances_B.argsort(stable=True)[0])
         if float(variances_B[first]) < least:
             best, least = at_BS[first].tolist(), float(variances_B[first])
     return best, least
+
+
+def _variances(squared_MM: Tensor, at_BS: Tensor) -> Tensor:
+    """The top variance (B,) of every subset."""
+    squared_BSS = squared_MM[at_BS[:, :, None], at_BS[:, None, :]]
+    means_BS = squared_BSS.mean(dim=2)
+    gram_BSS = means_BS[:, :, None] + means_BS[:, None, :] - squared_BSS
+    gram_BSS = (gram_BSS - means_BS.mean(dim=1)[:, None, None]) / 2
+    values_BS: Tensor = torch.linalg.eigvalsh(gram_BSS)
+    return values_BS[:, -1] / at_BS.shape[1]
+
+
+def _bounds(squared_MM: Tensor, at_BS: Tensor) -> Tensor:
+    """Numbers (B,) that the top variances are not below; infinite where distances are.
+
+    |G|² / tr G for the subset's centred Gram matrix G, whose top eigenvalue is at least that:
+    tr G = sum d / 2s and |G|² = (|d|² - 2/s |d 1|² + (sum d)² / s²) / 4 for its distances d.
+    """
+    size = at_BS.shape[1]
+    in_BM = torch.zeros(len(at_BS), len(squared_MM), dtype=torch.float64).scatter_(1, at_BS, 1)
+    far_MM = ~squared_MM.isfinite()
+    scale = float(squared_MM[~far_MM].max()) or 1.0
+    near_MM = squared_MM.masked_fill(far_MM, 0) / scale
+    sums_BM = in_BM @ near_MM
+    total_B = (in_BM * sums_BM).sum(dim=1)
+    squares_B = (in_BM * (in_BM @ near_MM.square())).sum(dim=1)
+    squares_B -= 2 / size * (in_BM * sums_BM.square()).sum(dim=1) - (total_B / size).square()
+    bounds_B = (squares_B / total_B * (size / 2) * (1 - SLACK)).nan_to_num(nan=0.0) * scale / size
+    lost_B = (in_BM * (in_BM @ far_MM.double())).sum(dim=1) > 0
+    return bounds_B.masked_fill(lost_B, torch.inf)

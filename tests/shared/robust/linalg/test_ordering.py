@@ -75,3 +75,41 @@ def test_more_rows_than_wires_are_sorted(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_extremes_of_the_type_are_no_limit() -> None:
     rows = Rows.of(torch.tensor([[3e38, -3e38], [3e38, -3e38], [1.0, 2.0]]))
     assert linalg.median(rows).tolist() == pytest.approx([3e38, -3e38])
+
+
+def test_mixed_rows_build_on_what_most_of_them_share() -> None:
+    n, keep = 9, 7
+    block_ND = block(n, 3000)
+    block_ND[8] = 1e30
+    mix_NN = torch.zeros(n, n, dtype=torch.float64)
+    for row in range(n):
+        # Every row averages most others; only one takes in the absurd one.
+        mix_NN[row, [(row + i) % 8 for i in range(keep)]] = 1 / keep
+    mix_NN[8] = 0
+    mix_NN[8, 2:] = 1 / keep
+    rows = Rows.of(block_ND).mixed(mix_NN)
+    starts, froms, by = ordering.recipe(mix_NN)
+    base = set(froms[: starts[1]].tolist())
+    assert base == set(range(8)) and len(by) < int((mix_NN != 0).sum())
+    found_D = linalg.trimmed_mean(rows, 1)
+    exact_D = (mix_NN @ block_ND.double()).sort(dim=0).values[1:8].mean(dim=0)
+    torch.testing.assert_close(found_D.double(), exact_D, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 12])
+def test_a_recipe_makes_the_matrix_again(n: int) -> None:
+    draws = torch.Generator().manual_seed(n)
+    for mix_MK in (
+        torch.rand(n, n + 2, generator=draws, dtype=torch.float64),
+        torch.eye(n, dtype=torch.float64),
+        torch.full((n, n), 1 / n, dtype=torch.float64),
+        torch.zeros(n, n, dtype=torch.float64),
+    ):
+        starts, froms, by = ordering.recipe(mix_MK)
+        pool_SK = torch.cat([torch.eye(mix_MK.shape[1]), torch.zeros(1, mix_MK.shape[1])]).double()
+        made = []
+        for i in range(n + 1):
+            terms = slice(int(starts[i]), int(starts[i + 1]))
+            made.append(by[terms] @ pool_SK[froms[terms].long()])
+            pool_SK[-1] = made[0]
+        torch.testing.assert_close(torch.stack(made[1:]), mix_MK)

@@ -8,6 +8,7 @@ import torch
 
 from shared.errors import PreconditionError
 from shared.robust import aggregate
+from shared.robust.rules import smea
 
 
 @pytest.mark.parametrize(("n", "f", "d"), [(5, 1, 3), (7, 2, 4), (9, 3, 12), (6, 0, 2)])
@@ -21,6 +22,23 @@ def test_it_is_the_subset_of_least_top_variance(n: int, f: int, d: int) -> None:
         torch.testing.assert_close(
             aggregate(block_ND, "smea", f=f), block_ND[list(best)].mean(dim=0)
         )
+
+
+def test_bounds_leave_no_subset_out_that_could_win() -> None:
+    """However many subsets are alike, far off, or not to be reached at all."""
+    for seed in range(30):
+        draws = torch.Generator().manual_seed(seed)
+        block_ND = torch.randn(8, 5, generator=draws, dtype=torch.float64)
+        block_ND[seed % 8] *= 10.0 ** (seed - 5)
+        squared_NN = torch.cdist(block_ND, block_ND).square()
+        at_BS = torch.tensor(list(combinations(range(8), 6)))
+        variances_B = smea._variances(squared_NN, at_BS)
+        assert (smea._bounds(squared_NN, at_BS) <= variances_B).all()
+        kept, variance = smea.calmest(squared_NN, 6)
+        assert kept == at_BS[variances_B.argsort(stable=True)[0]].tolist()
+        assert variance == variances_B.min()
+    squared_NN[2] = squared_NN[:, 2] = torch.inf
+    assert 2 not in smea.calmest(squared_NN, 6)[0]
 
 
 def test_too_many_subsets_are_refused_with_their_number() -> None:

@@ -1,0 +1,84 @@
+"""Rows that are assumed to be finite, and how the passes find out that they are not."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from shared.robust import Rows, linalg
+from shared.robust.linalg import finite
+
+pytestmark = pytest.mark.usefixtures("kernels")
+
+Pass = Callable[[Rows], Tensor]
+PASSES: dict[str, Pass] = {
+    "norms": linalg.norms,
+    "distances": lambda rows: linalg.norms(rows, torch.zeros(rows.dim)),
+    "gram": linalg.gram,
+    "geometry": linalg.squared_distances,
+    "mean": lambda rows: linalg.combine(rows, torch.full((len(rows),), 0.25)),
+}
+
+
+def block(value: float = 0.5, at: int = 4000) -> Tensor:
+    block_ND = torch.randn(4, 5000, generator=torch.Generator().manual_seed(3))
+    block_ND[2, at] = value
+    return block_ND
+
+
+@pytest.mark.parametrize("name", PASSES)
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("at", [0, 4999])
+def test_a_pass_that_meets_other_numbers_says_so(name: str, value: float, at: int) -> None:
+    rows = Rows.of(block(value, at), assume_finite=True)
+    assert finite.awaited(rows) and len(rows) == 4 and not rows.dropped
+    with pytest.raises(linalg.NotFinite):
+        PASSES[name](rows)
+    assert not linalg.proved(rows)
+
+
+@pytest.mark.parametrize("name", PASSES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_pass_over_finite_rows_proves_it(name: str, dtype: torch.dtype) -> None:
+    block_ND = block().to(dtype)
+    rows, checked = Rows.of(block_ND, assume_finite=True), Rows.of(block_ND)
+    assert torch.equal(PASSES[name](rows), PASSES[name](checked))
+    assert not finite.awaited(rows) and linalg.proved(rows)
+
+
+@pytest.mark.parametrize("name", ["norms", "distances", "gram"])
+def test_sums_that_overflow_prove_nothing_against_finite_rows(name: str) -> None:
+    rows = Rows.of(torch.full((4, 30), 1e200, dtype=torch.float64), assume_finite=True)
+    PASSES[name](rows)
+    assert not finite.awaited(rows) and linalg.proved(rows)
+
+
+def test_some_of_the_rows_prove_nothing_of_the_others() -> None:
+    rows = Rows.of(block(torch.nan), assume_finite=True)
+    linalg.combine(rows, torch.tensor([0.5, 0.5, 0.0, 0.0]))
+    linalg.norms(rows.keep([0, 1]))
+    linalg.gram(rows.columns(slice(0, 100)))
+    assert finite.awaited(rows) and not linalg.proved(rows)
+    with pytest.raises(linalg.NotFinite):
+        linalg.norms(rows.columns(slice(3000, 5000)))
+
+
+def test_ranks_are_proved_where_they_are_compiled() -> None:
+    assert linalg.proved(Rows.of(block(), assume_finite=True))
+    for value in (torch.nan, torch.inf):
+        rows = Rows.of(block(value), assume_finite=True)
+        if linalg.backend() == "native":
+            with pytest.raises(linalg.NotFinite):
+                linalg.median(rows.mixed(torch.eye(4, dtype=torch.float64)))
+        else:
+            linalg.median(rows)
+        assert not linalg.proved(rows)
+
+
+def test_norms_are_measured_once() -> None:
+    rows = Rows.of(block()[[3, 0, 1, 2]], ids=["d", "a", "b", "c"])
+    torch.testing.assert_close(linalg.norms(rows), block().double().norm(dim=1))
+    assert torch.equal(linalg.norms(rows.keep([2, 0])), linalg.norms(rows)[[2, 0]])
+    rows.cache["squares"] = torch.tensor([9.0, 1.0, 4.0, 16.0], dtype=torch.float64)
+    assert linalg.norms(rows).tolist() == [1, 2, 4, 3], "kept by place in the pool"

@@ -1,18 +1,17 @@
-"""Your own client: three methods on lists of numpy arrays, hosted like every other agent.
+"""Your own client: two methods on lists of numpy arrays, hosted like every other agent.
 
 It joins, keeps its identity, waits, retries and sends signs of life as every agent does; only what
 it computes is yours. Any library will do, or none; a class that was written as a Flower
 `NumPyClient` works as it is.
 
     class Mine:
-        def get_parameters(self, config): ...            # -> list of arrays
         def fit(self, parameters, config): ...           # -> parameters, num_examples, metrics
         def evaluate(self, parameters, config): ...      # -> loss, num_examples, metrics
 
     take_part(Mine(), aggregator="https://aggregator.example", join_token="...")
 
-or, from a shell, `python -m services.client_agent --client my_module:make_client`, where
-`make_client(slot)` makes the client. docs/your-own-client.md has a whole one in 20 lines.
+or, from a shell, `python -m services.client_agent --client my_module:Mine`, which calls `Mine(slot)`.
+docs/your-own-client.md has a whole one in 20 lines.
 """
 
 import asyncio
@@ -47,9 +46,6 @@ parameters)."""
 
 class Client(Protocol):
     """What a client of your own has; parameters are its own copies, free to be written to."""
-
-    def get_parameters(self, config: Config) -> Sequence[NDArray[Any]]:
-        """Parameters of its model: called once, to hold their shapes against the federation's."""
 
     def fit(
         self, parameters: Parameters, config: Config
@@ -100,7 +96,6 @@ class FitEvaluate:
         self._sample_cap = sample_cap
         self._thread = thread
         self._dtype = dtype
-        self._checked = False
 
     async def work(self, ticket: Ticket, model: bytes) -> bytes:
         """Trains, or finds what it made for this very ticket before it was interrupted."""
@@ -124,13 +119,10 @@ class FitEvaluate:
     def _fit(self, ticket: Ticket, model: bytes) -> bytes:
         received, spec = tensors(model)
         config = self._config(ticket, spec)
-        if not self._checked:
-            check(self._client.get_parameters(config), spec, "get_parameters")
-            self._checked = True
         measured = {} if ticket.kind == "probe" else self._evaluate(ticket, model)
         own = [array.copy() for array in received]
         trained, samples, metrics = self._client.fit(own, config)
-        arrays = check(trained, spec, "fit")
+        arrays = check(trained, spec)
         update_D = np.concatenate(
             [(new - old).ravel() for new, old in zip(arrays, received, strict=True)]
         ).astype(np.float32)
@@ -171,10 +163,10 @@ def tensors(model: bytes) -> tuple[Parameters, ModelSpec]:
     return [vector_D[start:stop].reshape(one.shape) for one, (_, start, stop) in shaped], spec
 
 
-def check(given: Sequence[Any], spec: ModelSpec, what: str) -> list[NDArray[np.float64]]:
+def check(given: Sequence[Any], spec: ModelSpec) -> list[NDArray[np.float64]]:
     """A client's parameters as float64, refused unless they have the model's shapes.
 
-    >>> check([[1.0, 2.0]], ModelSpec.of([("weight", (3,))]), "fit")
+    >>> check([[1.0, 2.0]], ModelSpec.of([("weight", (3,))]))
     Traceback (most recent call last):
     shared.errors.ConfigurationError: fit returned shapes [(2,)]; the model has weight (3,)
     """
@@ -182,7 +174,7 @@ def check(given: Sequence[Any], spec: ModelSpec, what: str) -> list[NDArray[np.f
     if [array.shape for array in arrays] != [tensor.shape for tensor in spec.tensors]:
         expected = ", ".join(f"{tensor.name} {tensor.shape}" for tensor in spec.tensors)
         shapes = [array.shape for array in arrays]
-        raise ConfigurationError(f"{what} returned shapes {shapes}; the model has {expected}")
+        raise ConfigurationError(f"fit returned shapes {shapes}; the model has {expected}")
     return arrays
 
 

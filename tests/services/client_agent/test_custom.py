@@ -51,6 +51,11 @@ def my_client(tmp_path: Path) -> Path:
     return path
 
 
+def test_the_client_of_the_manual_has_as_many_lines_as_it_says(my_client: Path) -> None:
+    lines = [line for line in my_client.read_text().splitlines() if line and line[0] != "#"]
+    assert f"in {len(lines)} lines" in DOCS.read_text()
+
+
 def test_the_client_of_the_manual_takes_part_beside_ordinary_ones(
     federation: Callable[..., RunningFederation], my_client: Path, tmp_path: Path
 ) -> None:
@@ -62,7 +67,7 @@ def test_the_client_of_the_manual_takes_part_beside_ordinary_ones(
     running.local.processes.python(
         "own",
         "services.client_agent",
-        *("--client", "my_client:make_client", "--aggregator", running.url),
+        *("--client", "my_client:Mine", "--aggregator", running.url),
         *("--first-slot", "2", "--state", str(tmp_path / "state")),
         RAMPART_JOIN_TOKEN=tokens[2],
         PYTHONPATH=str(my_client.parent),
@@ -70,7 +75,7 @@ def test_the_client_of_the_manual_takes_part_beside_ordinary_ones(
     source: dict[str, Any] = {}
     exec(my_client.read_text(), source)
     with ThreadPoolExecutor(1) as thread:
-        client, state = source["make_client"](3), tmp_path / "other"
+        client, state = source["Mine"](3), tmp_path / "other"
         ended = thread.submit(take_part, client, running.url, tokens[3], state)
         running.wait(patience=90)
         ended.result(30)
@@ -92,9 +97,6 @@ class Counting:
         self.configs: list[dict[str, Any]] = []
         self.answer: Any = None
         self.samples = 7
-
-    def get_parameters(self, config: dict[str, Any]) -> list[np.ndarray]:
-        return [np.zeros(2), np.zeros((2, 3))]
 
     def fit(self, parameters: list[np.ndarray], config: dict[str, Any]) -> Any:
         self.configs.append(config)

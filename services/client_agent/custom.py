@@ -10,7 +10,7 @@ it computes is yours. Any library will do, or none; a class that was written as 
 
     take_part(Mine(), aggregator="https://aggregator.example", join_token="...")
 
-or, from a shell, `python -m services.client_agent --client my_module:Mine`, which calls `Mine(slot)`.
+or `python -m services.client_agent --client my_module:Mine` in a shell, which calls `Mine(slot)`.
 docs/your-own-client.md has a whole one in 20 lines.
 """
 

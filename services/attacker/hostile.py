@@ -22,6 +22,7 @@ from shared.learning.local import LocalResult
 from shared.learning.participant import LearningClient
 from shared.protocol.messages import Ticket
 from shared.robust.engine import Plan
+from shared.selection import select
 
 
 class HostileClient(LearningClient):
@@ -87,22 +88,25 @@ class HostileClient(LearningClient):
 
     async def _knowledge(self, attack: ModelAttack, ticket: Ticket, own_D: Tensor) -> Knowledge:
         experiment, wait = self.experiment, self.experiment.policy == "sync"
-        drawn = max(1, round(experiment.fraction * experiment.data.clients))
+        everyone, seed = experiment.client_names, experiment.seed
+        drawn = len(select(seed, ticket.round, everyone, experiment.fraction))
         colluders_MD, sent_MD = own_D.unsqueeze(0), self._sent_D.unsqueeze(0)
-        first = self.position
+        first, attackers = self.position, self.members
         if attack.asks_for != "agnostic" and self.cohort is not None:
             shared = await self.cohort.exchange(
                 ticket.round, ticket.kind, own_D.numpy(), self._sent_D.numpy(), wait
             )
             colluders_MD, sent_MD = (_rows(part) for part in zip(*shared.values(), strict=True))
             first = list(shared).index(self.client)
+            # Who waits for all hears of all that were drawn.
+            attackers = len(shared) if wait else max(len(shared), self.members)
         known = Knowledge(
             participants=drawn,
-            attackers=min(drawn, max(len(colluders_MD), self.members)),
+            attackers=min(drawn, attackers),
             honest_BD=colluders_MD,
             honest_sent_BD=sent_MD,
             round=ticket.round,
-            seed=experiment.seed,
+            seed=seed,
             level="partial",
             colluders_MD=colluders_MD,
             colluders_sent_MD=sent_MD,

@@ -272,20 +272,23 @@ def test_norm_riding_stays_just_below_the_threshold(
             {"name": "fltrust_adaptive", "knows": "full"},
             {"rule": "fltrust", "root": {"dataset": "digits", "size": 50}},
         ),
+        ("lie", {"rule": "median"}),
     ],
-    ids=["riding-informed", "riding-blind", "sybils", "fltrust"],
+    ids=["riding-informed", "riding-blind", "sybils", "fltrust", "some-drawn"],
 )
 def test_attackers_know_over_http_what_they_know_in_simulation(
-    red_team: Callable[..., RedTeam], attack: dict[str, Any], server: dict[str, Any]
+    red_team: Callable[..., RedTeam], attack: str | dict[str, Any], server: dict[str, Any]
 ) -> None:
-    data = {"dataset": "digits", "clients": 5, "reserved": 50}
-    tables = {"server": server, "data": data, "phases": collecting()}
-    told = experiment(5, rounds=3, **QUICK, **tables, attackers=[{"count": 2, "attack": attack}])
+    """And as many of them: now and then one of the three is not drawn."""
+    data = {"dataset": "digits", "clients": 6, "reserved": 50}
+    fraction = 0.7 if attack == "lie" else 1.0
+    tables = {"server": server, "data": data, "phases": collecting(), "fraction": fraction}
+    told = experiment(6, rounds=3, **QUICK, **tables, attackers=[{"count": 3, "attack": attack}])
     expected, names = simulate(told).records, told.client_names
-    team = red_team(tap=mint(), clients=5, rounds=3, **tables)
-    team.meet(2)
+    team = red_team(tap=mint(), clients=6, rounds=3, **tables)
+    team.meet(3)
     team.defend(names[:3])
-    team.attack(json.dumps(attack), names[3:], 3)
+    team.attack(attack if isinstance(attack, str) else json.dumps(attack), names[3:], 3)
     team.hosted.wait()
     found = team.hosted.operator.rounds()
     assert len(found) == len(expected) == 3

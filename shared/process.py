@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import uvloop
 from pydantic import ValidationError
@@ -19,7 +19,6 @@ from shared import telemetry
 from shared.errors import ConfigurationError, RampartError
 from shared.registry import explain
 
-S = TypeVar("S", bound=BaseSettings)
 log = logging.getLogger(__name__)
 
 SECRETS = "RAMPART_SECRETS"
@@ -46,6 +45,20 @@ def secret(variable: str) -> str | None:
     return path.read_text().strip() if path is not None and path.exists() else None
 
 
+class ServiceSettings(BaseSettings):
+    """What a process may be told, each field RAMPART_<FIELD>; docstrings are the flags' help."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="RAMPART_", extra="ignore", frozen=True, use_attribute_docstrings=True
+    )
+
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """What is logged at the least."""
+
+
+S = TypeVar("S", bound=ServiceSettings)
+
+
 def read_settings(service: str, settings: type[S]) -> S:
     """Settings from flags first, then from RAMPART_ variables, then from the folder of secrets."""
 
@@ -54,7 +67,6 @@ def read_settings(service: str, settings: type[S]) -> S:
             cli_parse_args=True,
             cli_prog_name=f"python -m services.{service.replace('-', '_')}",
             cli_kebab_case=True,
-            use_attribute_docstrings=True,
             secrets_dir=secrets_folder(),
         )
 
@@ -87,7 +99,7 @@ def run_service(
     except ConfigurationError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
-    telemetry.configure(service, str(getattr(found, "log_level", "INFO")))
+    telemetry.configure(service, found.log_level)
     # Cycles are few here and what is alive is much: to look for them less often spares a tenth.
     gc.set_threshold(20_000, 25, 25)
     try:

@@ -7,7 +7,8 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from shared.process import ServiceSettings
 
 TAPPED = (
     "RAMPART_TEST_TAP is set: whoever holds that token reads every client's update; this "
@@ -16,19 +17,21 @@ TAPPED = (
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 
-class Settings(BaseSettings):
+class Settings(ServiceSettings):
     """Everything a deployment may set; each field is RAMPART_<FIELD>."""
-
-    model_config = SettingsConfigDict(env_prefix="RAMPART_", extra="ignore", frozen=True)
 
     role: Literal["all", "api", "worker"] = "all"
     """`api` admits (many replicas, no torch), `worker` decides (one by lease), `all` does both."""
     experiment: str | None = None
     """Experiment file, or the name of a shipped one; the worker founds the federation from it."""
     host: str = "127.0.0.1"
+    """Address to listen on; beyond this machine only with TLS, or behind something that has it."""
     port: int = Field(default=8440, ge=0, le=65_535)
+    """Port to listen on."""
     redis_url: str = "redis://127.0.0.1:6379/0"
+    """Where the federation's state is."""
     redis_password: SecretStr | None = None
+    """Password of Redis, if it has one."""
     namespace: str = Field(default="rampart", pattern=r"^[a-z0-9-]{1,40}$")
     """Prefix of all Redis keys, and folder among the blobs: one federation each."""
     blobs: str = "blobs"
@@ -48,7 +51,9 @@ class Settings(BaseSettings):
     lease: float = Field(default=10.0, gt=0.5)
     """Seconds after which a silent worker may be replaced."""
     tls_certificate: Path | None = None
+    """PEM file with the certificate that HTTPS is served with."""
     tls_key: Path | None = None
+    """PEM file with its key."""
     client_token_lifetime: float = Field(default=30 * 86_400, gt=0)
     """Seconds until a client has to rotate its token."""
     joins_per_minute: int = Field(default=600, ge=1)
@@ -65,7 +70,6 @@ class Settings(BaseSettings):
     """Least bytes per second of an upload, over its whole length."""
     poll: float = Field(default=60.0, gt=0)
     """Longest time in seconds for which a request for a ticket is held."""
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     test_tap: SecretStr | None = None
     """For red-team tests on one machine alone: a token that reads every client's update."""
 

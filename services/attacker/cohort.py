@@ -21,8 +21,10 @@ import numpy as np
 import uvicorn
 from fastapi import Depends, FastAPI, Header, HTTPException, Request, Response
 from pydantic import Field, SecretStr, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 from safetensors.numpy import save
+
+from shared.process import ServiceSettings
 
 log = logging.getLogger(__name__)
 Kind = Literal["train", "probe"]
@@ -33,13 +35,15 @@ STARTED = "/started/"
 """Before a client's id: the model that it trained from, in what the tap gives."""
 
 
-class CohortSettings(BaseSettings):
+class CohortSettings(ServiceSettings):
     """Settings of the cohort's process; each field is RAMPART_COHORT_<FIELD>."""
 
-    model_config = SettingsConfigDict(env_prefix="RAMPART_COHORT_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="RAMPART_COHORT_")
 
     host: str = "127.0.0.1"
+    """Address to listen on."""
     port: int = Field(default=8450, ge=0, le=65_535)
+    """Port to listen on."""
     token: SecretStr = Field(min_length=16)
     """What members authenticate with."""
     members: int = Field(ge=1)
@@ -50,7 +54,6 @@ class CohortSettings(BaseSettings):
     """URL of an aggregator that was started with RAMPART_TEST_TAP: full knowledge comes from it."""
     tap_token: SecretStr | None = None
     """The value of RAMPART_TEST_TAP there."""
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
     @model_validator(mode="after")
     def _token_for_the_tap(self) -> "CohortSettings":

@@ -18,12 +18,11 @@ from pathlib import Path
 
 import httpx
 from pydantic import Field, SecretStr, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from services.console.operator import Operator
 from shared.errors import Unavailable
 from shared.experiment import client_names
-from shared.process import run_service
+from shared.process import ServiceSettings, run_service
 
 log = logging.getLogger(__name__)
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -32,10 +31,8 @@ Make = Callable[[Mapping[str, list[str]]], dict[str, str]]
 """Makes the texts of these processes' files."""
 
 
-class JoinTokenSettings(BaseSettings):
+class JoinTokenSettings(ServiceSettings):
     """Settings of the job; each field is RAMPART_<FIELD>."""
-
-    model_config = SettingsConfigDict(env_prefix="RAMPART_", extra="ignore", frozen=True)
 
     aggregator: str = "http://127.0.0.1:8440"
     """URL of the aggregator."""
@@ -53,7 +50,6 @@ class JoinTokenSettings(BaseSettings):
     """Seconds until the tokens expire."""
     patience: float = Field(default=600.0, gt=0)
     """Seconds for which an aggregator that is not ready is waited for."""
-    log_level: str = "INFO"
 
     @model_validator(mode="after")
     def _one_place(self) -> "JoinTokenSettings":

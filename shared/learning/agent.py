@@ -10,13 +10,13 @@ from typing import Literal
 
 import torch
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.errors import ConfigurationError
 from shared.experiment import Experiment
 from shared.learning.data import ClientData, client_data, client_data_from_file
 from shared.learning.datasets import datasets
 from shared.learning.participant import LearningClient, client_experiment
+from shared.process import ServiceSettings
 from shared.protocol.client import AggregatorClient
 from shared.protocol.identity import Identity, establish, kept_fresh
 from shared.protocol.messages import Ticket
@@ -25,10 +25,8 @@ from shared.protocol.participate import Participant, participate
 log = logging.getLogger(__name__)
 
 
-class AgentSettings(BaseSettings):
+class AgentSettings(ServiceSettings):
     """Settings of a process that hosts clients; each field is RAMPART_<FIELD>."""
-
-    model_config = SettingsConfigDict(env_prefix="RAMPART_", extra="ignore", frozen=True)
 
     aggregator: str = "http://127.0.0.1:8440"
     """URL of the aggregator."""
@@ -55,7 +53,6 @@ class AgentSettings(BaseSettings):
     """Threads of one training step."""
     patience: float = Field(default=3600.0, gt=0)
     """Seconds for which an aggregator that does not answer is waited for."""
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     trusted_packages: str = ""
     """Packages of one's own, separated by commas, whose models an aggregator may name by import
     path; without them such an experiment is refused, for it says what code runs here."""

@@ -13,11 +13,11 @@ from services.aggregator.metrics import Metrics
 from services.aggregator.settings import Settings
 from services.attacker.__main__ import AttackerSettings
 from services.attacker.cohort import CohortSettings
+from services.client_agent.__main__ import ClientSettings
 from services.console.__main__ import app
 from services.console.join_tokens import JoinTokenSettings
-from shared.learning.agent import AgentSettings
 
-SETTINGS = (Settings, AgentSettings, AttackerSettings, CohortSettings, JoinTokenSettings)
+SETTINGS = (Settings, ClientSettings, AttackerSettings, CohortSettings, JoinTokenSettings)
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +52,11 @@ def test_variables_exist_wherever_they_are_named(root: Path, variables: set[str]
     for path in files:
         named = set(re.findall(r"\bRAMPART_[A-Z]+(?:_[A-Z]+)*", path.read_text()))
         assert named <= variables, f"{path.name}: {sorted(named - variables)}"
+
+
+def test_every_setting_is_explained() -> None:
+    fields = [(kind, name, one) for kind in SETTINGS for name, one in kind.model_fields.items()]
+    assert not [(kind.__name__, name) for kind, name, one in fields if not one.description]
 
 
 def test_commands_exist_with_their_options(manual: str) -> None:

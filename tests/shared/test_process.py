@@ -4,17 +4,23 @@ from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.errors import ConfigurationError
-from shared.process import SECRETS, read_settings, run_service, secret, secrets_folder
+from shared.process import (
+    SECRETS,
+    ServiceSettings,
+    read_settings,
+    run_service,
+    secret,
+    secrets_folder,
+)
 
 
-class Example(BaseSettings):
-    """Two settings."""
+class Example(ServiceSettings):
+    """Two settings, and what is logged."""
 
-    model_config = SettingsConfigDict(env_prefix="RAMPART_", extra="ignore", frozen=True)
     token: SecretStr
+    """What is shown."""
     port: int = 1
 
 
@@ -71,3 +77,14 @@ def test_a_folder_that_is_not_there_stops_the_start(
 def test_a_missing_setting_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_service("example", Example, nothing) == 2
     assert "token" in capsys.readouterr().err
+
+
+def test_help_explains_the_settings(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["example", "--help"])
+    with pytest.raises(SystemExit) as ended:
+        read_settings("example", Example)
+    told = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert "Two settings, and what is logged." in told and "What is shown." in told

@@ -1,0 +1,80 @@
+"""README.md and docs/ name commands, options, experiments, files and links that exist."""
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import typer
+
+from services.console.__main__ import app
+from shared.experiment import Experiment
+from shared.robust import aggregate
+from shared.robust.base import Report, Rule
+from shared.robust.rules import rules
+from shared.sweep import Sweep
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "benchmarks/README.md", *sorted((ROOT / "docs").glob("*.md"))]
+COMMANDS: dict[str, Any] = vars(typer.main.get_command(app))["commands"]
+RUN = {"up", "simulate", "certify"}
+"""Commands whose argument is an experiment."""
+
+
+@pytest.fixture(params=PAGES, ids=lambda path: path.stem)
+def page(request: pytest.FixtureRequest) -> Path:
+    """Every page."""
+    found: Path = request.param
+    return found
+
+
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    for place, heading in re.findall(r"\]\(([\w./-]*)#?([\w-]*)\)", page.read_text()):
+        target = (page.parent / place).resolve() if place else page
+        assert target.exists(), place
+        headings = re.findall(r"^#+ (.*)$", target.read_text(), re.M) if heading else []
+        anchors = {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in headings}
+        assert not heading or heading in anchors, f"{place}#{heading}"
+
+
+def test_commands_take_what_they_are_given(page: Path) -> None:
+    found = re.findall(r"(?:^|`)rampart ([a-z-]+)([^`#\n]*)", page.read_text(), re.M)
+    for name, rest in found:
+        command = COMMANDS[name]
+        for word in rest.split():
+            command = getattr(command, "commands", {}).get(word, command)
+        options = {o for p in command.params for o in getattr(p, "opts", [])}
+        assert set(re.findall(r"(?<!\S)--[a-z-]+", rest)) <= options, f"rampart {name}{rest}"
+        for named in re.findall(r"^ ([a-z][a-z0-9-]+)(?: |$)", rest) if name in RUN else []:
+            assert Sweep.load(named) or Experiment.load(named)
+
+
+def test_modules_scripts_and_targets_exist(page: Path) -> None:
+    text = page.read_text()
+    for name in re.findall(r"python -m ([\w.]+\w)", text):
+        assert importlib.util.find_spec(name) is not None, name
+    for name in re.findall(r"python (benchmarks/\w+\.py)", text):
+        assert (ROOT / name).exists(), name
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+    assert set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.M)) <= targets
+
+
+def test_the_readme_s_experiment_can_be_run() -> None:
+    (text,) = re.findall(r"```toml\n(.*?)```", PAGES[0].read_text(), re.DOTALL)
+    assert Experiment.parse(text).check().name == "my-federation"
+
+
+def test_the_readme_s_rule_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    (source,) = re.findall(r"```python\n(# shared/.*?)```", PAGES[0].read_text(), re.DOTALL)
+    monkeypatch.setattr(rules, "_members", dict(rules._members))
+    exec(source, {"rules": rules, "Rule": Rule, "Report": Report, "torch": torch})
+    updates_ND = torch.tensor([[0.0, 3.0], [4.0, 5.0], [1.0, 4.0]])
+    assert aggregate(updates_ND, "midrange").tolist() == [2.0, 4.0]
+
+
+def test_the_readme_s_families_are_packages() -> None:
+    for folder, names in re.findall(r"`(shared/\w+)/\{([\w,]+)\}`", PAGES[0].read_text()):
+        for name in names.split(","):
+            assert (ROOT / folder / name / "__init__.py").exists()

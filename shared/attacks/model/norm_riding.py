@@ -4,7 +4,7 @@ Legend: F attackers whose uploads are crafted here, M attackers of the round, B 
 are known, K = B + M clients, D coordinates.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Literal
 
 import torch
@@ -59,6 +59,10 @@ class NormRiding(ModelAttack):
 
     def _limit(self, knowledge: Knowledge) -> float:
         """How far the screens let all attackers ride."""
+        plan = knowledge.pipeline
+        screens = [] if plan is None else [d for d in plan.detectors if _simple(d)]
+        if not screens:
+            return self.threshold
         assert knowledge.honest_BD is not None
         assert knowledge.colluders_MD is not None
         colluders_MD, honest_BD = knowledge.colluders_MD.double(), knowledge.honest_BD.double()
@@ -67,8 +71,9 @@ class NormRiding(ModelAttack):
 
         def accepted(reach: float) -> bool:
             ridden_MD = ride(colluders_MD + offset_MD, reach)
-            uploads_KD = torch.cat([honest_BD, ridden_MD - offset_MD])
-            return passes(torch.cat([rows_BD, ridden_MD]), uploads_KD, len(honest_BD), knowledge)
+            moved = torch.cat([honest_BD, ridden_MD - offset_MD]).norm(dim=1)
+            rows = Rows.of(torch.cat([rows_BD, ridden_MD]), metadata={"moved": moved})
+            return passes(screens, rows, rows.ids[len(rows_BD) :], knowledge)
 
         if not accepted(0.0):
             return _last(accepted, -1.0, 0.0)
@@ -101,15 +106,13 @@ def _last(accepted: Callable[[float], bool], low: float, high: float) -> float:
     return low
 
 
-def passes(rows_KD: Tensor, uploads_KD: Tensor, honest: int, knowledge: Knowledge) -> bool:
-    """Whether the server's screens accept every row behind the first `honest` ones, with no
-    evidence against it, in a first round.
+def passes(
+    screens: Sequence[Detector], rows: Rows, hostile: Collection[str], knowledge: Knowledge
+) -> bool:
+    """Whether these screens accept the hostile rows, with no evidence against them, in a first
+    round.
     """
-    rows = Rows.of(rows_KD, metadata={"moved": uploads_KD.norm(dim=1)})
-    hostile = set(rows.ids[honest:])
     context = Context(knowledge.round, knowledge.seed, knowledge.reference_D)
-    plan = knowledge.pipeline
-    screens = [] if plan is None else [d for d in plan.detectors if _simple(d)]
     return all(
         verdict.decision == "accepted" and not verdict.evidence
         for screen in screens

@@ -45,7 +45,7 @@ def test_shapes_that_fit(given: tuple[int, ...], shape: tuple[int, ...], kind: A
         (np.zeros((4, 6, 5), dtype=complex), "not numbers"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.filterwarnings("ignore:overflow")  # 1e300 is more than a float32 holds.
 def test_arrays_that_do_not_fit(array: np.ndarray, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         fitted(array, (1, 6, 5), "x")

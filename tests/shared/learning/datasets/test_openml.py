@@ -246,7 +246,7 @@ def test_a_table_is_read_by_scikit_learn(
         ({**site(), "json/data/4534": b"{}"}, "data_set_description"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:Invalid cache, redownloading")
+@pytest.mark.filterwarnings("ignore:Invalid cache, redownloading")  # scikit-learn asks again.
 def test_answers_that_are_none(
     pages: dict[str, bytes],
     message: str | None,

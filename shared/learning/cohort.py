@@ -66,16 +66,33 @@ class Cohort:
             self.classes,
         )
 
+    def part(self, some: slice) -> "Cohort":
+        """Neighbours among the clients, not copied."""
+        if range(len(self.train_K))[some] == range(len(self.train_K)):
+            return self
+        return Cohort(
+            self.x_train_KN[some],
+            self.y_train_KN[some],
+            self.train_K[some],
+            self.x_test_KT[some],
+            self.y_test_KT[some],
+            self.test_K[some],
+            self.classes,
+        )
+
+    def like(self, samples: int) -> Tensor:
+        """A tensor of the shape of so many training samples of every client, not filled."""
+        return self.x_train_KN[:, :1].expand(-1, samples, *self.x_train_KN.shape[2:])
+
     @cached_property
     def counts_KC(self) -> Tensor:
         """Training samples that each client has of each of C classes."""
-        y_KN, k = self.y_train_KN, len(self.train_K)
-        device = y_KN.device
+        y_KN, device = self.y_train_KN, self.y_train_KN.device
         sizes_K = torch.tensor(self.train_K, device=device)
         inside_KN = torch.arange(y_KN.shape[1], device=device) < sizes_K[:, None]
-        numbered_KN = y_KN + self.classes * torch.arange(k, device=device)[:, None]
-        counts = torch.bincount(numbered_KN[inside_KN], minlength=k * self.classes)
-        return counts.view(k, self.classes)
+        # Counted without asking how many there are, for which a device's host would wait.
+        of_class_KNC = y_KN[..., None] == torch.arange(self.classes, device=device)
+        return (of_class_KNC & inside_KN[..., None]).sum(1)
 
 
 @dataclass(frozen=True)
@@ -186,6 +203,26 @@ class Batches:
             secret,
             tuple(held),
         )
+
+    def part(self, some: slice) -> "Batches":
+        """Those of neighbours among the clients."""
+        return replace(
+            self,
+            index_KSB=self.index_KSB[some],
+            weight_KSB=self.weight_KSB[some],
+            steps_K=self.steps_K[some],
+            names=self.names[some],
+            held=self.held[some],
+        )
+
+    @property
+    def width(self) -> int:
+        """B."""
+        return self.index_KSB.shape[2]
+
+    def whole(self, step: int) -> bool:
+        """Whether every client's batch of a step has B samples."""
+        return min(self.sizes_S[step]) == self.width
 
     def draws(self, step: int) -> Draws:
         """Where the random numbers of one step come from."""

@@ -17,9 +17,10 @@ from torch.nn.utils.rnn import pad_sequence
 from shared.learning.cohort import Batches, Cohort
 from shared.learning.data import ClientData
 from shared.learning.learner import Learner
-from shared.learning.personalizers import Batch, Local, Offers
-from shared.learning.privacy import STEPS, PrivateTask, output_noise, spent
+from shared.learning.personalizers import Local, Offers
+from shared.learning.privacy import STEPS, output_noise, spent
 from shared.learning.scoring import hits
+from shared.learning.steps import take_steps
 
 EVALUATED = 4096
 """Most samples in one forward pass of an evaluation, over all clients."""
@@ -72,29 +73,8 @@ def train(
         metrics |= _test(learner, cohort, received_KD, "customized")
         metrics["loss_before"] = _loss(learner, cohort, received_KD)
 
-    device, clients = received_KD.device, torch.arange(len(received_KD), device=received_KD.device)
-    index_KSB = batches.index_KSB.to(device)
-    weight_KSB = batches.weight_KSB.to(device, received_KD.dtype)
-    # All that steps need lies on the device before the first: none of them waits for the host.
-    steps_K = torch.tensor(batches.steps_K, device=device)
-    done_SK = steps_K <= torch.arange(batches.steps, device=device)[:, None]
-    hostile_K = torch.isin(clients, torch.tensor(hostile, device=device)) if hostile else None
-    if learner.hostile:
-        hostile_K = torch.ones_like(clients, dtype=torch.bool)
-    noised_K = personal.get(STEPS, torch.zeros(len(clients), dtype=torch.float64, device=device))
-    local = Local(received_KD, learner.personalizer.begin(received_KD, own))
-    for s in range(batches.steps):
-        at_KB = index_KSB[:, s]
-        batch = Batch(
-            cohort.x_train_KN[clients[:, None], at_KB],
-            cohort.y_train_KN[clients[:, None], at_KB],
-            weight_KSB[:, s],
-        )
-        task = learner.task(cohort, batches, received_KD, s, hostile_K)
-        after = learner.personalizer.step(local, received_KD, batch, task)
-        local = _hold(done_SK[s], local, after) if s >= min(batches.steps_K) else after
-        if isinstance(task, PrivateTask):
-            noised_K = noised_K + len(task.spent) * ~done_SK[s]
+    begun = Local(received_KD, learner.personalizer.begin(received_KD, own))
+    local, noised_K = take_steps(learner, cohort, batches, received_KD, begun, hostile)
 
     if measure:
         metrics |= _test(learner, cohort, local.model_KD, "local")
@@ -113,12 +93,11 @@ def train(
     update_KD, kept = local.model_KD - base_KD, dict(local.personal)
     if learner.training.output_noise:
         noise_KD = output_noise(learner.training.output_noise, batches.draws(0), update_KD)
-        if hostile_K is not None:
-            noise_KD = noise_KD.masked_fill(hostile_K[:, None], 0)
+        noise_KD[list(range(len(noise_KD)) if learner.hostile else hostile)] = 0
         update_KD = update_KD + noise_KD
     if learner.training.privacy is not None:
-        kept[STEPS] = noised_K
-        metrics["epsilon"] = spent(learner.training, cohort.train_K, noised_K)
+        kept[STEPS] = personal[STEPS] + noised_K if STEPS in personal else noised_K
+        metrics["epsilon"] = spent(learner.training, cohort.train_K, kept[STEPS])
     return Trained(update_KD, kept, metrics)
 
 
@@ -211,19 +190,6 @@ def evaluate_many(
 def unstack(personal: Mapping[str, Tensor], position: int) -> dict[str, Tensor]:
     """One client's part of stacked personal state, as copies."""
     return {name: tensor[position].clone() for name, tensor in personal.items()}
-
-
-def _hold(done_K: Tensor, before: Local, after: Local) -> Local:
-    """`after`, but `before` for the clients that have seen all their batches."""
-
-    def hold(old: Tensor, new: Tensor) -> Tensor:
-        return torch.where(done_K.view(-1, *[1] * (new.ndim - 1)), old, new)
-
-    return Local(
-        hold(before.model_KD, after.model_KD),
-        {name: hold(before.personal[name], new) for name, new in after.personal.items()},
-        {name: hold(before.velocity.get(name, new), new) for name, new in after.velocity.items()},
-    )
 
 
 def _test(learner: Learner, cohort: Cohort, models_KD: Tensor, kind: str) -> dict[str, Tensor]:

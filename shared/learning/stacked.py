@@ -64,7 +64,11 @@ class Stacked:
         return self._run(unflatten(models_KD, self.spec), x_KB, None)[0]
 
     def train(
-        self, tensors: Mapping[str, Tensor], x_KB: Tensor, inside_KB: Tensor
+        self,
+        tensors: Mapping[str, Tensor],
+        x_KB: Tensor,
+        inside_KB: Tensor,
+        whole: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """Logits (K, B, C) as in training, and every model's running statistics after the batch.
 
@@ -72,23 +76,28 @@ class Stacked:
             tensors: of the models, by name, with K in front; see `unflatten`.
             x_KB: samples.
             inside_KB: which of them are there (bool); padding counts in no statistic of a batch.
+            whole: whether all of them are known to be there.
         Returns:
             The logits, and statistics (K, S); None where the model has none.
         """
         if not self.spec.statistics:
             return self._run(tensors, x_KB, None)[0], None
-        logits, moved = self._run(tensors, x_KB, inside_KB)
+        logits, moved = self._run(tensors, x_KB, inside_KB, whole)
         parts = [moved[name].flatten(1) for name, _, _ in self.spec.statistics]
         return logits, torch.cat(parts, 1).detach()
 
     def _run(
-        self, tensors: Mapping[str, Tensor], x_KB: Tensor, inside_KB: Tensor | None
+        self,
+        tensors: Mapping[str, Tensor],
+        x_KB: Tensor,
+        inside_KB: Tensor | None,
+        whole: bool = False,
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         if self._layer is None:
             if self.spec.statistics:
                 return self._one_by_one(tensors, x_KB, inside_KB)
             return self._vmapped(tensors, x_KB), {}
-        run = Pass(tensors, len(x_KB), inside_KB)
+        run = Pass(tensors, len(x_KB), inside_KB, whole)
         return self._layer(to_images(x_KB) if x_KB.ndim == 5 else x_KB, run), run.moved
 
     def _vmapped(self, parameters: Mapping[str, Tensor], x_KB: Tensor) -> Tensor:

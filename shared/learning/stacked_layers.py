@@ -37,12 +37,14 @@ class Pass:
         tensors: parameters and running statistics, with K in front.
         k: number of models.
         inside_KB: in training, which samples are there (bool); None at inference.
+        whole: whether all of them are known to be.
         moved: running statistics after the batch, which batch normalization adds in training.
     """
 
     tensors: Mapping[str, Tensor]
     k: int
     inside_KB: Tensor | None = None
+    whole: bool = False
     moved: dict[str, Tensor] = field(default_factory=dict)
 
 
@@ -150,7 +152,21 @@ def _batch_norm(name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> Layer:
     mean_name = STATISTIC + _join(name, "running_mean")
     var_name = STATISTIC + _join(name, "running_var")
 
+    def unpadded(h: Tensor, run: Pass) -> Tensor:
+        """In training on more than one number per channel, with no padding to leave out: all
+        models' channels side by side are the channels of one torch layer."""
+        weight, bias = (run.tensors.get(_join(name, one)) for one in ("weight", "bias"))
+        if weight is not None and bias is not None:
+            weight, bias = weight.flatten(), bias.flatten()
+        mean_KC, var_KC = (run.tensors[n].detach().clone() for n in (mean_name, var_name))
+        run.moved[mean_name], run.moved[var_name] = mean_KC, var_KC
+        g, mean, var = _side_by_side(h), mean_KC.view(-1), var_KC.view(-1)
+        g = functional.batch_norm(g, mean, var, weight, bias, True, momentum, layer.eps)
+        return _apart(g, h, run.k)
+
     def apply(h: Tensor, run: Pass) -> Tensor:
+        if run.whole and h.numel() > run.tensors[mean_name].numel():
+            return unpadded(h, run)
         # (B, K, C, H, W) or (K, B, C), each with the places of K and C and what is averaged over.
         images = h.ndim == 4
         g, over = (_by_model(h, run.k), (0, 3, 4)) if images else (h, (1,))
@@ -181,12 +197,11 @@ def _batch_norm(name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> Layer:
 
 def _group_norm(name: str, layer: nn.GroupNorm) -> Layer:
     def apply(h: Tensor, run: Pass) -> Tensor:
-        beside = h if h.ndim == 4 else h.transpose(0, 1).flatten(1, 2)
         weight = run.tensors[_join(name, "weight")].flatten()
         bias = run.tensors[_join(name, "bias")].flatten()
         groups = run.k * layer.num_groups
-        beside = functional.group_norm(beside, groups, weight, bias, layer.eps)
-        return beside if h.ndim == 4 else beside.view(len(beside), run.k, -1).transpose(0, 1)
+        normal = functional.group_norm(_side_by_side(h), groups, weight, bias, layer.eps)
+        return _apart(normal, h, run.k)
 
     return apply
 
@@ -199,6 +214,16 @@ def _by_model(h: Tensor, k: int) -> Tensor:
 def _as(h: Tensor, g: Tensor) -> Tensor:
     """Images with their channels side by side again."""
     return g.flatten(1, 2) if h.ndim == 4 else g
+
+
+def _side_by_side(h: Tensor) -> Tensor:
+    """Activations as (B, K·C, ...)."""
+    return h if h.ndim == 4 else h.transpose(0, 1).flatten(1, 2)
+
+
+def _apart(g: Tensor, h: Tensor, k: int) -> Tensor:
+    """(B, K·C, ...) in the shape that activations had."""
+    return g if h.ndim == 4 else g.view(len(g), k, -1).transpose(0, 1)
 
 
 def _embedding(name: str) -> Layer:

@@ -100,7 +100,10 @@ class LocalTask:
         return gradient_KD.masked_fill(self.hostile_K[:, None], 0)
 
     def descend(self, local: Local, gradient_KD: Tensor) -> Local:
-        """w <- w - η v with v <- μ v + ∇L + decay·w: SGD as torch.optim defines it."""
+        """w <- w - η v with v <- μ v + ∇L + decay·w: SGD as torch.optim defines it.
+
+        Takes the gradient over: its memory may hold the model afterwards.
+        """
         if self.training.weight_decay:
             decay_KD = self.training.weight_decay * self.parameters(local.model_KD)
             gradient_KD = gradient_KD + decay_KD
@@ -109,7 +112,9 @@ class LocalTask:
             if velocity_KD is not None:
                 gradient_KD = self.training.momentum * self.parameters(velocity_KD) + gradient_KD
             local = replace(local, velocity={"model": gradient_KD})
-        model_KD = torch.sub(local.model_KD, gradient_KD, alpha=self.learning_rate)
+        # Into the gradient's memory where nobody needs it any more: fresh memory costs a third.
+        out = None if self.training.momentum else gradient_KD
+        model_KD = torch.sub(local.model_KD, gradient_KD, alpha=self.learning_rate, out=out)
         return replace(local, model_KD=model_KD)
 
 
@@ -136,20 +141,21 @@ def mean_loss_gradients(
     added = list(priors) or [None] * p
     most = network.trained_at_once(batch.x_KB)
     if p * k <= most:
-        together = Batch(*(_beside([t] * p) for t in (batch.x_KB, batch.y_KB, batch.weight_KB)))
+        x, y, weight = (_beside([t] * p) for t in (batch.x_KB, batch.y_KB, batch.weight_KB))
+        together = Batch(x, y, weight, batch.whole)
         prior = next((one for one in added if one is not None), None)
         if prior is not None:
             zero = torch.zeros_like(prior)
             prior = _beside([zero if one is None else one for one in added])
         return _gradients(network, scoring, together, _beside(models), prior).chunk(p)
-    pieces = [slice(part[0], part[-1] + 1) for part in _parts(k, -(-k // most))]
+    pieces = runs(k, most)
     return tuple(
         _beside(
             [
                 _gradients(
                     network,
                     scoring,
-                    Batch(batch.x_KB[own], batch.y_KB[own], batch.weight_KB[own]),
+                    batch.part(own),
                     model_KD[own],
                     None if prior is None else prior[own],
                 )
@@ -166,7 +172,7 @@ def _gradients(
     """Gradients (K, D) in one pass."""
     spec, named = network.spec, unflatten(models_KD.detach(), network.spec)
     leaves = [named[name].requires_grad_() for name, _, _ in spec.parameters]
-    logits, moved_KS = network.train(named, batch.x_KB, batch.weight_KB > 0)
+    logits, moved_KS = network.train(named, batch.x_KB, batch.weight_KB > 0, batch.whole)
     if prior_KC is not None:
         logits = logits + prior_KC[:, None]
     loss = (scoring.losses(logits, batch.y_KB) * batch.weight_KB).sum()
@@ -181,14 +187,15 @@ def _gradients(
     return gradient_KD
 
 
-def _parts(count: int, parts: int) -> list[range]:
-    """0 .. count - 1 in runs of nearly equal length.
+def runs(count: int, most: int) -> list[slice]:
+    """0 .. count - 1 in runs of nearly equal length, as few as go with none longer than `most`.
 
-    >>> _parts(5, 2)
-    [range(0, 2), range(2, 5)]
+    >>> runs(5, 3)
+    [slice(0, 2, None), slice(2, 5, None)]
     """
+    parts = -(-count // most)
     ends = [count * i // parts for i in range(parts + 1)]
-    return [range(start, end) for start, end in pairwise(ends)]
+    return [slice(start, end) for start, end in pairwise(ends)]
 
 
 def _beside(tensors: Sequence[Tensor]) -> Tensor:

@@ -29,11 +29,19 @@ class Batch:
         x_KB: samples (K, B, *shape).
         y_KB: class numbers.
         weight_KB: a sample's share of its client's mean loss; 0 where a ragged batch is padded.
+        whole: whether no client's batch is known to be padded.
     """
 
     x_KB: Tensor
     y_KB: Tensor
     weight_KB: Tensor
+    whole: bool = False
+
+    def part(self, some: slice) -> "Batch":
+        """Those of neighbours among the clients."""
+        return replace(
+            self, x_KB=self.x_KB[some], y_KB=self.y_KB[some], weight_KB=self.weight_KB[some]
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +57,12 @@ class Local:
     model_KD: Tensor
     personal: Mapping[str, Tensor] = field(default_factory=dict)
     velocity: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def part(self, some: slice) -> "Local":
+        """Those of neighbours among the clients."""
+        personal = {name: tensor[some] for name, tensor in self.personal.items()}
+        velocity = {name: tensor[some] for name, tensor in self.velocity.items()}
+        return Local(self.model_KD[some], personal, velocity)
 
     def with_personal(self, **tensors: Tensor) -> "Local":
         """The same with some personal tensors replaced."""
@@ -82,7 +96,7 @@ class Task(Protocol):
         """
 
     def descend(self, local: Local, gradient_KD: Tensor) -> Local:
-        """One optimizer step on `local.model_KD`."""
+        """One optimizer step on `local.model_KD`; the gradient is used up."""
 
     def balanced(self) -> "Task":
         """The same with each client's balanced softmax for the models that are uploaded."""

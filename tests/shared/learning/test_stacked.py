@@ -112,23 +112,25 @@ NORMALIZED = [
 ]
 
 
+@pytest.mark.parametrize("sizes", [(5, 3, 0, 2), (5, 5, 5, 5)], ids=["padded", "whole"])
 @pytest.mark.parametrize(
     ("module", "shape"), NORMALIZED, ids=["vectors", "plain", "one by one", "images"]
 )
 def test_batch_normalization_sees_the_samples_that_are_there(
-    module: nn.Module, shape: tuple[int, ...]
+    module: nn.Module, shape: tuple[int, ...], sizes: tuple[int, ...]
 ) -> None:
     module, draws = module.double(), torch.Generator().manual_seed(4)
-    network, sizes = Stacked(module), (5, 3, 0, 2)
+    network, whole = Stacked(module), min(sizes) == 5
     end = network.spec.trainable
     models_KD = torch.randn(4, network.spec.dim, generator=draws, dtype=torch.float64)
     models_KD[:, end:] = models_KD[:, end:].abs()
     x_KB = torch.rand(4, 5, *shape, generator=draws, dtype=torch.float64)
     inside_KB = torch.arange(5) < torch.tensor(sizes)[:, None]
     leaf_KD = models_KD.clone().requires_grad_()
-    logits, moved_KS = network.train(unflatten(leaf_KD, network.spec), x_KB, inside_KB)
+    before_KD = models_KD.clone()
+    logits, moved_KS = network.train(unflatten(leaf_KD, network.spec), x_KB, inside_KB, whole)
     (gradient_KD,) = torch.autograd.grad((logits.square() * inside_KB[:, :, None]).sum(), leaf_KD)
-    assert moved_KS is not None
+    assert moved_KS is not None and torch.equal(leaf_KD, before_KD)
     for k, size in enumerate(sizes):
         load(module, models_KD[k]).train()
         if not size:

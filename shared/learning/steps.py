@@ -1,0 +1,99 @@
+"""The steps of a round: every client's mini-batches one after the other, many clients at once.
+
+Clients that do not train in one pass (`Stacked.trained_at_once`) train in turn, each group from its
+first batch to its last: what a step touches stays in cache, and no group waits for a longer one.
+
+Legend: K clients, S steps of a round, B samples of a batch, D parameters.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from shared.learning.cohort import Batches, Cohort
+from shared.learning.learner import Learner
+from shared.learning.personalizers import Batch, Local
+from shared.learning.privacy import PrivateTask
+from shared.learning.task import runs
+
+
+def take_steps(
+    learner: Learner,
+    cohort: Cohort,
+    batches: Batches,
+    received_KD: Tensor,
+    local: Local,
+    hostile: Sequence[int] = (),
+) -> tuple[Local, Tensor]:
+    """Models and state after all steps, and how many gradients of each client (K,) were noised.
+
+    Args:
+        learner: network, personalizer, optimizer.
+        cohort: the clients' data.
+        batches: which samples they see in which step.
+        received_KD: the models with which the round began.
+        local: what is trained, before the first step.
+        hostile: positions of the clients that train without the objective's terms and noise.
+    """
+    ended = []
+    for some in runs(len(received_KD), learner.network.trained_at_once(cohort.like(batches.width))):
+        bad = [k - some.start for k in hostile if some.start <= k < some.stop]
+        part = (cohort.part(some), batches.part(some), received_KD[some], local.part(some))
+        ended.append(_steps(learner, *part, bad))
+    if len(ended) == 1:
+        return ended[0]
+    parts, noised = zip(*ended, strict=True)
+    personal = {
+        name: torch.cat([one.personal[name] for one in parts]) for name in parts[0].personal
+    }
+    return Local(torch.cat([one.model_KD for one in parts]), personal), torch.cat(noised)
+
+
+def _steps(
+    learner: Learner,
+    cohort: Cohort,
+    batches: Batches,
+    received_KD: Tensor,
+    local: Local,
+    hostile: Sequence[int],
+) -> tuple[Local, Tensor]:
+    """`take_steps` for clients that train in one pass."""
+    device, clients = received_KD.device, torch.arange(len(received_KD), device=received_KD.device)
+    # All that steps need lies on the device before the first: none of them waits for the host.
+    index_KSB = batches.index_KSB.to(device)
+    weight_KSB = batches.weight_KSB.to(device, received_KD.dtype)
+    steps_K = torch.tensor(batches.steps_K, device=device)
+    done_SK = steps_K <= torch.arange(batches.steps, device=device)[:, None]
+    hostile_K = torch.isin(clients, torch.tensor(hostile, device=device)) if hostile else None
+    if learner.hostile:
+        hostile_K = torch.ones_like(clients, dtype=torch.bool)
+    noised_K = torch.zeros(len(clients), dtype=torch.float64, device=device)
+    for s in range(batches.steps):
+        at_KB = index_KSB[:, s]
+        batch = Batch(
+            cohort.x_train_KN[clients[:, None], at_KB],
+            cohort.y_train_KN[clients[:, None], at_KB],
+            weight_KSB[:, s],
+            whole=batches.whole(s),
+        )
+        task = learner.task(cohort, batches, received_KD, s, hostile_K)
+        after = learner.personalizer.step(local, received_KD, batch, task)
+        local = _hold(done_SK[s], local, after) if s >= min(batches.steps_K) else after
+        if isinstance(task, PrivateTask):
+            noised_K = noised_K + len(task.spent) * ~done_SK[s]
+    return replace(local, velocity={}), noised_K
+
+
+def _hold(done_K: Tensor, before: Local, after: Local) -> Local:
+    """`after`, but `before` for the clients that have seen all their batches."""
+
+    def hold(old: Tensor, new: Tensor) -> Tensor:
+        return torch.where(done_K.view(-1, *[1] * (new.ndim - 1)), old, new)
+
+    return Local(
+        hold(before.model_KD, after.model_KD),
+        {name: hold(before.personal[name], new) for name, new in after.personal.items()},
+        {name: hold(before.velocity.get(name, new), new) for name, new in after.velocity.items()},
+    )

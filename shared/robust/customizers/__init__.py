@@ -97,7 +97,7 @@ class Customizer(Stage):
 
         Only customizers that probe (`probes`) are asked, and these bring their own.
         """
-        raise NotImplementedError(f"{self.name} does not probe")
+        raise AssertionError(f"{self.name} does not probe")
 
 
 customizers: Registry[Customizer] = Registry("customizer", __name__)

@@ -185,7 +185,7 @@ def _through_sort(rows: Rows, first: int, last: int, out_D: Tensor) -> None:
 
     with ThreadPoolExecutor(native.threads()) as pool:
         for _ in pool.map(one, range(0, rows.dim, SORT_BLOCK)):
-            pass
+            pass  # Raises what a block has raised.
 
 
 def _mean(sorted_MC: Tensor, first: int, last: int) -> Tensor:

@@ -11,9 +11,9 @@ import argparse
 import json
 import platform
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -96,7 +96,6 @@ def run(name: str, seed: int) -> dict[str, float]:
         "received": result.figures["accuracy_customized"],
         "own": result.figures[f"accuracy_{kind}"],
         "worst": min(one[f"correct_{kind}"] / one["test_samples"] for one in clients),
-        "seconds": result.seconds,
     }
 
 
@@ -107,29 +106,35 @@ def report(found: Found) -> Iterator[str]:
     seeds = sorted({seed for _, seed in found})
     yield f"`python benchmarks/personalization.py --seeds {len(seeds)}`; {platform.machine()},"
     yield f"torch {torch.__version__}; experiment {BASE}, seed {', '.join(map(str, seeds))}."
-    yield "Accuracies pool all clients' own test images after the last round, mean over seeds, of"
-    yield "the client's own model and of the model as received; worst client: lowest of any seed."
-    yield "Gain: points above the single global model, lowest of any seed. Seconds are wall time on"
-    yield "cores that others used as well."
+    yield "Accuracies pool all clients' own test images after the last round, of the client's own"
+    yield "model and of the model as received: mean over seeds ± standard deviation. Worst client:"
+    yield "lowest of any seed. Gain: points above the single global model of the same seed, mean"
+    yield "and lowest."
     yield ""
-    yield "| personalizer | own model | worst client | model received | gain | seconds |"
+    yield "| personalizer | own model | worst client | model received | gain | lowest |"
     yield "|---|---:|---:|---:|---:|---:|"
     for name in METHODS:
         cells = {seed: found[name, seed] for seed in seeds if (name, seed) in found}
         if not cells:
             continue
         rivals = [(one, found["none", seed]) for seed, one in cells.items()]
-        gain = min(one["own"] - single["own"] for one, single in rivals)
-        shown = "-" if name == "none" else f"{100 * gain:+.1f}" + ("" if gain > 0 else " MISSED")
+        gains = [one["own"] - single["own"] for one, single in rivals]
+        shown = "- | -" if name == "none" else f"{100 * mean(gains):+.1f} | {100 * min(gains):+.1f}"
         yield (
-            f"| {name} | {mean(one['own'] for one in cells.values()):.1%} "
+            f"| {name} | {spread(one['own'] for one in cells.values())} "
             f"| {min(one['worst'] for one in cells.values()):.1%} "
-            f"| {mean(one['received'] for one in cells.values()):.1%} | {shown} "
-            f"| {mean(one['seconds'] for one in cells.values()):.0f} |"
+            f"| {spread(one['received'] for one in cells.values())} "
+            f"| {shown}{' MISSED' if name != 'none' and min(gains) <= 0 else ''} |"
         )
     own = {name: mean(found[name, s]["own"] for s in seeds) for name, _ in found}
     yield ""
     yield from verdict(own)
+
+
+def spread(accuracies: Iterable[float]) -> str:
+    """Mean and, of several, the standard deviation, in percent."""
+    found = [100 * one for one in accuracies]
+    return f"{mean(found):.1f}" + (f" ± {stdev(found):.1f}" if len(found) > 1 else "") + "%"
 
 
 def verdict(own: Mapping[str, float]) -> Iterator[str]:

@@ -52,7 +52,9 @@ def sweep(
         jobs: runs at the same time.
     """
     points, found = given.points(), defaultdict[int, dict[int, Figures]](dict)
-    runs = [Run(i, run) for i, point in enumerate(points) for run in point.runs]
+    # Seed by seed: points that differ in other things than data share what is drawn of it.
+    by_seed = zip(*(point.runs for point in points), strict=True)
+    runs = [Run(i, run) for one in by_seed for i, run in enumerate(one)]
 
     def keep(run: Run, figures: Figures) -> None:
         found[run.point][run.experiment.seed] = figures
@@ -64,8 +66,8 @@ def sweep(
     follow(given.base.name, len(runs), each(one, runs, jobs), named, keep)
     rows = []
     for number, point in enumerate(points):
-        by_seed = [found[number][run.seed] for run in point.runs]
-        rows.append({**point.at, **averaged(by_seed), **point.at})
+        figures = [found[number][run.seed] for run in point.runs]
+        rows.append({**point.at, **averaged(figures), **point.at})
     return {
         "experiment": given.base.name,
         "experiment_digest": given.digest(),

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from services.console import sweeps
 from services.console.sweeps import headlines, label, table, write
+from shared.experiment import Experiment
+from shared.sweep import Sweep
 
 
 def point(f: int, rule: Any, accuracy: float | None, spread: float | None = 0.1) -> dict[str, Any]:
@@ -50,3 +53,23 @@ def test_curves_are_drawn_over_numbers_and_over_names(
     write(result, tmp_path / "out")
     assert json.loads((tmp_path / "out/sweep.json").read_text()) == result
     assert (tmp_path / "out/sweep.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_points_run_seed_by_seed_so_that_they_share_what_is_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ran = []
+
+    def simulated(experiment: Experiment, *_: Any) -> dict[str, Any]:
+        ran.append((experiment.seed, experiment.training.epochs))
+        return {"accuracy": experiment.seed + experiment.training.epochs / 10, "seconds": 1.0}
+
+    monkeypatch.setattr(sweeps, "simulated", simulated)
+    axes = {"seeds": [5, 3], "training": {"epochs": [1, 2]}}
+    given = Sweep.of({**Experiment.load("digits-benign").tables(), "sweep": axes})
+    rows = sweeps.sweep(given)["sweep"]
+    assert ran == [(5, 1), (5, 2), (3, 1), (3, 2)]
+    assert [(row["epochs"], row["accuracy"], row["runs"]) for row in rows] == [
+        (1, pytest.approx(4.1), 2),
+        (2, pytest.approx(4.2), 2),
+    ]

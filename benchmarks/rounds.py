@@ -31,6 +31,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+import uvloop
 
 HERE = Path(__file__).resolve()
 FLOORS = HERE.with_name("floors.py")
@@ -264,6 +265,8 @@ KINDS: dict[str, Callable[[int, int, int], tuple[list[float], int, dict[str, flo
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--client"]:
         url, join_token, folder, dim, number = sys.argv[2:]
-        asyncio.run(rampart_client(url, join_token, Path(folder), int(dim), int(number)))
+        # On the loop that agents run on.
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(rampart_client(url, join_token, Path(folder), int(dim), int(number)))
     else:
         main()

@@ -18,13 +18,15 @@ import zstandard
 from shared.errors import RampartError, Unavailable
 from shared.protocol.http_client import HttpClient
 from shared.protocol.messages import Joined, Receipt, Ticket
-from shared.protocol.wire import MEDIA_TYPE, TICKET_HEADER
+from shared.protocol.wire import MEDIA_TYPE, RECEIPT_HEADER, TICKET_HEADER
 
 log = logging.getLogger(__name__)
 TIMEOUT = httpx.Timeout(connect=5, read=120, write=120, pool=None)
 POLL = 30
 """Seconds for which a request for a ticket is held."""
 PIECE = 1 << 20
+TicketAndModel = tuple[Ticket, bytes | None]
+"""A ticket, and the model that it names unless that one is held already."""
 RETRIED = {408, 425, 429, 500, 502, 503, 504}
 
 
@@ -152,7 +154,7 @@ class AggregatorClient:
 
     async def ticket_and_model(
         self, known: str | None, held: str, wait: int = POLL, accept: str = MEDIA_TYPE
-    ) -> tuple[Ticket, bytes | None] | None:
+    ) -> TicketAndModel | None:
         """The next ticket, and the model that it names unless that is the one held already.
 
         Args:
@@ -161,17 +163,11 @@ class AggregatorClient:
             wait: seconds for which the aggregator may let this wait.
             accept: media type of the answer; JSON to have no model sent along.
         """
-        headers = {"Prefer": f"wait={wait}", "Accept": accept}
-        if held:
-            headers["Rampart-Model"] = held
+        headers = _wish(wait, accept, held)
         if known is not None:
             headers["If-None-Match"] = f'"{known}"'
         answer = await self.request("GET", "/v1/ticket", headers=headers)
-        if answer.status_code == 204:
-            return None
-        if (ticket := answer.headers.get(TICKET_HEADER)) is not None:
-            return Ticket.model_validate_json(ticket), answer.content
-        return Ticket.model_validate_json(answer.content), None
+        return None if answer.status_code == 204 else _ticket_and_model(answer)
 
     async def model(self, name: str) -> bytes:
         """A model's safetensors bytes, by digest or by name."""
@@ -179,14 +175,37 @@ class AggregatorClient:
 
     async def upload(self, round_: int, kind: str, data: bytes) -> Receipt:
         """Puts an update or the answer to a probe."""
-        headers = {"Content-Type": MEDIA_TYPE}
+        answer = await self._put(round_, kind, data, {})
+        return Receipt.model_validate_json(answer.content)
+
+    async def upload_and_wait(
+        self, round_: int, kind: str, data: bytes, held: str, wait: int = POLL
+    ) -> tuple[Receipt, TicketAndModel | None]:
+        """Puts an update or the answer to a probe, and waits for the next ticket and its model.
+
+        Args:
+            round_, kind, data: what is put.
+            held: digest of the model that is held.
+            wait: seconds for which the aggregator may let this wait.
+        Returns:
+            The receipt, and the next ticket if it came in that time.
+        """
+        answer = await self._put(round_, kind, data, _wish(wait, MEDIA_TYPE, held))
+        receipt = answer.headers.get(RECEIPT_HEADER)
+        if receipt is None:
+            return Receipt.model_validate_json(answer.content), None
+        return Receipt.model_validate_json(receipt), _ticket_and_model(answer)
+
+    async def _put(
+        self, round_: int, kind: str, data: bytes, wish: Mapping[str, str]
+    ) -> httpx.Response:
+        headers = {"Content-Type": MEDIA_TYPE, **wish}
         if self.compress:
             data = zstandard.compress(data)
             headers["Content-Encoding"] = "zstd"
         headers["Content-Length"] = str(len(data))
         path = f"/v1/rounds/{round_}/{kind}"
-        answer = await self.request("PUT", path, content=data, headers=headers)
-        return Receipt.model_validate_json(answer.content)
+        return await self.request("PUT", path, content=data, headers=headers)
 
     async def evaluate(self, round_: int, metrics: Mapping[str, float]) -> Receipt:
         """Puts what was measured with the final models."""
@@ -197,6 +216,17 @@ class AggregatorClient:
     async def heartbeat(self) -> None:
         """Says that this client is alive."""
         await self.request("POST", "/v1/heartbeat")
+
+
+def _wish(wait: int, accept: str, held: str) -> dict[str, str]:
+    headers = {"Prefer": f"wait={wait}", "Accept": accept}
+    return {**headers, "Rampart-Model": held} if held else headers
+
+
+def _ticket_and_model(answer: httpx.Response) -> TicketAndModel:
+    if (ticket := answer.headers.get(TICKET_HEADER)) is not None:
+        return Ticket.model_validate_json(ticket), answer.content
+    return Ticket.model_validate_json(answer.content), None
 
 
 async def _pieces(content: bytes) -> AsyncIterator[bytes]:

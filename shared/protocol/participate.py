@@ -6,8 +6,8 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import Protocol, runtime_checkable
 
-from shared.protocol.client import AggregatorClient, Refused
-from shared.protocol.messages import Receipt, Ticket
+from shared.protocol.client import AggregatorClient, Refused, TicketAndModel
+from shared.protocol.messages import Ticket
 
 log = logging.getLogger(__name__)
 HEARTBEAT = 20.0
@@ -41,11 +41,12 @@ async def participate(
     """Takes part until the federation ends or the client is evicted; the last ticket."""
     known: str | None = None
     cached: tuple[str, bytes] = ("", b"")
+    found: TicketAndModel | None = None
     while True:
-        found = await connection.ticket_and_model(known, cached[0])
+        found = found or await connection.ticket_and_model(known, cached[0])
         if found is None:
             continue
-        ticket, model = found
+        (ticket, model), found = found, None
         known = ticket.etag
         where = {"round": ticket.round, "client": client}
         try:
@@ -54,7 +55,7 @@ async def participate(
                 if cached[0] != digest:
                     cached = (digest, model or await connection.model(digest))
                 await _hand_over(connection, participant, ticket)
-                await _answer(connection, participant, ticket, cached[1])
+                found = await _answer(connection, participant, ticket, cached[1])
                 # The server's next ticket, unless something happened meanwhile.
                 known = Ticket(round=ticket.round, kind="wait", experiment=ticket.experiment).etag
             else:
@@ -81,14 +82,18 @@ async def _hand_over(
 
 async def _answer(
     connection: AggregatorClient, participant: Participant, ticket: Ticket, model: bytes
-) -> Receipt:
+) -> TicketAndModel | None:
+    """Does what a ticket asks for, and gives the next ticket if it came with the answer."""
     async with _signs_of_life(connection):
         if ticket.kind == "evaluate":
             metrics = await participant.evaluate(ticket, model)
-            return await connection.evaluate(ticket.round, metrics)
+            await connection.evaluate(ticket.round, metrics)
+            return None
         data = await participant.work(ticket, model)
     kind = "update" if ticket.kind == "train" else "probe"
-    return await connection.upload(ticket.round, kind, data)
+    held = ticket.models["model"]
+    _, following = await connection.upload_and_wait(ticket.round, kind, data, held)
+    return following
 
 
 @contextlib.asynccontextmanager

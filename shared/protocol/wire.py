@@ -31,6 +31,8 @@ CHUNK = 1 << 18
 MEDIA_TYPE = "application/vnd.safetensors"
 TICKET_HEADER = "Rampart-Ticket"
 """Header that holds a client's ticket where the body is the ticket's model."""
+RECEIPT_HEADER = "Rampart-Receipt"
+"""Header that holds an upload's receipt where the body is the next ticket or its model."""
 
 
 @dataclass(frozen=True)

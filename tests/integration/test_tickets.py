@@ -1,12 +1,12 @@
-"""A ticket over HTTP: as JSON, or as the header of the model that it names."""
+"""A ticket over HTTP: as JSON, as the header of the model that it names, or after an upload."""
 
 from collections.abc import Callable
 
 import httpx
 
 from shared.protocol import wire
-from shared.protocol.messages import Ticket
-from tests.integration.hosted import FEDCAP, Hold, Hosted, experiment
+from shared.protocol.messages import Receipt, Ticket
+from tests.integration.hosted import FEDCAP, Hold, Hosted, experiment, upload_of
 
 NAMES = ["ada", "bob", "cleo"]
 Host = Callable[..., Hosted]
@@ -43,3 +43,38 @@ def test_a_model_comes_with_its_ticket_to_whoever_takes_it_and_lacks_it(host: Ho
     hosted.wait()
     done = get("/v1/ticket", Accept=wire.MEDIA_TYPE)
     assert Ticket.model_validate_json(done.content).kind == "done"
+
+
+def test_an_upload_may_wait_for_the_next_ticket_and_its_model(host: Host) -> None:
+    hosted, hold = host(experiment(3, server=FEDCAP)), Hold(1)
+    hosted.scripted(NAMES[:2], hold=hold)
+    bearer = {"Authorization": f"Bearer {hosted.join('cleo').token}"}
+    first = httpx.get(
+        f"{hosted.url}/v1/ticket",
+        headers={**bearer, "Accept": wire.MEDIA_TYPE, "Prefer": "wait=30"},
+    )
+    update = upload_of(first.content)
+
+    def put(round_: int, patience: int) -> tuple[Receipt, httpx.Response]:
+        wish = {"Accept": wire.MEDIA_TYPE, "Prefer": f"wait={patience}"}
+        headers = {**bearer, **wish, "Content-Type": wire.MEDIA_TYPE}
+        url = f"{hosted.url}/v1/rounds/{round_}/update"
+        answer = httpx.put(url, content=update, headers=headers, timeout=60)
+        assert answer.status_code == 200
+        text = answer.headers.get(wire.RECEIPT_HEADER) or answer.content
+        return Receipt.model_validate_json(text), answer
+
+    receipt, answer = put(0, 30)
+    assert (receipt.client, receipt.round, receipt.size) == ("cleo", 0, len(update))
+    ticket = Ticket.model_validate_json(answer.headers[wire.TICKET_HEADER])
+    assert (ticket.round, ticket.kind) == (1, "train")
+    assert answer.content == hosted.model(ticket.models["model"])
+    again, answer = put(0, 30)
+    assert again == receipt
+    assert Ticket.model_validate_json(answer.headers[wire.TICKET_HEADER]) == ticket
+
+    # The others are held: no ticket comes, and the receipt is all there is to say.
+    receipt, answer = put(1, 1)
+    assert (receipt.round, wire.RECEIPT_HEADER in answer.headers) == (1, False)
+    hosted.received("cleo")
+    hold.on = False

@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Response
+from fastapi import APIRouter, Depends, Header, Response
 from fastapi.responses import JSONResponse
 
 from services.aggregator.deps import CallerDep, ClientDep, RuntimeDep
@@ -20,10 +22,35 @@ from shared.protocol.messages import Ticket
 router = APIRouter(prefix="/v1", tags=["training"], responses=PROBLEMS)
 POLLS = 16
 """Requests for a ticket that one client may have waiting."""
-TICKET_IN_HEADER = 4096
-"""Bytes of the longest ticket that travels as a header."""
+IN_HEADER = 4096
+"""Characters of the longest ticket or receipt that travels as a header."""
 WANTED = {"update": "train", "probe": "probe", "evaluation": "evaluate"}
 """The kind of ticket that asks for each kind of upload."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How a client would have its answer."""
+
+    patience: float
+    """Seconds for which it may be held until there is news."""
+    held: str | None
+    """The model that the client holds ("" for none); None if it wants none sent along."""
+
+
+async def wish(
+    runtime: RuntimeDep,
+    prefer: Annotated[str | None, Header(examples=["wait=30"])] = None,
+    accept: Annotated[str | None, Header(examples=["*/*", wire.MEDIA_TYPE])] = None,
+    rampart_model: Annotated[str, Header(examples=["digest of the model held"])] = "",
+) -> Wish:
+    """What a request's headers wish for."""
+    wanted = re.search(r"wait=([0-9]{1,6})", prefer or "")
+    patience = min(float(wanted.group(1)) if wanted else 0.0, runtime.settings.poll)
+    return Wish(patience, rampart_model if accept == wire.MEDIA_TYPE else None)
+
+
+WishDep = Annotated[Wish, Depends(wish)]
 
 
 @router.get("/experiment")
@@ -47,10 +74,8 @@ async def experiment(runtime: RuntimeDep, caller: CallerDep) -> JSONResponse:
 async def ticket(
     runtime: RuntimeDep,
     client: ClientDep,
-    prefer: Annotated[str | None, Header(examples=["wait=30"])] = None,
+    wish: WishDep,
     if_none_match: Annotated[str | None, Header()] = None,
-    accept: Annotated[str | None, Header(examples=["*/*", wire.MEDIA_TYPE])] = None,
-    rampart_model: Annotated[str, Header(examples=["digest of the model held"])] = "",
 ) -> Response:
     """What this client is to do now; with `Prefer: wait=N`, held until that changes.
 
@@ -58,22 +83,31 @@ async def ticket(
     safetensors the ticket comes as the header `Rampart-Ticket` of the model that it names, unless
     the client holds that model already (`Rampart-Model`): one request less in every round.
     """
-    wanted = re.search(r"wait=([0-9]{1,6})", prefer or "")
-    patience = min(float(wanted.group(1)) if wanted else 0.0, runtime.settings.poll)
     if runtime.hub.count(client) >= POLLS:
         raise refusals.TooMany("too many requests of this client wait already", retry_after=5)
+    found = await await_ticket(
+        runtime, client, wish.patience, lambda found: f'"{found.etag}"' != if_none_match
+    )
+    if found is None:
+        assert if_none_match is not None
+        return Response(status_code=204, headers={"ETag": if_none_match})
+    return await ticket_response(runtime, found, wish.held)
+
+
+async def await_ticket(
+    runtime: Runtime, client: str, patience: float, news: Callable[[Ticket], bool]
+) -> Ticket | None:
+    """The first ticket of a client that is news; None if none came within so many seconds."""
     loop = asyncio.get_running_loop()
     until = loop.time() + patience
     with runtime.hub.listen(client) as wait:
         while True:
             found = await current_ticket(runtime, client)
-            if f'"{found.etag}"' != if_none_match:
-                return await ticket_response(
-                    runtime, found, rampart_model if accept == wire.MEDIA_TYPE else None
-                )
+            if news(found):
+                return found
             left = until - loop.time()
             if left <= 0 or not await wait(left):
-                return Response(status_code=204, headers={"ETag": if_none_match})
+                return None
 
 
 async def ticket_response(runtime: Runtime, found: Ticket, held: str | None) -> Response:
@@ -81,7 +115,7 @@ async def ticket_response(runtime: Runtime, found: Ticket, held: str | None) -> 
     headers = {"ETag": f'"{found.etag}"', "Cache-Control": "no-store"}
     text = found.model_dump_json()
     model = found.models.get("model") if found.kind in WANTED.values() else None
-    if held is not None and model not in (None, held) and len(text) <= TICKET_IN_HEADER:
+    if held is not None and model not in (None, held) and len(text) <= IN_HEADER:
         assert model is not None
         # Without that model, the client hears of it when it asks for the model itself.
         with contextlib.suppress(refusals.NotFound):

@@ -12,7 +12,14 @@ from services.aggregator.blobs import BlobWriter
 from services.aggregator.deps import CallerDep, ClientDep, KnownDep, RuntimeDep
 from services.aggregator.identities import Known
 from services.aggregator.routes import BYTES, PROBLEMS, problems
-from services.aggregator.routes.tickets import WANTED
+from services.aggregator.routes.tickets import (
+    IN_HEADER,
+    POLLS,
+    WANTED,
+    WishDep,
+    await_ticket,
+    ticket_response,
+)
 from services.aggregator.runtime import Runtime
 from services.aggregator.stored import Standing
 from shared.errors import Unavailable
@@ -69,12 +76,17 @@ async def upload(
     request: Request,
     runtime: RuntimeDep,
     known: KnownDep,
+    wish: WishDep,
     round: Annotated[int, Path(ge=0, le=10**9)],  # noqa: A002 - the path's name
     kind: Literal["update", "probe"],
 ) -> Response:
     """Takes an update or the answer to a probe, as safetensors with a report in its metadata.
 
     The bytes are durable when this answers 2xx. The same bytes again give the same receipt.
+
+    With `Prefer: wait=N`, the answer is held until the client has its next ticket, and is that of
+    `/v1/ticket`, with the receipt as the header `Rampart-Receipt`: one request a round. Whoever
+    would know sooner that its bytes are stored asks without.
     """
     outcome = "failed"
     try:
@@ -85,7 +97,18 @@ async def upload(
         raise
     finally:
         runtime.metrics.uploads.labels(kind, outcome).inc()
-    return Response(receipt.model_dump_json(), media_type="application/json")
+    text = receipt.model_dump_json()
+    if wish.patience and len(text) <= IN_HEADER and runtime.hub.count(known.client) < POLLS:
+        started = time.perf_counter()
+        found = await await_ticket(
+            runtime, known.client, wish.patience, lambda found: found.kind != "wait"
+        )
+        request.state.held = time.perf_counter() - started
+        if found is not None:
+            answer = await ticket_response(runtime, found, wish.held)
+            answer.headers[wire.RECEIPT_HEADER] = text
+            return answer
+    return Response(text, media_type="application/json")
 
 
 async def take_upload(

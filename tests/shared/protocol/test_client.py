@@ -162,3 +162,24 @@ async def test_a_ticket_may_come_with_its_model() -> None:
     assert held is not None
     assert held == (found[0], None)
     await connection.close()
+
+
+async def test_an_upload_may_wait_for_the_next_ticket() -> None:
+    receipt = {"round": 1, "kind": "update", "client": "a", "digest": DIGEST}
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert (request.content, request.headers["rampart-model"]) == (b"x", DIGEST)
+        assert request.headers["accept"] == "application/vnd.safetensors"
+        if request.headers["prefer"] == "wait=0":
+            return httpx.Response(200, json=receipt)
+        headers = {"rampart-receipt": json.dumps(receipt), "rampart-ticket": json.dumps(TICKET)}
+        return httpx.Response(200, content=b"the model", headers=headers)
+
+    connection = connect(answer)
+    alone, nothing = await connection.upload_and_wait(1, "update", b"x", DIGEST, wait=0)
+    assert (alone.client, nothing) == ("a", None)
+    same, following = await connection.upload_and_wait(1, "update", b"x", DIGEST)
+    assert same == alone
+    assert following is not None
+    assert (following[0].models, following[1]) == ({"model": DIGEST}, b"the model")
+    await connection.close()

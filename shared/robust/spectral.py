@@ -3,13 +3,19 @@
 Distances keep their relative accuracy pair by pair, so a row at 1e30 costs the others nothing
 once it is left out. No N x D block is made.
 
-Legend: M rows, S rows of a support.
+Legend: M rows, S rows of a support, T Lanczos steps.
 """
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+DENSE = 400
+"""Rows from which the top eigenpair is looked for alone."""
+STEPS, CHECK, RESIDUAL = 200, 10, 1e-10
+"""Most Lanczos steps, how often they are looked at, and the share of the eigenvalue that
+|G v - λ v| may have left."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +63,53 @@ def top(distances_MM: Tensor, weights_M: Tensor) -> Spectrum:
     weights_S = weights_M[support_S]
     gram_SS = centred_gram(distances_MM[support_S][:, support_S], weights_S)
     roots_S = weights_S.sqrt()
-    values_S, vectors_SS = torch.linalg.eigh(gram_SS * torch.outer(roots_S, roots_S))
-    variance = max(float(values_S[-1]), 0.0)
+    value, vector_S = largest(gram_SS * torch.outer(roots_S, roots_S))
+    variance = max(value, 0.0)
     along_M = torch.zeros_like(weights_M)
     if variance > 0:
-        along_M[support_S] = (gram_SS @ (roots_S * vectors_SS[:, -1])).square() / variance
+        along_M[support_S] = (gram_SS @ (roots_S * vector_S)).square() / variance
     return Spectrum(variance, along_M)
+
+
+def largest(matrix_SS: Tensor) -> tuple[float, Tensor]:
+    """The largest eigenvalue of a symmetric matrix and its unit eigenvector (S,).
+
+    >>> largest(torch.tensor([[2.0, 0.0], [0.0, 3.0]]))[0]
+    3.0
+    """
+    if len(matrix_SS) > DENSE and (found := lanczos(matrix_SS)):
+        return found
+    values_S, vectors_SS = torch.linalg.eigh(matrix_SS)
+    return float(values_S[-1]), vectors_SS[:, -1]
+
+
+def lanczos(matrix_SS: Tensor) -> tuple[float, Tensor] | None:
+    """As `largest`, by Lanczos steps from a fixed draw; None where they do not end in time.
+
+    All directions are made orthogonal to all before, so that none comes back.
+    """
+    draws = torch.Generator().manual_seed(0)
+    rest_S = torch.randn(len(matrix_SS), dtype=torch.float64, generator=draws)
+    basis_TS = torch.zeros(min(STEPS, len(matrix_SS)), len(matrix_SS), dtype=torch.float64)
+    image_TT = torch.zeros(len(basis_TS), len(basis_TS), dtype=torch.float64)
+    length, last, scale = float(rest_S.norm()), len(basis_TS) - 1, 0.0
+    for step in range(len(basis_TS)):
+        basis_TS[step] = rest_S / length
+        rest_S = matrix_SS @ basis_TS[step]
+        scale = max(scale, float(rest_S.norm()))
+        known_TS = basis_TS[: step + 1]
+        image_TT[step, step] = basis_TS[step] @ rest_S
+        for _ in range(2):
+            rest_S = rest_S - (known_TS @ rest_S) @ known_TS
+        length = float(rest_S.norm())
+        if step % CHECK == 0 or step == last or length <= RESIDUAL * scale:
+            values_T, vectors_TT = torch.linalg.eigh(image_TT[: step + 1, : step + 1])
+            value, vector_T = float(values_T[-1]), vectors_TT[:, -1]
+            if length * abs(float(vector_T[-1])) <= RESIDUAL * abs(value):
+                return value, vector_T @ known_TS
+        if step < last:
+            image_TT[step, step + 1] = image_TT[step + 1, step] = length
+    return None
 
 
 def reachable(distances_MM: Tensor) -> Tensor:

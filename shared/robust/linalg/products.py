@@ -56,13 +56,13 @@ def combine(rows: Rows, coefficients_M: Tensor) -> Tensor:
         coefficients_K = coefficients_K @ rows.mix_MK
     used = coefficients_K.nonzero().flatten().tolist()
     weights = coefficients_K[used].contiguous()
-    out_D = torch.zeros(rows.dim, dtype=rows.block_ND.dtype, device=rows.device)
+    out_D = torch.empty(rows.dim, dtype=rows.block_ND.dtype, device=rows.device)
+    if not used:
+        return out_D.zero_()
     chosen = unmixed(rows)
     if len(used) < len(coefficients_K):
         chosen = chosen.keep(used)
     kernels = native.kernels_for(out_D.dtype, rows.device)
-    if not used:
-        return out_D
     if kernels and rows.block_ND.stride(1) == 1:
         held = sources(chosen)
         broken = kernels.call(

@@ -9,13 +9,16 @@ Legend: M rows, D coordinates.
 
 from collections.abc import Mapping
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from shared.robust import linalg
 from shared.robust.base import Context, Report, Rows, Rule, State
 from shared.robust.rules import rules
 
-Graph = Mapping[int, frozenset[int]]
+Graph = Mapping[int, int]
+"""The neighbours of every vertex, as the bits of a number."""
 
 
 @rules.register("minimum_diameter_averaging")
@@ -50,7 +53,7 @@ def tightest(squared_MM: Tensor, f: int) -> tuple[list[int], float]:
     ([0, 2, 3], 2.0)
     """
     m = len(squared_MM)
-    radii = sorted({0.0, *squared_MM.flatten().tolist()})
+    radii: list[float] = torch.unique(squared_MM).tolist()
     low, high = 0, len(radii) - 1
     while low < high:
         middle = (low + high) // 2
@@ -58,29 +61,30 @@ def tightest(squared_MM: Tensor, f: int) -> tuple[list[int], float]:
             high = middle
         else:
             low = middle + 1
-    graph, out, kept = _far(squared_MM, radii[low]), set[int](), list[int]()
+    graph, out, kept = _far(squared_MM, radii[low]), 0, list[int]()
     for row in range(m):
-        if row in out or len(kept) == m - f:
+        if out >> row & 1 or len(kept) == m - f:
             continue
         # Keeping a row means leaving out all that are too far from it.
         leaves = out | graph[row]
-        if len(leaves) <= f and covered(_without(graph, leaves), f - len(leaves)):
+        left = f - leaves.bit_count()
+        if left >= 0 and covered(_without(graph, leaves), left):
             out, graph = leaves, _without(graph, leaves)
             kept.append(row)
         else:
-            out.add(row)
-            graph = _without(graph, {row})
+            out |= 1 << row
+            graph = _without(graph, 1 << row)
     return kept, float(squared_MM[kept][:, kept].max().sqrt())
 
 
 def covered(graph: Graph, most: int) -> bool:
     """Whether some `most` vertices touch every edge.
 
-    >>> triangle = {0: frozenset({1, 2}), 1: frozenset({0, 2}), 2: frozenset({0, 1})}
+    >>> triangle = {0: 0b110, 1: 0b101, 2: 0b011}
     >>> covered(triangle, 1), covered(triangle, 2)
     (False, True)
     """
-    degrees = {vertex: len(others) for vertex, others in graph.items() if others}
+    degrees = {vertex: others.bit_count() for vertex, others in graph.items() if others}
     if not degrees:
         return True
     top = max(degrees, key=lambda vertex: degrees[vertex])
@@ -89,16 +93,16 @@ def covered(graph: Graph, most: int) -> bool:
         return False
     if degrees[top] == 1:
         return len(degrees) <= 2 * most
-    if covered(_without(graph, {top}), most - 1):
+    if covered(_without(graph, 1 << top), most - 1):
         return True
-    others = graph[top]
-    return len(others) <= most and covered(_without(graph, others), most - len(others))
+    left = most - degrees[top]
+    return left >= 0 and covered(_without(graph, graph[top]), left)
 
 
-def _far(squared_MM: Tensor, radius: float) -> dict[int, frozenset[int]]:
-    far_MM = squared_MM > radius
-    return {i: frozenset(row.nonzero().flatten().tolist()) for i, row in enumerate(far_MM)}
+def _far(squared_MM: Tensor, radius: float) -> dict[int, int]:
+    bits = np.packbits((squared_MM > radius).numpy(), axis=1, bitorder="little")
+    return {i: int.from_bytes(row.tobytes(), "little") for i, row in enumerate(bits)}
 
 
-def _without(graph: Graph, out: "set[int] | frozenset[int]") -> dict[int, frozenset[int]]:
-    return {vertex: others - out for vertex, others in graph.items() if vertex not in out}
+def _without(graph: Graph, out: int) -> dict[int, int]:
+    return {vertex: others & ~out for vertex, others in graph.items() if not out >> vertex & 1}

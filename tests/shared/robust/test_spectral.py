@@ -89,3 +89,34 @@ def test_rows_out_of_float64_s_reach_are_left_out(rule: str) -> None:
     block_ND = torch.cat([honest_ND, torch.full((2, 5), 1e300, dtype=torch.float64)])
     result_D = aggregate(block_ND, rule, f=2)
     assert float((result_D - honest_ND.mean(dim=0)).norm()) < 3
+
+
+@pytest.mark.parametrize("n", [1, 2, 15, 120])
+def test_lanczos_finds_what_a_whole_decomposition_finds(n: int) -> None:
+    for seed in range(5):
+        draws = torch.Generator().manual_seed(seed)
+        points_ND = torch.randn(n, 3 * n, generator=draws, dtype=torch.float64)
+        points_ND[: n // 4] *= 10.0**seed
+        gram_NN = points_ND @ points_ND.T
+        found = spectral.lanczos(gram_NN)
+        assert found is not None
+        values_N, vectors_NN = torch.linalg.eigh(gram_NN)
+        assert found[0] == pytest.approx(float(values_N[-1]), rel=1e-10)
+        assert abs(float(found[1] @ vectors_NN[:, -1])) == pytest.approx(1, abs=1e-8)
+
+
+def test_lanczos_stops_where_nothing_is_left() -> None:
+    ones_N = torch.ones(40, dtype=torch.float64)
+    value, vector_N = spectral.lanczos(torch.outer(ones_N, ones_N)) or (0.0, ones_N)
+    assert value == pytest.approx(40) and abs(float(vector_N.sum())) == pytest.approx(40**0.5)
+    assert (spectral.lanczos(torch.zeros(9, 9, dtype=torch.float64)) or (1.0,))[0] == 0
+
+
+def test_many_rows_are_weighed_like_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    points_ND = torch.randn(60, 90, generator=torch.Generator().manual_seed(4)).double()
+    apart_NN, weights_N = torch.cdist(points_ND, points_ND).square(), torch.full((60,), 1 / 60)
+    whole = spectral.top(apart_NN, weights_N.double())
+    monkeypatch.setattr(spectral, "DENSE", 10)
+    alone = spectral.top(apart_NN, weights_N.double())
+    assert alone.variance == pytest.approx(whole.variance, rel=1e-9)
+    torch.testing.assert_close(alone.along_M, whole.along_M, rtol=1e-6, atol=1e-9)

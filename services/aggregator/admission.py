@@ -23,7 +23,7 @@ from shared.protocol.refusals import (
     UnsupportedMedia,
 )
 
-PIECE = 1 << 20
+PIECE = 1 << 18
 """Bytes handed to the disk at once."""
 ZSTD_WINDOW = 1 << 23
 """Bytes that a decoder keeps: what RFC 9659 allows for this content encoding."""

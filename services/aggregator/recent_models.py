@@ -8,7 +8,7 @@ from services.aggregator.blobs import Blobs
 
 LARGEST = 8 << 20
 """Bytes of a model that is read whole; a larger one is sent from its file, piece by piece."""
-TOTAL = 4 * LARGEST
+TOTAL = LARGEST
 """Bytes of all that are kept."""
 
 

@@ -65,7 +65,7 @@ def sockets_client(dim: int, rounds: int, port: int) -> None:
             connection = socket.create_connection(("127.0.0.1", port))
             break
         except OSError:
-            time.sleep(0.05)
+            time.sleep(0.05)  # The server does not listen yet.
     view = got.data.cast("B")
     for _ in range(rounds):
         connection.sendall(mine.data.cast("B"))
@@ -121,7 +121,7 @@ def echo_client(client: int, dim: int, rounds: int, port: int) -> None:
                     answer = http.post(f"http://127.0.0.1:{port}/{client}", content=mine)
                     break
                 except httpx.ConnectError:
-                    time.sleep(0.1)
+                    time.sleep(0.1)  # The server does not listen yet.
             assert len(answer.content) == 4 * dim
 
 

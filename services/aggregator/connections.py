@@ -37,7 +37,7 @@ class Connection(HttpToolsProtocol):
     def _serving(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         """Starts the time limit of the first head."""
         super().connection_made(transport)
         self._arm()

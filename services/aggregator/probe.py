@@ -19,7 +19,7 @@ def ask(path: str, seconds: float = 3.0) -> str | None:
     scheme = "https" if tls else "http"
     url = f"{scheme}://127.0.0.1:{os.environ.get('RAMPART_PORT', PORT)}{path}"
     # The certificate names the service and not this address, and no secret is sent.
-    trust = ssl._create_unverified_context() if tls else None  # noqa: S323 - see above
+    trust = ssl._create_unverified_context() if tls else None  # noqa: S323 - to loopback, no secret
     try:
         urllib.request.urlopen(url, timeout=seconds, context=trust).close()  # noqa: S310 - http(s) only
     except OSError as error:

@@ -1,5 +1,6 @@
 """Pods may do little, and reach only what they need."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,16 +17,19 @@ def restricted(spec: dict[str, Any]) -> None:
     assert context["seccompProfile"] == {"type": "RuntimeDefault"}
     for name in ("hostNetwork", "hostPID", "hostIPC"):
         assert name not in spec
-    (container,) = spec["containers"]
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    assert container["resources"]["requests"].keys() == {"cpu", "memory"}
-    assert "memory" in container["resources"]["limits"]
-    assert not container["image"].endswith(":latest")
-    assert ":" in container["image"]
+    for container in spec["containers"]:
+        own = dict(container["securityContext"])
+        assert own.pop("runAsUser", 1) > 0
+        own.pop("runAsGroup", None)
+        assert own == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+        assert "memory" in container["resources"]["limits"]
+        assert not container["image"].endswith(":latest")
+        assert ":" in container["image"]
 
 
 def test_every_pod_is_restricted(manifests: Any) -> None:
@@ -42,6 +46,18 @@ def test_so_is_the_pod_that_restores(root: Any, load: Callable[[str], list[Any]]
     restricted(pod["spec"])
     claims = {v["name"]: v["persistentVolumeClaim"]["claimName"] for v in pod["spec"]["volumes"]}
     assert claims == {"redis": "data-redis-0", "blobs": "blobs"}
+    # Redis makes files that their owner alone may read, and not every volume applies fsGroup.
+    users = {}
+    for container in pod["spec"]["containers"]:
+        (mount,) = container["volumeMounts"]
+        context = {**pod["spec"]["securityContext"], **container["securityContext"]}
+        users[mount["name"]] = (context["runAsUser"], context["runAsGroup"])
+    assert users == {"redis": (999, 999), "blobs": (10001, 10001)}
+    manual = (root / "docs/operations.md").read_text()
+    named = set(re.findall(r"restore -c (\w+) -- \S.*? (/restore/\w+)", manual))
+    assert named == {
+        (c["name"], c["volumeMounts"][0]["mountPath"]) for c in pod["spec"]["containers"]
+    }
 
 
 def test_one_job_alone_may_speak_to_the_cluster(manifests: Any) -> None:
@@ -173,3 +189,15 @@ def test_prometheus_finds_what_it_scrapes(manifests: Any, selects: Any, app_path
         (endpoint,) = monitor["spec"]["endpoints"]
         assert endpoint["port"] == "http"
         assert endpoint["path"] in app_paths("api") & app_paths("worker")
+        (relabeling,) = endpoint["relabelings"]
+        assert relabeling["targetLabel"] == "__scheme__"
+        (source,) = relabeling["sourceLabels"]
+        for name in chosen:
+            metadata = manifests.named("Service", name)["metadata"]
+            said = {
+                f"__meta_kubernetes_service_annotation_{re.sub('[^a-z]', '_', key)}": value
+                for key, value in metadata.get("annotations", {}).items()
+            }
+            tls = "RAMPART_TLS_KEY" in manifests.variables(manifests.pod(name))
+            assert said.get(source, "http") == ("https" if tls else "http")
+            assert re.fullmatch(relabeling["regex"], said.get(source, "http"))

@@ -3,9 +3,10 @@
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -29,6 +30,7 @@ from services.console.steering import (
 )
 from shared.errors import RampartError, Unavailable
 from shared.figures import accuracy, attack_success
+from shared.protocol.messages import RoundRecord
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -82,8 +84,17 @@ def status(url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = 
         emit(found.model_dump(mode="json"))
         return
     for name, value in found.model_dump(mode="json").items():
-        shown = ", ".join(map(str, value)) if isinstance(value, list) else value
-        sys.stdout.write(f"{name:12} {shown}\n")
+        sys.stdout.write(f"{name:12} {_in_words(name, value)}".rstrip() + "\n")
+
+
+def _in_words(name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if name == "deadline":
+        return f"in {max(0.0, value - time.time()):.0f} s"
+    if isinstance(value, dict):
+        value = [f"{key} {digest[:12]}" for key, digest in value.items()]
+    return ", ".join(value) if isinstance(value, list) else str(value)
 
 
 @app.command()
@@ -95,7 +106,7 @@ def rounds(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Lists finished rounds, or shows one with verdicts, scores and thresholds."""
+    """Lists finished rounds, or shows one: verdicts, scores, and why a client was left out."""
     operator = connect(url, token, ca)
     if number is not None:
         found = operator.rounds(number, 1)
@@ -104,44 +115,65 @@ def rounds(
         if as_json:
             emit(found[0].model_dump(mode="json"))
             return
-        record = found[0]
-        table = Table(title=f"round {number}: {record.status} {record.reason}")
-        for name in ("client", "decision", "detector", "score", "threshold", "weight", "reason"):
-            table.add_column(name)
-        for verdict in record.verdicts:
-            table.add_row(
-                verdict.client,
-                verdict.decision,
-                verdict.detector,
-                "-" if verdict.score is None else f"{verdict.score:.4g}",
-                "-" if verdict.threshold is None else f"{verdict.threshold:.4g}",
-                f"{record.weights.get(verdict.client, 0):.3f}",
-                verdict.reason,
-            )
-        Console().print(table)
+        _show_verdicts(found[0])
         return
     current = operator.status().round
     found = operator.rounds(max(0, current - last + 1), last)
     if as_json:
         emit([record.model_dump(mode="json") for record in found])
         return
+    if not found:
+        sys.stdout.write("no round has ended\n")
+        return
+    _show_rounds(found)
+
+
+def _show_rounds(records: list[RoundRecord]) -> None:
+    """A row a round; where the terminal is narrow, who was left out is folded and nothing cut."""
+    rows = [
+        {
+            "round": str(record.round),
+            "status": record.status,
+            "clients": str(len(record.participants)),
+            "customized": percent(accuracy(record.metrics, record.metrics, "customized")),
+            "personalized": percent(accuracy(record.metrics, record.metrics, "personalized")),
+            "backdoor": percent(attack_success(record.metrics, record.metrics, "customized")),
+            "s": f"{sum(record.timings.values()):.2f}",
+            "left out": ", ".join(v.client for v in record.verdicts if v.decision != "accepted"),
+        }
+        for record in records
+    ]
+    if all(row["backdoor"] == "-" for row in rows):
+        for row in rows:
+            del row["backdoor"]
     table = Table()
-    names = ("customized", "personalized", "backdoor")
-    for name in ("round", "status", "clients", *names, "out", "seconds"):
-        table.add_column(name, justify="right")
-    for record in found:
-        out = [v.client for v in record.verdicts if v.decision != "accepted"]
+    for name in rows[0]:
+        table.add_column(name, justify="right", no_wrap=name != "left out", overflow="fold")
+    for row in rows:
+        table.add_row(*row.values())
+    Console().print(table)
+
+
+def _show_verdicts(record: RoundRecord) -> None:
+    """A row a client; reasons stand below, where a narrow terminal leaves them readable."""
+    table = Table(title=f"round {record.round}: {record.status} {record.reason}")
+    for name in ("client", "decision", "detector", "score", "threshold", "weight"):
+        table.add_column(name, no_wrap=name != "detector", overflow="fold")
+    for verdict in record.verdicts:
         table.add_row(
-            str(record.round),
-            record.status,
-            str(len(record.participants)),
-            percent(accuracy(record.metrics, record.metrics, "customized")),
-            percent(accuracy(record.metrics, record.metrics, "personalized")),
-            percent(attack_success(record.metrics, record.metrics, "customized")),
-            ", ".join(out),
-            f"{sum(record.timings.values()):.2f}",
+            verdict.client,
+            verdict.decision,
+            verdict.detector,
+            "-" if verdict.score is None else f"{verdict.score:.4g}",
+            "-" if verdict.threshold is None else f"{verdict.threshold:.4g}",
+            f"{record.weights.get(verdict.client, 0):.3f}",
         )
     Console().print(table)
+    for verdict in record.verdicts:
+        if verdict.decision != "accepted":
+            sys.stdout.write(f"{verdict.client} {verdict.decision}: {verdict.reason}\n")
+    if record.missing:
+        sys.stdout.write(f"missing: {', '.join(record.missing)}\n")
 
 
 @app.command()
@@ -167,8 +199,6 @@ def watch(
             if event.get("type") == "finished":
                 return
         raise Unavailable("the aggregator ended the stream of events")
-    import time
-
     records = operator.rounds()
     with LiveTable() as view:
         while True:

@@ -1,9 +1,12 @@
 """Every command of `rampart` against a federation that runs."""
 
 import json
+import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -12,6 +15,7 @@ import pytest
 from services.console import connection
 from services.console.__main__ import app
 from services.console.operator import Operator
+from shared.protocol.messages import FederationStatus, RoundRecord, VerdictRecord
 from tests.integration.hosted import FEDCAP, Hold, Hosted, experiment, host
 
 NAMES = ["ada", "bob", "cleo"]
@@ -92,6 +96,55 @@ def test_a_federation_is_shown_and_steered(hosted: Hosted, rampart: Rampart) -> 
     bearer = {"Authorization": f"Bearer {hosted.join('ada').token}"}
     assert httpx.post(f"{hosted.url}/v1/heartbeat", headers=bearer).status_code == 401
     assert "finished" in rampart("stop").err
+
+
+def test_a_round_and_the_status_can_be_read_on_a_narrow_terminal(
+    rampart: Rampart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reason = "1.36 of the tolerated distance and 3.91 of the tolerated movement above the medians"
+    verdicts = [
+        VerdictRecord(
+            client=f"client-b9dd51e23ce{number}",
+            decision="evicted" if number else "accepted",
+            detector="robust_distance",
+            score=1.36,
+            threshold=1.0,
+            reason=reason,
+        )
+        for number in range(2)
+    ]
+    record = RoundRecord(round=4, status="published", missing=["client-02"], verdicts=verdicts)
+    status = FederationStatus(
+        name="one",
+        experiment="ab" * 32,
+        status="running",
+        phase="collecting",
+        round=5,
+        rounds=9,
+        deadline=time.time() + 61,
+        evicted=["client-01"],
+        models={"global": "cd" * 32},
+    )
+    records = [record]
+    known = SimpleNamespace(rounds=lambda *_: records, status=lambda: status)
+    monkeypatch.setattr("services.console.__main__.connect", lambda *_: known)
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = rampart("rounds", "4").out.splitlines()
+    for verdict in verdicts:
+        assert any(f"│ {verdict.client} │ {verdict.decision}" in line for line in lines)
+    assert lines[-2:] == [f"client-b9dd51e23ce1 evicted: {reason}", "missing: client-02"]
+    assert len(lines) < 12
+    listed = rampart("rounds").out
+    assert all(word in listed for word in ("published", "customized", "personalized"))
+    assert "backdoor" not in listed
+    assert "client-b9dd51e23ce1" in re.sub(r"[│\s]|4 .*?\d\.\d\d", "", listed)
+    records.clear()
+    assert rampart("rounds").out == "no round has ended\n"
+    shown = dict(
+        line.split(maxsplit=1) for line in rampart("status").out.splitlines() if " " in line
+    )
+    assert re.fullmatch(r"in (60|61) s", shown["deadline"])
+    assert (shown["models"], shown["evicted"]) == ("global cdcdcdcdcdcd", "client-01")
 
 
 @pytest.mark.parametrize("flags", [["--json"], ["--events"], []])

@@ -191,7 +191,7 @@ class Experiment(Table):
         try:
             return Experiment.model_validate(tables)
         except ValidationError as error:
-            raise ConfigurationError(explain(error)) from None
+            raise ConfigurationError(explain(error, Experiment)) from None
 
     def tables(self) -> dict[str, Any]:
         """Every setting, defaults included, as plain JSON values."""

@@ -61,7 +61,7 @@ by name, too. Unknown keys, unknown names and values out of range are refused wh
 before anything starts, by the path that leads to them:
 
 ```
-error: my-federation.toml: training.epoch: Extra inputs are not permitted
+error: my-federation.toml: training.epoch: no such key (did you mean 'epochs'?)
 error: unknown personalizer 'dito' (did you mean 'ditto'?); known: apfl, ditto, ...
 ```
 

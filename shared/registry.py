@@ -8,12 +8,16 @@ refused where the member is built, with the list of those known.
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Generic, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from shared.errors import ConfigurationError, UnknownMember
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 
 class Member(BaseModel):
@@ -80,7 +84,7 @@ class Registry(Generic[M]):
             return member(**parameters)
         except ValidationError as error:
             raise ConfigurationError(
-                f"{self.family} {name!r}: {explain(error)}; parameters: {signature(member)}"
+                f"{self.family} {name!r}: {explain(error, member)}; parameters: {signature(member)}"
             ) from None
 
     def parse(self, spec: "str | Mapping[str, Any] | Member", **defaults: Any) -> M:
@@ -109,12 +113,45 @@ class Registry(Generic[M]):
             importlib.import_module(f"{self._package}.{module.name}")
 
 
-def explain(error: ValidationError) -> str:
-    """A pydantic error as one line: where, and what is wrong."""
-    return "; ".join(
-        f"{'.'.join(str(part) for part in issue['loc']) or 'value'}: {issue['msg']}"
-        for issue in error.errors()
-    )
+def explain(error: ValidationError, table: type[BaseModel] | None = None) -> str:
+    """A pydantic error as one line: where, and what is wrong.
+
+    Args:
+        error: what was found.
+        table: what was being read, so that unknown keys can be told from those that it has.
+    """
+    return "; ".join(_explained(issue, table) for issue in error.errors())
+
+
+def _explained(issue: "ErrorDetails", table: type[BaseModel] | None) -> str:
+    where, said = ".".join(map(str, issue["loc"])), issue["msg"]
+    if issue["type"] == "extra_forbidden":
+        known = [] if table is None else _keys(table, issue["loc"][:-1])
+        close = get_close_matches(str(issue["loc"][-1]), known, n=1)
+        said = "no such key" + (f" (did you mean {close[0]!r}?)" if close else "")
+    elif issue["type"] == "value_error":
+        said = str(issue["ctx"]["error"])
+    return f"{where}: {said}" if where else said
+
+
+def _keys(table: type[BaseModel], way: Sequence[int | str]) -> list[str]:
+    """The keys of the table to which a way leads, through fields and positions in lists."""
+    for part in way:
+        found = [
+            inner
+            for key, field in table.model_fields.items()
+            if part in (key, field.alias)
+            for inner in _tables(field.annotation)
+        ]
+        table = found[0] if found else table
+    return [field.alias or key for key, field in table.model_fields.items()]
+
+
+def _tables(annotation: Any) -> list[type[BaseModel]]:
+    """The tables in a field's type."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [table for part in get_args(annotation) for table in _tables(part)]
 
 
 def signature(member: type[Member]) -> str:

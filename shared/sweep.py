@@ -194,7 +194,7 @@ def _leaves(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Val
         try:
             yield here, Values.model_validate(value)
         except ValidationError as error:
-            raise ConfigurationError(f"sweep: {here}: {explain(error)}") from None
+            raise ConfigurationError(f"sweep: {here}: {explain(error, Values)}") from None
 
 
 def _name(path: str) -> str:

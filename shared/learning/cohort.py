@@ -181,7 +181,9 @@ class Batches:
             batches = (_poisson if private else _shuffled)(kept, training, draws)
             own.append([order[batch] for batch in batches] if held_out else batches)
             held.append(order[kept:].sort().values)
-        width = max(training.batch_size, *(len(one) for batches in own for one in batches))
+        # Nobody fills a batch that is larger than all they have: what no one holds is not padded.
+        full = min(training.batch_size, max(sizes))
+        width = max(full, *(len(one) for batches in own for one in batches))
         index, weight = [], []
         for size, batches in zip(sizes, own, strict=True):
             expected = min(training.batch_size, size)

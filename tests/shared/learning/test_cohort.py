@@ -39,3 +39,10 @@ def test_a_step_is_whole_where_nobodys_batch_is_padded() -> None:
     batches = Batches.draw([8, 7], ["a", "b"], Training(epochs=1, batch_size=4), 5, 3)
     assert [batches.whole(step) for step in range(2)] == [True, False]
     assert batches.part(slice(0, 1)).whole(1)
+
+
+def test_a_batch_is_no_wider_than_the_largest_client() -> None:
+    batches = Batches.draw([8, 7], ["a", "b"], Training(epochs=2, batch_size=1000), 5, 3)
+    assert (batches.width, batches.steps) == (8, 2)
+    assert batches.index_KSB[0].sort().values.tolist() == [list(range(8))] * 2
+    assert [batches.whole(step) for step in range(2)] == [False, False]

@@ -78,6 +78,8 @@ class HMSDFL(Objective):
             return 0
         if given >= self.high_resources:
             return classes
+        if given <= self.low_resources:
+            return 1
         share = (given - self.low_resources) / (self.high_resources - self.low_resources)
         return max(1, int(share * classes))
 

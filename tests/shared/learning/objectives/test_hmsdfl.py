@@ -190,6 +190,12 @@ def test_a_machine_takes_the_projections_that_it_affords(resources: float, count
     assert HMSDFL(tier="auto").projections(10, resources) == count
 
 
+@pytest.mark.parametrize(("resources", "count"), [(1.5, 1), (4, 10)])
+def test_the_minimum_tier_may_reach_up_to_the_high_one(resources: float, count: int) -> None:
+    terms = HMSDFL(tier="auto", low_resources=4.0, high_resources=4.0)
+    assert terms.projections(10, resources) == count
+
+
 def test_a_machine_below_the_minimum_trains_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "probe", lambda: 0.5)
     assert HMSDFL(tier="auto").weight == 0

@@ -1,11 +1,18 @@
 """Tables of OpenML, as scikit-learn reads them."""
 
+import socket
 import tempfile
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+
+SILENCE = 10.0
+"""Seconds after which a connection that says nothing is given up: scikit-learn tries four times,
+or eight where it was let in."""
 
 
 def table(data_id: int) -> tuple[np.ndarray, np.ndarray]:
@@ -21,9 +28,10 @@ def table(data_id: int) -> tuple[np.ndarray, np.ndarray]:
     # pandas reads large tables much faster; it is no requirement.
     parser = "pandas" if find_spec("pandas") else "liac-arff"
     # The download is read twice, for its checksum and for its numbers, and needed no more then.
-    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder, _impatient():
         # It tells of every try that fails; the last one is an error.
         warnings.filterwarnings("ignore", "A network error", UserWarning)
+        warnings.filterwarnings("ignore", "Invalid cache", RuntimeWarning)
         try:
             found = fetch_openml(data_id=data_id, as_frame=False, parser=parser, data_home=folder)
             x = _features(found, coded=parser == "liac-arff")
@@ -35,6 +43,17 @@ def table(data_id: int) -> tuple[np.ndarray, np.ndarray]:
     if x.ndim != 2 or len(x) != len(y) or not np.isfinite(x).all():
         raise ValueError(f"a table of shape {x.shape} with {len(y)} labels")
     return x, y
+
+
+@contextmanager
+def _impatient() -> Iterator[None]:
+    """New connections wait no longer than `SILENCE`: scikit-learn opens them without a limit."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(SILENCE)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)
 
 
 def _features(found: Any, coded: bool) -> np.ndarray:

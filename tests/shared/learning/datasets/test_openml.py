@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import socket
 from collections.abc import Callable
 from typing import Any
 from urllib.error import URLError
@@ -246,7 +247,6 @@ def test_a_table_is_read_by_scikit_learn(
         ({**site(), "json/data/4534": b"{}"}, "data_set_description"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:Invalid cache, redownloading")  # scikit-learn asks again.
 def test_answers_that_are_none(
     pages: dict[str, bytes],
     message: str | None,
@@ -273,3 +273,17 @@ def test_without_a_network_it_says_what_to_do(
     assert "no name service" in message
     assert "set RAMPART_DATA_DIR" in message
     assert not folders.cache.exists()
+
+
+def test_a_network_that_swallows_everything_is_given_up(
+    folders: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}/{{}}"
+        monkeypatch.setattr("sklearn.datasets._openml._DATA_INFO", address)
+        monkeypatch.setattr("time.sleep", lambda seconds: None)
+        monkeypatch.setattr(openml, "table", TABLE)
+        monkeypatch.setattr(openml, "SILENCE", 0.05)
+        with pytest.raises(ConfigurationError, match=r"TimeoutError.*set RAMPART_DATA_DIR"):
+            datasets.build("mnist").load()
+    assert socket.getdefaulttimeout() is None

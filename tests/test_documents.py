@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,16 @@ def test_modules_scripts_and_targets_exist(page: Path) -> None:
 def test_the_readme_s_experiment_can_be_run() -> None:
     (text,) = re.findall(r"```toml\n(.*?)```", PAGES[0].read_text(), re.DOTALL)
     assert Experiment.parse(text).check().name == "my-federation"
+
+
+def test_the_experiment_to_try_a_client_against_has_its_model() -> None:
+    text = (ROOT / "docs/your-own-client.md").read_text()
+    (table,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    found = Experiment.parse(table).check()
+    assert f"--clients {found.data.clients} " in text
+    assert f"tokens --count {found.data.clients} " in text
+    (written_for,) = re.findall(r"federation\nwhose model is `(.*?)`", text)
+    assert found.model == tomllib.loads(f"model = {written_for}")["model"]
 
 
 def test_the_readme_s_rule_is_one(monkeypatch: pytest.MonkeyPatch) -> None:

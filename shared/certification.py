@@ -62,8 +62,9 @@ def certify_groups(
     """Trains disjoint groups, and counts what their vote certifies.
 
     Raises:
-        ConfigurationError: the experiment has no groups that train apart, or draws a part of its
-            clients for each round, so that one who leaves could change who else is drawn.
+        ConfigurationError: the experiment has no groups that train apart, draws a part of its
+            clients for each round, so that one who leaves could change who else is drawn, or ends
+            rounds by arrivals, so that one who hurries could change who else has arrived.
     """
     if not experiment.plan().customizer.isolates:
         raise ConfigurationError(
@@ -74,6 +75,11 @@ def certify_groups(
         raise ConfigurationError(
             f"{experiment.name} draws {experiment.fraction:.0%} of its clients for a round, and "
             "one that leaves changes who else is drawn: set fraction = 1"
+        )
+    if experiment.policy != "sync":
+        raise ConfigurationError(
+            f"{experiment.name} ends its rounds by arrivals, and one that hurries changes who else "
+            'is in them: set policy = "sync"'
         )
     simulation = Simulation.of(experiment, device)
     while not simulation.ended:

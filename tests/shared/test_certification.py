@@ -119,6 +119,8 @@ def test_what_cannot_be_certified_is_refused() -> None:
         certify_groups(experiment())
     with pytest.raises(ConfigurationError, match="set fraction = 1"):
         certify_groups(experiment(fraction=0.5, **GROUPS))
+    with pytest.raises(ConfigurationError, match='set policy = "sync"'):
+        certify_groups(experiment(policy="buffered", **GROUPS))
     with pytest.raises(ConfigurationError, match="global models"):
         certify_subsets(experiment(**GROUPS), 3, 2)
     with pytest.raises(ConfigurationError, match="subsets of 9 among 5"):

@@ -54,8 +54,6 @@ class Optimized(Statistical):
     """p: minus the standard deviation, -μ / |μ|, or -sign μ."""
     bound: Literal["max", "min"] = "max"
     """Whose cost is the limit: that of the farthest known update or that of the most central."""
-    squared: bool = True
-    """Whether distances are squared before they are added up."""
 
     @abstractmethod
     def cost(self, distances_BX: Tensor) -> Tensor:

@@ -14,7 +14,6 @@ class MinMax(Optimized):
     """u = μ + γ p, the largest γ with max_i |u - x_i| ≤ max_ij |x_i - x_j|.
 
     γ = min_i (-b_i + sqrt(b_i² + a (limit² - |μ - x_i|²))) / a, with a = |p|², b_i = p·(μ - x_i).
-    Squares change nothing here, since the largest distance is also the one with the largest square.
 
     >>> import torch
     >>> from shared.attacks import craft

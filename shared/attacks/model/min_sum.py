@@ -30,6 +30,9 @@ class MinSum(Optimized):
 
     paper = "Shejwalkar and Houmansadr, Manipulating the Byzantine, 2021; FedCAP, section VI-A3"
 
+    squared: bool = True
+    """Whether distances are squared before they are added up."""
+
     def cost(self, distances_BX: Tensor) -> Tensor:
         return (distances_BX.square() if self.squared else distances_BX).sum(dim=0)
 

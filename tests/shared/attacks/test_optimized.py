@@ -16,17 +16,17 @@ from torch import Tensor
 from shared.attacks import craft
 from shared.attacks.base import Knowledge
 from shared.attacks.model import attacks
+from shared.errors import ConfigurationError
 
 Cost = Callable[[Tensor], float]
 
 SHAPES = [(2, 1), (3, 1), (4, 2), (9, 5), (14, 30)]
-OPTIONS = list(product(["std", "unit", "sign"], ["max", "min"], [True, False]))
-# Squares change nothing for min-max.
+SQUARED = {"min_max": [{}], "min_sum": [{"squared": True}, {"squared": False}]}
+"""The largest distance is also the one of the largest square: min-max has no such option."""
 EACH = [
-    (name, *option)
-    for name in ("min_max", "min_sum")
-    for option in OPTIONS
-    if name == "min_sum" or option[2]
+    (name, perturbation, bound, squared)
+    for name, chosen in SQUARED.items()
+    for perturbation, bound, squared in product(["std", "unit", "sign"], ["max", "min"], chosen)
 ]
 
 
@@ -37,7 +37,7 @@ def points(b: int, d: int, seed: int, dtype: torch.dtype = torch.float64) -> Ten
     return (0.7 + 3 * spread_B1 * noise_BD).to(dtype)
 
 
-def cost_of(name: str, known_BD: Tensor, squared: bool) -> Cost:
+def cost_of(name: str, known_BD: Tensor, squared: bool = True) -> Cost:
     def cost(u_D: Tensor) -> float:
         distances = [(u_D.double() - x_D.double()).norm().item() for x_D in known_BD]
         if name == "min_max":
@@ -77,14 +77,12 @@ def brute_force(
 
 @pytest.mark.parametrize(("name", "perturbation", "bound", "squared"), EACH)
 def test_as_far_as_a_brute_force_search(
-    name: str, perturbation: str, bound: str, squared: bool
+    name: str, perturbation: str, bound: str, squared: dict[str, bool]
 ) -> None:
     for seed, (b, d) in enumerate(SHAPES):
         known_BD = points(b, d, seed)
-        u_D = craft(
-            name, known_BD, n=20, m=6, perturbation=perturbation, bound=bound, squared=squared
-        )
-        cost = cost_of(name, known_BD, squared)
+        u_D = craft(name, known_BD, n=20, m=6, perturbation=perturbation, bound=bound, **squared)
+        cost = cost_of(name, known_BD, **squared)
         limit = limit_of(cost, known_BD, bound)
         assert cost(u_D) <= limit * (1 + 1e-12)
         mean_D, p_D = known_BD.mean(dim=0), direction(known_BD, perturbation)
@@ -106,8 +104,7 @@ def test_as_far_as_a_brute_force_search(
     seed=st.integers(0, 10_000),
     b=st.integers(1, 9),
     d=st.integers(1, 12),
-    option=st.sampled_from(OPTIONS),
-    name=st.sampled_from(["min_max", "min_sum"]),
+    option=st.sampled_from(EACH),
     dtype=st.sampled_from([torch.float32, torch.float64]),
     offset=st.sampled_from([0.0, 1e3]),
 )
@@ -115,17 +112,21 @@ def test_never_past_the_limit(
     seed: int,
     b: int,
     d: int,
-    option: tuple[str, str, bool],
-    name: str,
+    option: tuple[str, str, str, dict[str, bool]],
     dtype: torch.dtype,
     offset: float,
 ) -> None:
-    perturbation, bound, squared = option
+    name, perturbation, bound, squared = option
     known_BD = (points(b, d, seed) + offset).to(dtype)
-    u_D = craft(name, known_BD, n=20, m=6, perturbation=perturbation, bound=bound, squared=squared)
-    cost = cost_of(name, known_BD, squared)
+    u_D = craft(name, known_BD, n=20, m=6, perturbation=perturbation, bound=bound, **squared)
+    cost = cost_of(name, known_BD, **squared)
     # The limit itself is known to float64 only.
     assert cost(u_D) <= limit_of(cost, known_BD, bound) * (1 + 1e-12)
+
+
+def test_min_max_is_refused_an_option_that_would_change_nothing() -> None:
+    with pytest.raises(ConfigurationError, match="squared"):
+        attacks.build("min_max", squared=False)
 
 
 @pytest.mark.parametrize("name", ["min_max", "min_sum"])
@@ -156,7 +157,8 @@ def test_min_sum_reaches_the_closed_form() -> None:
 def test_without_a_feasible_point_the_central_update_is_copied(name: str) -> None:
     # Nine at 0, one at 5 and one at 10: the mean lies farther from 10 than 5 does from either end.
     known_BD = torch.tensor([[0.0]] * 9 + [[5.0], [10.0]]).double()
-    u_D = craft(name, known_BD, n=13, m=2, bound="min", squared=False)
+    unsquared = SQUARED[name][-1]
+    u_D = craft(name, known_BD, n=13, m=2, bound="min", **unsquared)
     assert u_D.tolist() == [5.0] if name == "min_max" else u_D.tolist() == [0.0]
 
 

@@ -138,7 +138,7 @@ def provide(settings: JoinTokenSettings) -> None:
     )
     make = partial(mint, operator, settings.lifetime)
     try:
-        operator.ready()
+        operator.ready(settings.patience)
         if settings.tokens_folder is not None:
             fill_folder(make, settings.tokens_folder, wanted)
             return

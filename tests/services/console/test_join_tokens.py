@@ -2,6 +2,7 @@
 
 import base64
 import json
+import time
 from pathlib import Path
 from typing import cast
 
@@ -15,6 +16,7 @@ from services.console.join_tokens import (
     fill_folder,
     fill_secret,
     mint,
+    provide,
     shares,
 )
 from services.console.operator import Operator
@@ -141,3 +143,19 @@ def test_the_tokens_go_to_one_place(places: dict[str, str]) -> None:
         JoinTokenSettings.model_validate(
             {"operator_token": "x" * 16, "groups": {"agents": [1, 1]}, **places}
         )
+
+
+def test_an_aggregator_is_waited_for_as_long_as_the_settings_say(tmp_path: Path) -> None:
+    settings = JoinTokenSettings.model_validate(
+        {
+            "aggregator": "http://127.0.0.1:1",
+            "operator_token": "o" * 20,
+            "groups": {"agents": (1, 1)},
+            "tokens_folder": tmp_path,
+            "patience": 0.3,
+        }
+    )
+    started = time.monotonic()
+    with pytest.raises(Unavailable, match="does not answer"):
+        provide(settings)
+    assert 0.3 <= time.monotonic() - started < 30

@@ -111,7 +111,7 @@ class Server(Table):
     momentum: float = Field(default=0.0, ge=0, lt=1)
     calibrate: bool = True
     """Judge updates relative to the global model, whatever each client started from (FedCAP)."""
-    sample_cap: int = Field(default=10_000, ge=1)
+    sample_cap: int = Field(default=10_000, ge=1, le=10**9)
     """A client's sample count may not be claimed above this (an operator may set it per client)."""
     root: ServerSamples | None = None
     """Trusted samples of the task, for the server's own update of every round."""

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -20,6 +21,28 @@ from typing import BinaryIO
 from shared.errors import Unavailable
 
 Buffer = bytes | bytearray | memoryview
+
+
+@contextmanager
+def touching(*expected: type[OSError]) -> Iterator[None]:
+    """Makes a disk's failures, such as being full, `Unavailable`, but for those expected."""
+    try:
+        yield
+    except expected:
+        raise
+    except OSError as error:
+        raise Unavailable(f"blobs: {error.strerror or error}") from error
+
+
+@contextmanager
+def reaching() -> Iterator[None]:
+    """Makes an object store's failures `Unavailable`, but for blobs that it does not have."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # Of whatever store it is.
+        raise Unavailable(f"object store: {error}") from error
 
 
 class BlobWriter:
@@ -32,6 +55,7 @@ class BlobWriter:
         self._hash = hashlib.sha256()
         self.size = 0
 
+    @touching()
     def write(self, data: Buffer) -> None:
         """Appends bytes."""
         view = memoryview(data).cast("B")
@@ -49,6 +73,7 @@ class BlobWriter:
         """SHA-256 of the bytes so far."""
         return self._hash.hexdigest()
 
+    @touching()
     def commit(self) -> str:
         """Makes the blob durable and gives its digest."""
         os.fsync(self._file.fileno())
@@ -56,6 +81,7 @@ class BlobWriter:
         self._store._adopt(self.path, self.digest)
         return self.digest
 
+    @touching()
     def discard(self) -> None:
         """Forgets the bytes, unless they were committed."""
         self._file.close()
@@ -82,6 +108,7 @@ class Blobs:
         self._tmp.mkdir(parents=True, exist_ok=True)
         self._undertaker = ThreadPoolExecutor(1, thread_name_prefix="undertaker")
 
+    @touching()
     def writer(self) -> BlobWriter:
         """A new blob to write."""
         return BlobWriter(self, self._tmp / secrets.token_hex(16))
@@ -96,6 +123,7 @@ class Blobs:
         """Where a blob stands or would stand."""
         return self.folder / digest[:2] / digest
 
+    @touching(FileNotFoundError)
     def open(self, digest: str) -> BinaryIO:
         """A blob's bytes; `FileNotFoundError` if there is none."""
         return self.path(digest).open("rb")
@@ -104,6 +132,7 @@ class Blobs:
         """Whether there is such a blob."""
         return self.path(digest).exists()
 
+    @touching()
     def delete(self, digests: Iterable[str]) -> None:
         """Removes blobs; those already gone are no error."""
         for digest in digests:
@@ -119,6 +148,7 @@ class Blobs:
             if folder.is_dir() and len(folder.name) == 2:
                 yield from (path.name for path in folder.iterdir())
 
+    @touching()
     def sweep(self, referenced: set[str], age: float) -> int:
         """Removes what nobody refers to and has lain for `age` seconds; how many files."""
         oldest, removed = time.time() - age, 0
@@ -166,12 +196,8 @@ class ObjectBlobs(Blobs):
 
     def open(self, digest: str) -> BinaryIO:
         if not super().exists(digest):
-            try:
+            with reaching():
                 data = self._obstore.get(self._remote, digest).bytes()
-            except FileNotFoundError:
-                raise
-            except Exception as error:  # Of whatever store it is.
-                raise Unavailable(f"object store: {error}") from error
             if hashlib.sha256(data).hexdigest() != digest:
                 raise Unavailable(f"object store: blob {digest} is damaged")
             with self.writer() as writer:
@@ -185,7 +211,8 @@ class ObjectBlobs(Blobs):
         if super().exists(digest):
             return True
         try:
-            self._obstore.head(self._remote, digest)
+            with reaching():
+                self._obstore.head(self._remote, digest)
         except FileNotFoundError:
             return False
         return True
@@ -193,24 +220,23 @@ class ObjectBlobs(Blobs):
     def delete(self, digests: Iterable[str]) -> None:
         for digest in digests:
             super().delete([digest])
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError), reaching():
                 self._obstore.delete(self._remote, digest)
 
     def sweep(self, referenced: set[str], age: float) -> int:
         removed = super().sweep(referenced, age)
-        for page in self._obstore.list(self._remote):
-            for item in page:
-                old = item["last_modified"].timestamp() < time.time() - age
-                if old and item["path"] not in referenced:
-                    self.delete([item["path"]])
-                    removed += 1
+        with reaching():
+            items = [item for page in self._obstore.list(self._remote) for item in page]
+        for item in items:
+            old = item["last_modified"].timestamp() < time.time() - age
+            if old and item["path"] not in referenced:
+                self.delete([item["path"]])
+                removed += 1
         return removed
 
     def _adopt(self, path: Path, digest: str) -> None:
-        try:
+        with reaching():
             self._obstore.put(self._remote, digest, path)
-        except Exception as error:  # Of whatever store it is.
-            raise Unavailable(f"object store: {error}") from error
         self._keep(path, digest)
 
     def _keep(self, path: Path, digest: str) -> None:

@@ -100,6 +100,7 @@ class Coordinator:
         while True:  # Newcomers may still ask for a customized model.
             for event in await self.events(5.0):
                 await self.reception.serve(event)
+            await self.store.trim_events()
 
     async def join(self) -> None:
         """Waits until enough clients have joined, then opens round 0."""

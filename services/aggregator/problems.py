@@ -21,6 +21,7 @@ from shared.protocol.refusals import (
     Refusal,
     SlowBody,
     TooLarge,
+    UnsupportedMedia,
 )
 
 log = logging.getLogger(__name__)
@@ -68,6 +69,10 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     issues = error.errors()
     if any(issue["type"] == "json_invalid" for issue in issues):
         return problem(Malformed("the body is not JSON"), request.url.path)
+    if any(issue["loc"] == ("body",) and isinstance(issue["input"], bytes) for issue in issues):
+        media = request.headers.get("content-type", "")[:80]  # Any other than JSON is left unread.
+        refusal = UnsupportedMedia(f"content type {media!r}; send application/json")
+        return problem(refusal, request.url.path)
     text = "; ".join(f"{'.'.join(map(str, i['loc']))[:200]}: {i['msg'][:200]}" for i in issues[:5])
     return problem(InvalidRequest(text), request.url.path)
 

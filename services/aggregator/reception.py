@@ -100,7 +100,10 @@ class Reception:
             return
         probe = Receipt(round=0, kind="probe", client=event.client, digest=event.fields["digest"])
         number = (await self._brief()).round
-        digest = await self._compute(self._mathematics.welcome, probe, number)
+        try:
+            digest = await self._compute(self._mathematics.welcome, probe, number)
+        except FileNotFoundError:  # An old event, heard again: its bytes were swept long ago.
+            return
         await self._store.answer_customize(self._fence, event.fields["request"], digest)
 
     async def _answer_probe(self, event: Event, opened: OpenRound) -> None:

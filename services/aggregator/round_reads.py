@@ -184,6 +184,10 @@ class RoundReads(RedisAccess):
         raw = await self.ask("xrevrange", self.key("events"), count=1)
         return raw[0][0] if raw else "0-0"
 
+    async def trim_events(self, kept: int = 1000) -> None:
+        """Drops all but about the last events: once no round will publish, nothing else does."""
+        await self.ask("xtrim", self.key("events"), maxlen=kept)
+
     async def durable(self) -> bool:
         """Whether Redis says that it fsyncs every write, as the promise of a receipt needs."""
         try:
@@ -200,4 +204,4 @@ class RoundReads(RedisAccess):
 
     async def customized(self, request: str) -> str | None:
         """The digest of the model made for a request."""
-        return cast(str | None, await self.ask("hget", self.key("customized"), request))
+        return cast(str | None, await self.ask("get", self.key(f"customized:{request}")))

@@ -30,13 +30,24 @@ class RoundStore(RoundReads):
 
     # -- the worker's lease ------------------------------------------------------------------
 
-    async def acquire(self, worker: str, ttl: float, now: float) -> int | None:
+    async def acquire(self, worker: str, ttl: float, now: float, own: bool = True) -> int | None:
         """The fencing token of a new lease, or None while another worker holds it.
 
         Time for which nobody held the lease is added to the deadline of an open round.
+
+        Args:
+            worker: name of the worker.
+            ttl: seconds for which it holds the lease.
+            now: Unix time.
+            own: whether a lease that stands under this name is this worker's to take back.
         """
         answer = await self.run(
-            scripts.ACQUIRE, ("lease", "fence", "federation"), worker, int(ttl * 1000), now
+            scripts.ACQUIRE,
+            ("lease", "fence", "federation"),
+            worker,
+            int(ttl * 1000),
+            now,
+            int(own),
         )
         return int(answer[1]) if answer[0] == "acquired" else None
 
@@ -132,7 +143,7 @@ class RoundStore(RoundReads):
 
     async def answer_customize(self, fence: int, request: str, digest: str) -> None:
         """Tells the API which model was made for a request."""
-        keys = ("customized", "fence", "events")
+        keys = (f"customized:{request}", "fence", "events")
         await self.run(scripts.CUSTOMIZED, keys, fence, request, digest)
 
     # -- the API's transitions ---------------------------------------------------------------

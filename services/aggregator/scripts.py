@@ -16,7 +16,7 @@ Keys, all under one namespace (one hash slot); small values only, bytes stand in
     pulls        hash    id -> round in which it asked for a ticket (buffered policy)
     receipts:R   hash    "kind:id" -> receipt of an upload for round R
     history      hash    round -> record
-    customized   hash    request -> digest of the model made for it
+    customized:Q string  digest of the model made for request Q
     events       stream  everything that happens, in order: the worker reads it, operators watch it
 
 Writers: the API runs JOIN, CHANGE, ACCEPT, PULL and the operator's scripts; the worker the rest,
@@ -30,9 +30,9 @@ end
 """
 
 ACQUIRE = """
--- KEYS lease fence federation; ARGV worker ttl_ms now
+-- KEYS lease fence federation; ARGV worker ttl_ms now own ('1' to take over one's own name's lease)
 local holder = redis.call('GET', KEYS[1])
-if holder and holder ~= ARGV[1] then return {'held', holder} end
+if holder and (holder ~= ARGV[1] or ARGV[4] == '0') then return {'held', holder} end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 local fence = redis.call('INCR', KEYS[2])
 local alive = redis.call('HGET', KEYS[3], 'alive_at')
@@ -290,8 +290,7 @@ CUSTOMIZED = (
     + """
 -- KEYS customized fence events; ARGV fence request digest
 if fenced(KEYS[2], ARGV[1]) then return {'fenced'} end
-redis.call('HSET', KEYS[1], ARGV[2], ARGV[3])
-redis.call('EXPIRE', KEYS[1], 3600)
+redis.call('SET', KEYS[1], ARGV[3], 'EX', 3600)
 redis.call('XADD', KEYS[3], '*', 'type', 'customized', 'request', ARGV[2])
 return {'done'}
 """

@@ -58,14 +58,17 @@ class Worker:
     async def run(self) -> None:
         """Takes the lease whenever it is free, and runs the phases under it."""
         await self.compute(self._prepare)
+        own = True
         while True:
             try:
-                self._fence = await self._acquire()
+                self._fence, own = await self._acquire(own), True
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(self._keep_lease(self._fence))
                     tasks.create_task(self._coordinate(self._fence))
                     tasks.create_task(self._sweep_regularly())
             except* Fenced:
+                # If it is called as we are, each would take the lease from the other for ever.
+                own = False
                 log.warning("the lease went to another worker; standing by")
             except* Unavailable as errors:
                 log.warning("waiting for Redis or blobs: %s", errors.exceptions[0])
@@ -94,10 +97,10 @@ class Worker:
                 f"RAMPART_DEVICE={self._settings.device}, but torch sees no CUDA device"
             )
 
-    async def _acquire(self) -> int:
+    async def _acquire(self, own: bool) -> int:
         while True:
             settings = self._settings
-            fence = await self._store.acquire(settings.worker_id, settings.lease, time.time())
+            fence = await self._store.acquire(settings.worker_id, settings.lease, time.time(), own)
             if fence is not None:
                 log.info("lease taken", extra={"fence": fence})
                 return fence

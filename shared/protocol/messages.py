@@ -115,9 +115,11 @@ class JoinTokenRequest(Message):
     count: int = Field(default=1, ge=1, le=10_000)
     lifetime: float = Field(default=86_400, gt=0, le=31_536_000, description="seconds")
     client_ids: list[ClientId] | None = Field(
-        default=None, description="bind the tokens to these ids, one each"
+        default=None, min_length=1, description="bind the tokens to these ids, one each"
     )
-    sample_cap: int | None = Field(default=None, ge=1)
+    sample_cap: int | None = Field(
+        default=None, ge=1, le=10**9, description="the most samples these clients may claim"
+    )
 
 
 class JoinTokens(Message):

@@ -5,11 +5,14 @@ Legend: D coordinates.
 
 import hashlib
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 
+from services.aggregator.blobs import Blobs
+from services.aggregator.round_store import RoundStore
 from shared.protocol import wire
 from shared.protocol.messages import Ticket
 from tests.integration.hosted import FEDCAP, Hosted, Scripted, experiment, upload_of, vector
@@ -91,6 +94,24 @@ def test_a_stranger_gets_a_model_of_those_it_resembles(host: Host) -> None:
     expected_D = reference_D + sum(shares[name] / total * rows[name] for name in NAMES)
     np.testing.assert_allclose(found_D, expected_D, rtol=0, atol=1e-6)
     assert hosted.record(1).customized.keys() == set(NAMES)
+
+
+def test_an_old_request_for_a_model_whose_bytes_were_swept_ends_no_worker(host: Host) -> None:
+    hosted = host(experiment(3, server=FEDCAP))
+    hosted.scripted(NAMES)
+    hosted.wait()
+    update = upload_of(hosted.model("reference"))
+    made = hosted.customize(update, "fay")
+    blobs = Blobs(Path(hosted.settings.blobs) / hosted.settings.namespace)
+    blobs.delete([hashlib.sha256(update).hexdigest()])
+
+    async def forget(store: RoundStore) -> None:
+        answers = [key async for key in store.client.scan_iter(store.key("customized:*"))]
+        assert await store.client.delete(*answers) == 1
+
+    hosted.store(forget)  # As after an hour.
+    hosted.restart()
+    assert hosted.customize(update, "gus") == made
 
 
 class Bystander(Scripted):

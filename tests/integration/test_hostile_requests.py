@@ -128,6 +128,16 @@ def many_models(siege: Any) -> Any:
     return reply
 
 
+def many_rotations(siege: Any) -> Any:
+    """More changes of a token than a minute allows, even one that has just begun."""
+    same = {"token_hash": token_hash(siege.tokens["mallory"])}
+    for _ in range(41):
+        reply = siege.call("PUT", "/v1/clients/mallory/token", siege.tokens["mallory"], json=same)
+        if reply.status != 200:
+            break
+    return reply
+
+
 def many_polls(siege: Any) -> Any:
     """One more long poll than a client may have: the first that is answered at once."""
     ticket = siege.call("GET", "/v1/ticket", siege.tokens["mallory"])
@@ -140,6 +150,13 @@ def many_polls(siege: Any) -> Any:
         return siege.read(answered[0])
 
 
+def mint_with(**body: Any) -> Callable[[Any], Any]:
+    """An operator's request for join tokens."""
+    return ask("POST", "/v1/join-tokens", "operator", json=body)
+
+
+NINES = "9" * 4300
+"""The longest number that Python reads."""
 SAMPLES = '{"samples": %s}'
 METRIC = '{"samples": 1, "metrics": {"loss": %s}}'
 CASES: dict[str, tuple[str, int, Callable[[Any], Any]]] = {
@@ -263,6 +280,23 @@ CASES: dict[str, tuple[str, int, Callable[[Any], Any]]] = {
     ),
     "json-list": ("invalid-request", 422, ask("POST", "/v1/clients", json=[1])),
     "big-json": ("too-large", 413, ask("POST", "/v1/clients", json={"x": "y" * 70_000})),
+    "json-unsaid": ("unsupported-media", 415, ask("POST", "/v1/clients", content=b"{}")),
+    "json-as-a-form": (
+        "unsupported-media",
+        415,
+        ask(
+            "POST",
+            "/v1/clients",
+            content=b"{}",
+            headers={"Content-Type": "application/x-www-form-urlencoded"},
+        ),
+    ),
+    # An operator's slips.
+    "endless-since": ("invalid-request", 422, ask("GET", f"/v1/rounds?since={NINES}", "operator")),
+    "endless-cap": ("invalid-request", 422, mint_with(sample_cap=10**20)),
+    "infinite-cap": ("invalid-request", 422, mint_with(sample_cap=10**400)),
+    "tokens-for-nobody": ("invalid-request", 422, mint_with(client_ids=[])),
+    "count-beside-ids": ("invalid-request", 422, mint_with(client_ids=["zoe"], count=2)),
     # HTTP.
     "body-on-get": ("too-large", 413, ask("GET", "/v1/ticket", content=bytes(1 << 20))),
     "content-type": (
@@ -335,6 +369,7 @@ CASES: dict[str, tuple[str, int, Callable[[Any], Any]]] = {
     "slow-json": ("slow-body", 408, slow_json),
     "slow-head": ("slow-head", 408, slow_head),
     "two-at-once": ("too-many-requests", 429, two_at_once),
+    "many-rotations": ("too-many-requests", 429, many_rotations),
     "many-models": ("too-many-requests", 429, many_models),
     "many-polls": ("too-many-requests", 429, many_polls),
 }

@@ -14,6 +14,7 @@ ANYWHERE: tuple[type[RampartError], ...] = (
     refusals.SlowHead,
     refusals.SlowBody,
     refusals.TooLarge,
+    refusals.UnsupportedMedia,
     refusals.InvalidRequest,
     refusals.HeadTooLarge,
     RampartError,

@@ -24,6 +24,8 @@ from shared.tokens import mint, token_hash
 
 router = APIRouter(prefix="/v1", tags=["clients"], responses=PROBLEMS)
 ClientPath = Annotated[str, Path(pattern=CLIENT_ID)]
+ROTATIONS = 20
+"""Changes of its own token that a client may make in a minute; every process hears of each."""
 
 
 @router.post("/join-tokens", dependencies=[OperatorDep])
@@ -32,6 +34,8 @@ async def mint_join_tokens(runtime: RuntimeDep, body: JoinTokenRequest) -> JoinT
     ids = body.client_ids
     if ids is not None and len(set(ids)) != len(ids):
         raise refusals.InvalidRequest("client_ids repeat")
+    if ids is not None and "count" in body.model_fields_set and body.count != len(ids):
+        raise refusals.InvalidRequest(f"count says {body.count}, client_ids names {len(ids)}")
     tokens = [mint() for _ in range(len(ids) if ids else body.count)]
     expires_at = time.time() + body.lifetime
     joins = {}
@@ -78,14 +82,20 @@ async def join(request: Request, runtime: RuntimeDep, token: Bearer, body: JoinR
     )
 
 
-@router.put("/clients/{client_id}/token", responses=problems(refusals.NotFound, refusals.Conflict))
+@router.put(
+    "/clients/{client_id}/token",
+    responses=problems(refusals.NotFound, refusals.Conflict, refusals.TooMany),
+)
 async def rotate_token(
     runtime: RuntimeDep, caller: CallerDep, client_id: ClientPath, body: TokenChange
 ) -> Joined:
     """Replaces a client's token, which ends at once; by the client itself or an operator."""
     if caller not in (None, client_id):
         raise refusals.Forbidden("a client may rotate its own token only")
-    expires = time.time() + runtime.settings.client_token_lifetime
+    now = time.time()
+    if caller and await runtime.store.count_attempt(f"rotate:{caller}", 60, now) > ROTATIONS:
+        raise refusals.TooMany("too many changes of this client's token", retry_after=60)
+    expires = now + runtime.settings.client_token_lifetime
     await change_token(runtime, client_id, body.token_hash, expires)
     known = await runtime.store.client_record(client_id)
     assert known is not None

@@ -57,7 +57,7 @@ async def current(runtime: RuntimeDep) -> FederationStatus:
 @router.get("/rounds")
 async def rounds(
     runtime: RuntimeDep,
-    since: Annotated[int, Query(ge=0, description="first round")] = 0,
+    since: Annotated[int, Query(ge=0, le=10**9, description="first round")] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> list[RoundRecord]:
     """Records of finished rounds, oldest first."""

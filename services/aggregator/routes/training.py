@@ -29,7 +29,6 @@ from shared.protocol.messages import Evaluation, Receipt, Report
 router = APIRouter(prefix="/v1", tags=["training"], responses=PROBLEMS)
 BODY = (
     refusals.LengthRequired,
-    refusals.UnsupportedMedia,
     refusals.InvalidUpdate,
     refusals.NotFinite,
     refusals.InvalidClaim,

@@ -1,9 +1,11 @@
 """Blobs: durable, named by their content, swept when nobody names them."""
 
+import errno
 import hashlib
 import os
+import resource
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -164,15 +166,17 @@ def test_an_object_store_that_fails_is_unavailable(
 
     class Broken:
         def put(self, *_: object) -> None:
-            raise OSError("no route")
+            raise RuntimeError("no route")
 
-        get = put
+        get = head = delete = list = put
 
     monkeypatch.setattr(blobs, "_obstore", Broken())
     with pytest.raises(Unavailable, match="no route"):
         blobs.put(DATA)
-    with pytest.raises(Unavailable, match="no route"):
-        blobs.open(DIGEST)
+    reads = (blobs.open, blobs.exists, lambda digest: blobs.delete([digest]))
+    for ask in (*reads, lambda digest: blobs.sweep({digest}, 0)):
+        with pytest.raises(Unavailable, match="no route"):
+            ask(DIGEST)
     assert not Blobs.exists(blobs, DIGEST), "what is not in the store is not in its cache"
 
 
@@ -182,3 +186,41 @@ def test_a_folder_that_cannot_be_written_is_unavailable(tmp_path: Path) -> None:
     (tmp_path / "tmp").rmdir()
     with pytest.raises(Unavailable, match="cannot be written"):
         blobs.check()
+
+
+@pytest.fixture
+def full_disk() -> Iterator[None]:
+    """Files of this process may not grow beyond some bytes, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_disk_that_is_full_is_unavailable(tmp_path: Path, full_disk: None) -> None:
+    blobs = Blobs(tmp_path)
+    with pytest.raises(Unavailable, match="File too large"):
+        blobs.put(DATA)
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_folder_that_is_gone_is_unavailable(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path)
+    (tmp_path / "tmp").rmdir()
+    with pytest.raises(Unavailable, match="No such file or directory"):
+        blobs.put(DATA)
+
+
+def test_too_many_open_files_are_unavailable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = Blobs(tmp_path)
+    blobs.put(DATA)
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(Path, "open", fail)
+    for ask in (blobs.writer, lambda: blobs.open(DIGEST)):
+        with pytest.raises(Unavailable, match="Too many open files"):
+            ask()

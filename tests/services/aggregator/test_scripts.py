@@ -1,5 +1,6 @@
 """Every transition of the federation's state, and every refusal, against a real Redis."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -37,6 +38,15 @@ async def test_a_restarted_worker_takes_its_own_lease_back_and_fences_its_former
     assert after == before + 1
     with pytest.raises(Fenced):
         await store.renew("a", before, 60, NOW)
+
+
+async def test_a_worker_that_lost_the_lease_does_not_take_it_from_one_of_its_name(
+    store: RoundStore,
+) -> None:
+    assert await store.acquire("a", 0.05, NOW) is not None
+    assert await store.acquire("a", 60, NOW, own=False) is None
+    await asyncio.sleep(0.1)
+    assert await store.acquire("a", 60, NOW, own=False) is not None, "once it is free"
 
 
 async def test_a_lease_ends_by_itself(store: RoundStore) -> None:
@@ -236,6 +246,17 @@ async def test_events_that_nobody_has_read_are_kept(founded: Any) -> None:
     assert len(kept) == 1202
 
 
+async def test_events_are_dropped_but_for_the_last(store: RoundStore) -> None:
+    for _ in range(30):
+        await store.ask_customize("r", "a", DIGEST)
+    await store.trim_events(10)
+    assert len(await store.events("0-0", 0.001)) == 30, "whole nodes of the stream go"
+    for _ in range(500):
+        await store.ask_customize("r", "a", DIGEST)
+    await store.trim_events(10)
+    assert 10 <= len(await store.events("0-0", 0.001)) <= 130
+
+
 async def test_finishing_ends_everything(founded: Any) -> None:
     store = founded.store
     await founded.open(0, ["a"], kind="evaluate", phase="evaluating", deadline=NOW + 5)
@@ -252,4 +273,7 @@ async def test_an_answer_to_customize_is_found_by_its_request(founded: Any) -> N
     assert await store.customized("r1") is None
     await store.answer_customize(founded.fence, "r1", OTHER)
     assert await store.customized("r1") == OTHER
-    assert 0 < await store.client.ttl(store.key("customized")) <= 3600
+    assert 0 < await store.client.ttl(store.key("customized:r1")) <= 3600
+    await store.answer_customize(founded.fence, "r2", DIGEST)
+    assert await store.customized("r1") == OTHER
+    assert not await store.client.exists(store.key("customized")), "each answer ends by itself"

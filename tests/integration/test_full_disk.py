@@ -1,0 +1,72 @@
+"""A disk that is full for a while: refused by name, nobody ends, and the federation goes on."""
+
+import errno
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from services.aggregator.blobs import BlobWriter
+from services.console.testing import PATIENCE
+from shared.protocol import wire
+from tests.integration.hosted import Hosted, experiment, upload_of
+
+NAMES = ["ada", "bob", "cleo"]
+
+
+def put(hosted: Hosted, name: str, update: bytes) -> httpx.Response:
+    """An upload for the first round."""
+    headers = {
+        "Authorization": f"Bearer {hosted.join(name).token}",
+        "Content-Type": wire.MEDIA_TYPE,
+    }
+    url = f"{hosted.url}/v1/rounds/0/update"
+    return httpx.put(url, content=update, headers=headers, timeout=30)
+
+
+def test_a_full_disk_is_waited_for(
+    host: Callable[..., Hosted],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    hosted = host(experiment(3, rounds=2))
+    for name in NAMES:
+        hosted.join(name)
+    hosted.wait("collecting", 0)
+    update = upload_of(hosted.model("global"))
+    for name in NAMES[:2]:
+        assert put(hosted, name, update).status_code == 200
+    full, written = True, os.fsync
+
+    def sync(descriptor: int) -> None:
+        if full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    refused = put(hosted, "cleo", update)
+    assert refused.status_code == 503
+    assert "No space left on device" in refused.json()["detail"]
+
+    # The last update finds its place; what is made of all three does not.
+    commit = BlobWriter.commit
+    left = 1
+
+    def last(writer: Any) -> str:
+        nonlocal full, left
+        full, left = left == 0, 0
+        return commit(writer)
+
+    monkeypatch.setattr(BlobWriter, "commit", last)
+    assert put(hosted, "cleo", update).status_code == 200
+    give_up = time.monotonic() + PATIENCE
+    while "waiting for Redis or blobs: blobs: No space left on device" not in caplog.text:
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
+    assert hosted.operator.status().phase == "aggregating"
+    monkeypatch.undo()
+    hosted.wait("collecting", 1)
+    assert hosted.record(0).participants == NAMES

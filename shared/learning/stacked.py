@@ -1,7 +1,8 @@
 """Many models of one architecture as one: K vectors applied to K batches at once.
 
 Sequences and residual blocks of the layers that `shared.learning.stacked_layers` knows run stacked.
-Any other module runs through `torch.func.vmap`, or model by model if it has running statistics.
+Any other module runs through `torch.func.vmap`, or model by model if it has running statistics or
+something that vmap cannot do, such as recurrent layers.
 Models never mix, so the gradient of a sum of losses is every model's own.
 
 Legend: K models, B samples each, D coordinates, S running statistics, C classes.
@@ -38,6 +39,7 @@ class Stacked:
         self.spec = spec_of(module)
         self._layer = stacked("", module)
         self._widths: dict[tuple[int, ...], int] = {}
+        self._vmaps = True
 
     def at_once(self, x_KB: Tensor) -> int:
         """How many models run fastest on such batches in one pass.
@@ -105,10 +107,17 @@ class Stacked:
             logits: Tensor = torch.func.functional_call(self.module, dict(own), (x_B,))
             return logits
 
-        if len(x_KB) == 1:
-            return one({name: t[0] for name, t in parameters.items()}, x_KB[0]).unsqueeze(0)
-        logits: Tensor = torch.func.vmap(one)(dict(parameters), x_KB)
-        return logits
+        if len(x_KB) > 1 and self._vmaps:
+            try:
+                logits: Tensor = torch.func.vmap(one)(dict(parameters), x_KB)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError:  # No batching rule, or control flow that depends on the data.
+                self._vmaps = False
+            else:
+                return logits
+        each = [{name: t[k] for name, t in parameters.items()} for k in range(len(x_KB))]
+        return torch.stack([one(own, x_B) for own, x_B in zip(each, x_KB, strict=True)])
 
     def _one_by_one(
         self, tensors: Mapping[str, Tensor], x_KB: Tensor, inside_KB: Tensor | None

@@ -1,5 +1,6 @@
 """A user's own network by import path."""
 
+import copy
 import inspect
 from typing import Any
 
@@ -19,7 +20,8 @@ class UserModule(Model):
     All other keys of the table are passed to the class as keyword arguments; where it takes
     arguments named `shape` (of a sample) or `classes`, they are filled in. The module maps
     (B, *shape) to logits (B, classes). A `torch.nn.Sequential` trains fastest when many clients
-    train at once; any other module runs through `torch.func.vmap`. A process that hosts clients
+    train at once; any other module runs through `torch.func.vmap`, or
+    client by client. A process that hosts clients
     must find the package too, and be told that it may (RAMPART_TRUSTED_PACKAGES).
 
     >>> UserModule(path="torch.nn:Flatten").build((10,), 10)
@@ -61,25 +63,36 @@ class UserModule(Model):
         given: dict[str, Any] = {key: value for key, value in fitted.items() if key in takes}
         try:
             return found(**{**given, **(self.model_extra or {})})
-        except (TypeError, ValueError, RuntimeError) as error:
+        except Exception as error:  # Whatever the user's code makes of its arguments.
             raise ConfigurationError(
-                f"{self._who} cannot be built: {error}; it takes {inspect.signature(found)}"
+                f"{self._who} cannot be built: {type(error).__name__}: {error}; "
+                f"it takes {inspect.signature(found)}"
             ) from None
 
     def _try(self, module: nn.Module, shape: tuple[int, ...], classes: int) -> None:
-        """Refuses a module that does not map a batch of such samples to logits."""
-        training = module.training
-        try:
-            with torch.no_grad():
-                logits = module.eval()(torch.zeros(2, *shape))
-        except (RuntimeError, TypeError, ValueError, IndexError) as error:
-            raise ConfigurationError(
-                f"{self._who} fails on a batch of shape {(2, *shape)}: {error}"
-            ) from None
-        module.train(training)
-        if not isinstance(logits, torch.Tensor) or logits.shape != (2, classes):
-            got = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
-            raise ConfigurationError(
-                f"{self._who} maps a batch of shape {(2, *shape)} to {got}, not to logits "
-                f"{(2, classes)}"
-            )
+        """Refuses a module that does not map a batch of such samples to logits, and to the same
+        ones every time.
+        """
+        batch = torch.zeros(2, *shape)
+        for training in (False, True):
+            trial, before = copy.deepcopy(module).train(training), torch.get_rng_state()
+            try:
+                with torch.no_grad():
+                    logits = trial(batch)
+            except Exception as error:  # Whatever the user's code makes of such a batch.
+                raise ConfigurationError(
+                    f"{self._who} fails on a batch of shape {tuple(batch.shape)}: "
+                    f"{type(error).__name__}: {error}"
+                ) from None
+            if not torch.equal(before, torch.get_rng_state()):
+                raise ConfigurationError(
+                    f"{self._who} draws at random in forward, which agents and simulation could "
+                    "not repeat"
+                )
+            if not isinstance(logits, torch.Tensor) or logits.shape != (2, classes):
+                tensor = isinstance(logits, torch.Tensor)
+                got = tuple(logits.shape) if tensor else type(logits).__name__
+                raise ConfigurationError(
+                    f"{self._who} maps a batch of shape {tuple(batch.shape)} to {got}, not to "
+                    f"logits {(2, classes)}" + (" in training" if training else "")
+                )

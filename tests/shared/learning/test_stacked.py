@@ -37,11 +37,29 @@ class Adding(nn.Module):
         return total
 
 
+class Recurrent(nn.Module):
+    """A module for which vmap has no rule."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.GRU(6, 4, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        last: torch.Tensor = self.inner(x)[0][:, -1]
+        return last
+
+
 @pytest.mark.parametrize("k", [1, 3])
 @pytest.mark.parametrize(
     ("module", "shape"),
-    [(IMAGES, (2, 8, 8)), (VECTORS, (6,)), (Adding(), (6,)), (nn.Linear(6, 2), (6,))],
-    ids=["images", "vectors", "vmap", "linear"],
+    [
+        (IMAGES, (2, 8, 8)),
+        (VECTORS, (6,)),
+        (Adding(), (6,)),
+        (nn.Linear(6, 2), (6,)),
+        (Recurrent(), (3, 6)),
+    ],
+    ids=["images", "vectors", "vmap", "linear", "recurrent"],
 )
 def test_equals_one_model_after_another(module: nn.Module, shape: tuple[int, ...], k: int) -> None:
     module, draws = module.double(), torch.Generator().manual_seed(4)

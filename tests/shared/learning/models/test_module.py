@@ -39,6 +39,36 @@ class Frozen(Net):
         self.output.bias.requires_grad_(False)
 
 
+class Drawing(Net):
+    """Draws in forward while it is trained, without a layer that says so."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(nn.functional.dropout(x, training=self.training))
+
+
+class Twofold(Net):
+    """Has a second output while it is trained."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits = super().forward(x)
+        return torch.stack([logits, logits]) if self.training else logits
+
+
+class Broken(Net):
+    """Looks for what it does not have."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(self.embedding(x))
+
+
+class Normalized(Net):
+    """Has running statistics, which a trial must not move."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__(classes)
+        self.hidden = nn.Sequential(self.hidden, nn.BatchNorm1d(3))  # type: ignore[assignment]
+
+
 @pytest.fixture(autouse=True)
 def package(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes this file a package of the user's, under the name `own`."""
@@ -46,7 +76,7 @@ def package(monkeypatch: pytest.MonkeyPatch) -> None:
     import types
 
     own = types.ModuleType("own")
-    for item in (Net, Shaped, Frozen):
+    for item in (Net, Shaped, Frozen, Drawing, Twofold, Broken, Normalized):
         setattr(own, item.__name__, item)
     own.function = lambda: Net(2)
     monkeypatch.setitem(sys.modules, "own", own)
@@ -72,11 +102,22 @@ def test_arguments_are_passed_and_filled_in() -> None:
         ({"path": "own:Net", "classes": 9}, (4,), r"to \(2, 9\), not to logits \(2, 2\)"),
         ({"path": "own:Net", "dropout": 0.5}, (4,), "draws at random"),
         ({"path": "own:Frozen"}, (4,), "output.bias is frozen"),
+        ({"path": "own:Drawing"}, (4,), "draws at random in forward"),
+        ({"path": "own:Twofold"}, (4,), r"to \(2, 2, 2\), not to logits \(2, 2\) in training"),
+        ({"path": "own:Broken"}, (4,), "fails on a batch.*AttributeError: .*'embedding'"),
+        ({"path": "own:Net", "width": "5"}, (4,), "cannot be built: TypeError"),
     ],
 )
 def test_mistakes_are_named(table: dict[str, Any], shape: tuple[int, ...], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         models.build("module", **table).build(shape, 2)
+
+
+def test_a_trial_leaves_the_module_as_it_was() -> None:
+    module = models.build("module", path="own:Normalized").build((4,), 2)
+    counted = [b for name, b in module.named_buffers() if name.endswith("num_batches_tracked")]
+    assert [int(count) for count in counted] == [0]
+    assert module.training
 
 
 @pytest.mark.parametrize("path", ["own", "own.Net", "own:", "own:Net()", "../own:Net"])

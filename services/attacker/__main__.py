@@ -55,6 +55,8 @@ async def attack(settings: AttackerSettings) -> None:
     alone = settings.members == 1 and model is not None and model.asks_for != "full"
     if colludes and not alone and settings.cohort is None:
         raise ValueError(f"{settings.attack} colludes: --cohort and --cohort-token are needed")
+    if settings.cohort is not None and settings.cohort_token is None:
+        raise ValueError("--cohort needs --cohort-token")
     lives: Counter[int] = Counter()
     meetings: list[CohortClient] = []
 

@@ -22,6 +22,9 @@ SLOW = 5.0
 """A call that takes longer, in seconds, is made once."""
 MEMORY = 12 * 2**30
 """A peer's call that needs more is not made."""
+SMALL, MORE = 64 * 2**20, 8
+"""Of a smaller pool all calls are made that many times as often: they are soon made, and whatever
+else the machine does weighs more."""
 
 Call = Callable[[], object]
 
@@ -201,6 +204,8 @@ def main() -> None:
     own = [entry for entry in ours(block_ND, f) if only in entry.name]
     others = {name: timed for name, timed in peers(block_ND, f).items() if only in name}
     everything = floors + own + [entry for timed in others.values() for entry in timed]
+    if 4 * n * d < SMALL:
+        repeats *= MORE
     for turn in range(repeats + 1):
         for entry in everything:
             if not entry.refused and not (turn and entry.seconds[0] > SLOW):

@@ -12,7 +12,7 @@ from torch import Tensor
 from shared.robust.base import Rows
 from shared.robust.linalg.ordering import median
 from shared.robust.linalg.products import gram, norms
-from shared.robust.linalg.views import source, unmixed
+from shared.robust.linalg.views import unmixed
 
 NEAR = 1e-2
 """Pairs whose squared distance is below this share of their squared distances to the centre are
@@ -85,13 +85,13 @@ def _pool(plain: Rows) -> Geometry:
 
 def _measure(plain: Rows) -> Geometry:
     centre = _middle(plain)
-    gram_MM = gram(plain, source(plain, centre))
+    gram_MM = gram(plain, centre)
     squared_MM = _distances(gram_MM)
     radii_M = squared_MM.sort(dim=1).values[:, len(squared_MM) // 2]
     best = int(radii_M.argsort(stable=True)[0])
     if radii_M[centre] > OFF_CENTRE * radii_M[best]:
         centre = best
-        gram_MM = gram(plain, source(plain, centre))
+        gram_MM = gram(plain, centre)
         squared_MM = _distances(gram_MM)
     near_MM = _near(gram_MM, squared_MM)
     for cluster in _clusters(near_MM):
@@ -108,7 +108,7 @@ def _measure(plain: Rows) -> Geometry:
 
 def _refined(plain: Rows) -> Tensor:
     """Distances within a cluster, from its first row, and so on for what is nearer still."""
-    gram_SS = gram(plain, source(plain, 0))
+    gram_SS = gram(plain, 0)
     squared_SS = _distances(gram_SS)
     near_SS = _near(gram_SS, squared_SS)
     for cluster in _clusters(near_SS):

@@ -33,8 +33,8 @@ typedef struct {
   const int32_t *mix_from;
   const REAL *mix_by;
   int64_t mixed;
-  const void *centre;    /* REAL where centre_wide is 0, double where it is 1, or null */
-  int centre_wide;
+  const double *centre;  /* subtracted from every row, or null */
+  const REAL *about;     /* one of the rows, subtracted from every row, or null */
   const double *weights;
   const int64_t *columns;
   const int16_t *ops;
@@ -321,7 +321,7 @@ static void products(part *p) {
   static const double zeros[STRETCH];
   for (int64_t c = p->begin; c < p->end; c += STRETCH) {
     int64_t w = p->end - c < STRETCH ? p->end - c : STRETCH, step = 2 * DOUBLES, k;
-    const double *centre = p->centre ? (const double *)p->centre + c : zeros;
+    const double *centre = p->centre ? p->centre + c : zeros;
     for (int64_t i = 0; i < p->count; i++) {
       const REAL *row = p->rows[i] + c;
       doubles square[2] = {{0}}, product[2] = {{0}};
@@ -358,7 +358,7 @@ static void products(part *p) {
 /* partial: parts x 2 count zeros; the result is left in its first 2 count numbers. */
 int rampart_products(const REAL *const *rows, int64_t count, int64_t width, const double *centre,
                      double *partial, const crew *by) {
-  part whole = {.rows = rows, .count = count, .centre = centre, .centre_wide = 1};
+  part whole = {.rows = rows, .count = count, .centre = centre};
   return run(whole, width, STRETCH, by, partial, 2 * count, products);
 }
 
@@ -399,15 +399,11 @@ static void load_span(const part *p, int64_t c, int64_t w, WIDE *tile, int64_t p
       continue;
     }
     const REAL *restrict row = p->rows[i] + c;
-    if (!p->centre)
+    const REAL *restrict about = p->about ? p->about + c : 0;
+    if (about)
+      for (int64_t k = 0; k < w; k++) to[k] = (WIDE)row[k] - (WIDE)about[k];
+    else
       for (int64_t k = 0; k < w; k++) to[k] = (WIDE)row[k];
-    else if (p->centre_wide) {
-      const double *restrict centre = (const double *)p->centre + c;
-      for (int64_t k = 0; k < w; k++) to[k] = (WIDE)(row[k] - centre[k]);
-    } else {
-      const REAL *restrict centre = (const REAL *)p->centre + c;
-      for (int64_t k = 0; k < w; k++) to[k] = (WIDE)row[k] - (WIDE)centre[k];
-    }
     for (int64_t k = w; k < SPAN; k++) to[k] = 0;
   }
 }
@@ -456,9 +452,9 @@ static void gram(part *p) {
   free(tile);
 }
 
-/* Lower triangle of <row_i - centre, row_j - centre>; partial: parts x count² zeros. */
-int rampart_gram(const REAL *const *rows, int64_t count, int64_t width, const void *centre,
-                 int centre_wide, double *partial, const crew *by) {
-  part whole = {.rows = rows, .count = count, .centre = centre, .centre_wide = centre_wide};
+/* Lower triangle of <row_i - about, row_j - about>; partial: parts x count² zeros. */
+int rampart_gram(const REAL *const *rows, int64_t count, int64_t width, const REAL *about,
+                 double *partial, const crew *by) {
+  part whole = {.rows = rows, .count = count, .about = about};
   return run(whole, width, SPAN, by, partial, count * count, gram);
 }

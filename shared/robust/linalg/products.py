@@ -181,36 +181,45 @@ def _products_by_torch(rows: Rows, centre_D: Tensor | None, wide: bool) -> Tenso
     return total_M2.cpu()
 
 
-def gram(rows: Rows, centre_D: Tensor | None = None) -> Tensor:
-    """Inner products <row_i - centre, row_j - centre> (M, M), float64 on the CPU, symmetric.
+def gram(rows: Rows, centre: int | None = None) -> Tensor:
+    """Inner products <row_i - c, row_j - c> (M, M), float64 on the CPU, symmetric.
 
     Products are made in float32 and added up in float64, blockwise; where they overflow or vanish
     in float32 all is done again in float64.
+
+    Args:
+        rows: to be multiplied.
+        centre: the position of the row c that is subtracted from all; none by default.
 
     >>> gram(Rows.of(torch.tensor([[3.0, 4.0], [1.0, 0.0]])))
     tensor([[25.,  3.],
             [ 3.,  1.]], dtype=torch.float64)
     """
-    gram_MM = _gram(rows, centre_D, wide=False)
+    gram_MM = _gram(rows, centre, wide=False)
     if rows.mix_MK is None:
         told(rows, clean=bool(gram_MM.diagonal().isfinite().all()))
-    if rows.block_ND.dtype != torch.float64:
-        squares_M = gram_MM.diagonal()
-        small = (squares_M < TINY * rows.dim).nonzero().flatten()
-        vanished = len(small) and bool((norms(rows.keep(small), centre_D) > 0).any())
-        if vanished or not bool(gram_MM.isfinite().all()):
-            return _gram(rows, centre_D, wide=True)
+    if rows.block_ND.dtype != torch.float64 and _lost(rows, centre, gram_MM):
+        return _gram(rows, centre, wide=True)
     return gram_MM
 
 
-def _gram(rows: Rows, centre_D: Tensor | None, wide: bool) -> Tensor:
-    m, dtype = len(rows), rows.block_ND.dtype
-    if centre_D is not None and centre_D.dtype != dtype:
-        centre_D = centre_D.to(rows.device, torch.float64)
-    centre_D = None if centre_D is None else centre_D.contiguous()
-    kernels = native.kernels_for(dtype, rows.device, wide)
+def _lost(rows: Rows, centre: int | None, gram_MM: Tensor) -> bool:
+    """Whether products overflowed in float32, or all of a row's vanished that is not the centre."""
+    if not bool(gram_MM.isfinite().all()):
+        return True
+    small_M = gram_MM.diagonal() < TINY * rows.dim
+    small = [row for row in small_M.nonzero().flatten().tolist() if row != centre]
+    if not small:
+        return False
+    centre_D = None if centre is None else rows.row(centre)
+    return bool((norms(rows.keep(small), centre_D) > 0).any())
+
+
+def _gram(rows: Rows, centre: int | None, wide: bool) -> Tensor:
+    m = len(rows)
+    kernels = native.kernels_for(rows.block_ND.dtype, rows.device, wide)
     if kernels is None:
-        return _gram_by_torch(rows, centre_D, wide)
+        return _gram_by_torch(rows, centre, wide)
     total_MM = torch.zeros(m, m, dtype=torch.float64)
     for start, stop, held in pieces(rows):
         total_MM += kernels.call(
@@ -218,8 +227,7 @@ def _gram(rows: Rows, centre_D: Tensor | None, wide: bool) -> Tensor:
             native.pointers(held),
             native.size(m),
             native.size(stop - start),
-            None if centre_D is None else native.address(centre_D[start:stop]),
-            int(centre_D is not None and centre_D.dtype != dtype),
+            None if centre is None else native.address(held[centre]),
             sums=m * m,
         ).reshape(m, m)
     # The kernel fills the lower triangle.
@@ -228,15 +236,13 @@ def _gram(rows: Rows, centre_D: Tensor | None, wide: bool) -> Tensor:
     return total_MM
 
 
-def _gram_by_torch(rows: Rows, centre_D: Tensor | None, wide: bool) -> Tensor:
+def _gram_by_torch(rows: Rows, centre: int | None, wide: bool) -> Tensor:
     m = len(rows)
     total_MM = torch.zeros(m, m, dtype=torch.float64, device=rows.device)
-    for start, stop, chunk_MC in rows.chunks(plain_width(rows)):
-        if centre_D is not None and (wide or centre_D.dtype != chunk_MC.dtype):
-            chunk_MC = chunk_MC.double() - centre_D[start:stop]
-        elif centre_D is not None:
-            chunk_MC = chunk_MC - centre_D[start:stop]
-        held_MC = chunk_MC.to(torch.float64 if wide else rows.block_ND.dtype)
+    for _, _, chunk_MC in rows.chunks(plain_width(rows)):
+        held_MC = chunk_MC.double() if wide else chunk_MC
+        if centre is not None:
+            held_MC = held_MC - held_MC[centre]
         total_MM += held_MC @ held_MC.T
     total_MM = (total_MM + total_MM.T) / 2
     return total_MM.cpu()

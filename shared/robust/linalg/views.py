@@ -29,11 +29,6 @@ def sources(rows: Rows) -> list[Tensor]:
     return [block_ND[i] for i in rows.index_K.tolist()]
 
 
-def source(rows: Rows, position: int) -> Tensor:
-    """One row (D,) of an unmixed view, without a copy."""
-    return rows.block_ND[position if rows.index_K is None else int(rows.index_K[position])]
-
-
 def pieces(rows: Rows) -> Iterator[tuple[int, int, Sequence[Tensor]]]:
     """Column bounds and the view's M rows there, each contiguous: what native kernels read."""
     if rows.mix_MK is None and rows.block_ND.stride(1) == 1:

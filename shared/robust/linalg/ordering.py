@@ -176,7 +176,7 @@ def _through_sort(rows: Rows, first: int, last: int, out_D: Tensor) -> None:
     def one(start: int) -> None:
         stop = min(start + SORT_BLOCK, rows.dim)
         for _, _, block_MC in rows.columns(slice(start, stop)).chunks(SORT_BLOCK):
-            sorted_CM = np.ascontiguousarray(block_MC.numpy().T)
+            sorted_CM = np.array(block_MC.numpy().T, order="C")
             sorted_CM.sort(axis=1)
             if first >= 0:
                 out_D[start:stop] = torch.from_numpy(sorted_CM[:, first:last].mean(axis=1))

@@ -53,6 +53,17 @@ def test_rows_may_lie_anyhow(n: int) -> None:
     assert torch.equal(half, plain_D[100:300])
 
 
+@pytest.mark.parametrize("n", [6, 50])
+@pytest.mark.parametrize("dim", [1, 500])
+def test_rows_are_never_written_however_they_lie(n: int, dim: int) -> None:
+    for block_ND in (block(n, dim), block(n, dim).T.contiguous().T):
+        before_ND = block_ND.clone()
+        linalg.median(Rows.of(block_ND))
+        linalg.trimmed_mean(Rows.of(block_ND), 1)
+        linalg.mean_around_median(Rows.of(block_ND), n - 1)
+        assert torch.equal(block_ND, before_ND)
+
+
 @pytest.mark.parametrize("n", [5, 48])
 def test_chunks_and_threads_do_not_show(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = Rows.of(block(n, 20_000)).mixed(torch.eye(n, dtype=torch.float64))

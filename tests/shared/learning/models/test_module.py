@@ -66,7 +66,7 @@ class Normalized(Net):
 
     def __init__(self, classes: int) -> None:
         super().__init__(classes)
-        self.hidden = nn.Sequential(self.hidden, nn.BatchNorm1d(3))  # type: ignore[assignment]
+        self.hidden = nn.Sequential(self.hidden, nn.BatchNorm1d(3))
 
 
 @pytest.fixture(autouse=True)

@@ -2,20 +2,34 @@
 
 uvicorn reads a request's head without limit of size or time, answers what is not HTTP in plain
 text, waits for the rest of a body whose request was answered already, and for ever for a client to
-read its answer. Here a head has a longest size and a longest time, every refusal is a problem, such
-a rest has as long as a head, and so has each part of an answer.
+read its answer, and takes connections until no file can be opened. Here a head has a longest size
+and a longest time, every refusal is a problem, such a rest has as long as a head, and so has each
+part of an answer; beyond a number of connections each further one is refused.
 """
 
 import asyncio
+import resource
 from typing import ClassVar
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from services.aggregator.problems import problem
-from shared.protocol.refusals import HeadTooLarge, Malformed, Refusal, SlowHead
+from shared.errors import RampartError, Unavailable
+from shared.protocol.refusals import HeadTooLarge, Malformed, SlowHead
 
 HEAD = 32_768
 """Bytes of a request's line and headers."""
+FILES = 1 << 20
+"""Open files that suffice, where the system sets no limit."""
+
+
+def open_files() -> int:
+    """How many files this process may open, once it has asked for all that it may ask for."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = FILES if hard == resource.RLIM_INFINITY else hard
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return most
 
 
 class Connection(HttpToolsProtocol):
@@ -23,15 +37,17 @@ class Connection(HttpToolsProtocol):
 
     patience: ClassVar[float] = 30.0
     """Seconds for a head, for the rest of a body that nobody reads, and for an answer to go on."""
+    most: ClassVar[int] = FILES
+    """Connections at the same time."""
     _timer: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
     _head = 0
     _body_open = False
 
     @classmethod
-    def with_patience(cls, seconds: float) -> type["Connection"]:
-        """This class with another time limit."""
-        return type(cls.__name__, (cls,), {"patience": seconds})
+    def bounded(cls, patience: float, most: int) -> type["Connection"]:
+        """This class with another time limit and another number of connections."""
+        return type(cls.__name__, (cls,), {"patience": patience, "most": most})
 
     @property
     def _serving(self) -> bool:
@@ -40,7 +56,10 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         """Starts the time limit of the first head."""
         super().connection_made(transport)
-        self._arm()
+        if len(self.connections) > self.most:
+            self._refuse(Unavailable(f"{self.most} connections are open already"))
+        else:
+            self._arm()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Ends the time limits."""
@@ -91,6 +110,9 @@ class Connection(HttpToolsProtocol):
         """Answers what is not HTTP."""
         self._refuse(Malformed("the request is not valid HTTP"))
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Nothing: the request is answered as it would be otherwise; uvicorn logs two lines."""
+
     def _arm(self) -> None:
         self._disarm()
         self._timer = self.loop.call_later(self.patience, self._expired)
@@ -112,7 +134,7 @@ class Connection(HttpToolsProtocol):
         else:
             self.transport.close()
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _refuse(self, refusal: RampartError) -> None:
         self._disarm()
         if self.transport.is_closing():
             return

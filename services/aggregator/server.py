@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import uvicorn
 
 from services.aggregator.app import create_app
-from services.aggregator.connections import Connection
+from services.aggregator.connections import Connection, open_files
 from services.aggregator.runtime import Runtime
 from services.aggregator.settings import Settings
 
@@ -55,7 +55,8 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
         timeout_keep_alive=75,
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
-        http=Connection.with_patience(settings.body_idle),
+        # The other half is for Redis, and for blobs that are read and written.
+        http=Connection.bounded(settings.body_idle, open_files() // 2),
         ws="none",
         loop="uvloop",
         backlog=4096,

@@ -1,6 +1,7 @@
 """Connections: bounds on heads, on what nobody reads on either side, and none on what is read."""
 
 import asyncio
+import resource
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -9,10 +10,10 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from services.aggregator import connections as module
-from services.aggregator.connections import HEAD, Connection
+from services.aggregator.connections import FILES, HEAD, Connection, open_files
 
 pytestmark = pytest.mark.anyio
-PATIENCE = 0.15
+PATIENCE, MOST = 0.15, 8
 ANSWERED = asyncio.Event()
 """Set once a large answer is written, or given up."""
 
@@ -47,7 +48,11 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 async def port() -> AsyncIterator[int]:
     """A server of `app` with little patience."""
     config = uvicorn.Config(
-        app, http=Connection.with_patience(PATIENCE), ws="none", lifespan="off", log_config=None
+        app,
+        http=Connection.bounded(PATIENCE, MOST),
+        ws="none",
+        lifespan="off",
+        log_config=None,
     )
     config.load()
     state = ServerState()
@@ -92,6 +97,41 @@ async def test_requests_are_served_as_ever(port: int) -> None:
 
 async def test_who_says_nothing_is_left(port: int) -> None:
     assert await talk(port) == b""
+
+
+async def test_more_connections_than_may_be_are_refused(port: int) -> None:
+    idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(MOST)]
+    answer = await talk(port)
+    assert answer.startswith(b"HTTP/1.1 503")
+    assert b"8 connections are open already" in answer
+    for reader, writer in idle:
+        assert await reader.read() == b"", "whoever says nothing makes room"
+        writer.close()
+    assert (await talk(port, head("/", CLOSE, "Content-Length: 0"))).startswith(b"HTTP/1.1 200")
+
+
+def test_as_many_files_as_may_be_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits, unlimited = (100, 400), resource.RLIM_INFINITY
+
+    def change(_: int, wanted: tuple[int, int]) -> None:
+        nonlocal limits
+        limits = wanted
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
+    monkeypatch.setattr(resource, "setrlimit", change)
+    assert (open_files(), limits) == (400, (400, 400))
+    limits = (100, unlimited)
+    assert (open_files(), limits) == (FILES, (FILES, unlimited))
+    limits = (unlimited, unlimited)
+    assert (open_files(), limits) == (FILES, (unlimited, unlimited))
+
+
+async def test_an_upgrade_that_is_not_made_is_not_logged(
+    port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    upgrade = head("/", "Connection: close, Upgrade", "Upgrade: websocket")
+    assert (await talk(port, upgrade)).startswith(b"HTTP/1.1 200")
+    assert caplog.text == ""
 
 
 async def test_a_head_that_does_not_end_is_refused(port: int) -> None:

@@ -1,11 +1,14 @@
 """Many runs, some at the same time: what ended before is kept, and nothing is run twice."""
 
 import json
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Any, TypeVar
 
 from shared.experiment import Experiment
@@ -63,14 +66,30 @@ def each(
             for done in as_completed(running):
                 yield running[done], done.result()
         except BaseException:  # An interrupt, too.
-            executor.shutdown(cancel_futures=True)
+            executor.shutdown(wait=threads, cancel_futures=True)
+            if not threads:
+                for process in active_children():
+                    process.terminate()
             raise
 
 
 def _pool(jobs: int, threads: bool) -> Executor:
     if threads:
         return ThreadPoolExecutor(jobs)
-    return ProcessPoolExecutor(jobs, get_context("spawn"))
+    return ProcessPoolExecutor(jobs, get_context("spawn"), _begin)
+
+
+def _begin() -> None:
+    """In a process of the pool: whoever started it ends it, or ended without a chance to."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def follow(

@@ -1,5 +1,11 @@
 """Runs that are kept, and run side by side."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,3 +60,59 @@ def test_a_line_a_run_where_there_is_no_terminal(capsys: pytest.CaptureFixture[s
     ]
     assert seen == [1, 2, 3]
     assert headline({"accuracy": None}) == "accuracy None"
+
+
+SLOW = """
+import os, signal, sys, time
+from pathlib import Path
+from services.console.batch import each
+
+
+def run(path):
+    Path(path).write_text(str(os.getpid()))
+    time.sleep(600)
+    return {}
+
+
+def interrupt(number, frame):
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, interrupt)
+    list(each(run, sys.argv[1:], jobs=2))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_no_run_outlives_whoever_started_it(number: signal.Signals, tmp_path: Path) -> None:
+    script, paths = tmp_path / "slow.py", [tmp_path / "0", tmp_path / "1"]
+    script.write_text(SLOW)
+    root = Path(__file__).parents[3]
+    with subprocess.Popen(
+        [sys.executable, str(script), *map(str, paths)],
+        env={**os.environ, "PYTHONPATH": str(root)},
+        stderr=subprocess.DEVNULL,
+    ) as started:
+        until(lambda: all(path.exists() and path.read_text() for path in paths))
+        started.send_signal(number)
+        started.wait(30)
+    for path in paths:
+        until(lambda path=path: not alive(path.read_text()))
+
+
+def alive(process: str) -> bool:
+    """Whether there is such a process, other than one that has ended and nobody asked about."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def until(true: Callable[[], bool], patience: float = 60) -> None:
+    """Waits for something to be so."""
+    end = time.monotonic() + patience
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)

@@ -3,7 +3,10 @@
 import asyncio
 import io
 import logging
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -88,6 +91,23 @@ def test_the_client_of_the_manual_takes_part_beside_ordinary_ones(
         assert last["loss"] < first["loss"]
         assert last["correct_customized"] / last["test_samples"] > 0.85
     assert all(verdict.decision == "accepted" for verdict in records[-1].verdicts)
+
+
+def test_the_test_of_the_manual_passes(my_client: Path) -> None:
+    folder, manual = my_client.parent, DOCS.read_text()
+    for name in ("test_mine.py", "mine.toml"):
+        (text,) = re.findall(rf"```\w+\n(# {re.escape(name)}\n.*?)```", manual, re.DOTALL)
+        (folder / name).write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(DOCS.parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout
 
 
 class Counting:

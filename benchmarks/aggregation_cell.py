@@ -71,11 +71,11 @@ def memory(what: str) -> int:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith(what + ":"))
 
 
-def updates(n: int, d: int) -> torch.Tensor:
+def updates(n: int, d: int, device: str = "cpu") -> torch.Tensor:
     """Models that differ by small updates; the last fifth of the rows strays farther."""
-    draws = torch.Generator().manual_seed(0)
-    block_ND = torch.empty(n, d)
-    base_D = torch.randn(d, generator=draws) * 0.05
+    draws = torch.Generator(device).manual_seed(0)
+    block_ND = torch.empty(n, d, device=device)
+    base_D = torch.randn(d, generator=draws, device=device) * 0.05
     for i, row_D in enumerate(block_ND):
         row_D.normal_(generator=draws).mul_(0.01 if i < n - n // 5 else 0.05).add_(base_D)
     return block_ND
@@ -83,7 +83,8 @@ def updates(n: int, d: int) -> torch.Tensor:
 
 def gram(block_ND: torch.Tensor) -> torch.Tensor:
     """The floor of distance rules: one centred product in plain torch."""
-    total_NN = torch.zeros(len(block_ND), len(block_ND), dtype=torch.float64)
+    n = len(block_ND)
+    total_NN = torch.zeros(n, n, dtype=torch.float64, device=block_ND.device)
     for start in range(0, block_ND.shape[1], 16_384):
         part_NC = block_ND[:, start : start + 16_384]
         part_NC = part_NC - part_NC[0]
@@ -91,17 +92,14 @@ def gram(block_ND: torch.Tensor) -> torch.Tensor:
     return total_NN
 
 
-def ours(block_ND: torch.Tensor, f: int) -> list[Timed]:
-    """Every rule, some pipelines, and the fallback without a compiler."""
-    n, d = block_ND.shape
-    context = Context(server_update_D=block_ND[0].clone(), reference_D=torch.zeros(d))
-    gaps = {"loss_gap": torch.linspace(0, 1, n, dtype=torch.float64)}
+def plans(n: int, f: int) -> dict[str, list]:
+    """Every rule and some pipelines, by name."""
     special = {
         "centered_clipping": {"tau": 1.0},
         "monna": {"pivot": "0".zfill(len(str(n - 1)))},
     }
-    plans = {name: [{"name": name, **special.get(name, {})}] for name in rules.names()}
-    plans |= {
+    found = {name: [{"name": name, **special.get(name, {})}] for name in rules.names()}
+    found |= {
         " + ".join(stages): list(stages)
         for stages in (
             ("nnm", "trimmed_mean"),
@@ -111,17 +109,26 @@ def ours(block_ND: torch.Tensor, f: int) -> list[Timed]:
             ("bucketing", "median"),
         )
     }
-    plans["bucketing + median"] = [{"name": "bucketing", "f": f // 2}, "median"]
+    found["bucketing + median"] = [{"name": "bucketing", "f": f // 2}, "median"]
+    return found
 
-    def entry(name: str, plan: list, torch_only: bool) -> Timed:
-        def call() -> object:
-            return aggregate(block_ND, plan, f=f, metadata=gaps, context=context)
 
-        return Timed(name + (" [torch]" if torch_only else ""), call, torch_only)
+def aggregation(block_ND: torch.Tensor, plan: list, f: int) -> Call:
+    """A call that aggregates rows, with whatever a stage may ask for."""
+    n, d = block_ND.shape
+    context = Context(
+        server_update_D=block_ND[0].clone(), reference_D=torch.zeros(d, device=block_ND.device)
+    )
+    gaps = {"loss_gap": torch.linspace(0, 1, n, dtype=torch.float64)}
+    return lambda: aggregate(block_ND, plan, f=f, metadata=gaps, context=context)
 
-    entries = [entry(name, plan, False) for name, plan in plans.items()]
+
+def ours(block_ND: torch.Tensor, f: int) -> list[Timed]:
+    """Every rule, some pipelines, and the fallback without a compiler."""
+    calls = {name: aggregation(block_ND, plan, f) for name, plan in plans(len(block_ND), f).items()}
     fallback = ("median", "trimmed_mean", "krum", "geometric_median", "nnm + trimmed_mean")
-    return entries + [entry(name, plans[name], True) for name in fallback]
+    entries = [Timed(name, call) for name, call in calls.items()]
+    return entries + [Timed(f"{name} [torch]", calls[name], torch_only=True) for name in fallback]
 
 
 def peers(block_ND: torch.Tensor, f: int) -> dict[str, list[Timed]]:

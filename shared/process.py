@@ -17,7 +17,6 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared import telemetry
 from shared.errors import ConfigurationError, RampartError
-from shared.registry import explain
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +75,22 @@ def read_settings(service: str, settings: type[S]) -> S:
     return found
 
 
+def explain_settings(error: ValidationError, prefix: str) -> str:
+    """Wrong settings as one line: the variable of each, and what is wrong.
+
+    Args:
+        error: what was found.
+        prefix: of the variables.
+    """
+    told = []
+    for issue in error.errors():
+        name, *rest = map(str, issue["loc"] or ("",))
+        where = ".".join([f"{prefix}{name}".upper(), *rest])
+        said = issue["msg"].removeprefix("Value error, ")
+        told.append(f"{where}: {said}" if name else said)
+    return "; ".join(told)
+
+
 def run_service(
     service: str,
     settings: type[S],
@@ -94,7 +109,8 @@ def run_service(
     try:
         found = read_settings(service, settings)
     except ValidationError as error:
-        sys.stderr.write(f"error: {explain(error)}\n")
+        prefix = str(settings.model_config["env_prefix"])
+        sys.stderr.write(f"error: {explain_settings(error, prefix)}\n")
         return 2
     except ConfigurationError as error:
         sys.stderr.write(f"error: {error}\n")

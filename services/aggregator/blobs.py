@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
-from shared.errors import Unavailable
+from shared.errors import ConfigurationError, Unavailable
 
 Buffer = bytes | bytearray | memoryview
 
@@ -188,7 +188,11 @@ class ObjectBlobs(Blobs):
         import obstore
 
         super().__init__(cache)
-        self._remote = obstore.store.from_url(url)
+        try:
+            self._remote = obstore.store.from_url(url)
+        except Exception as error:  # Of whatever store it is.
+            why = str(error).partition("\n")[0]
+            raise ConfigurationError(f"RAMPART_BLOBS is {url!r}: {why}") from error
         self._obstore = obstore
         self._most = most
         self._grown = most  # So that what an earlier process left is counted, too.

@@ -11,6 +11,7 @@ from services.aggregator.app import create_app
 from services.aggregator.connections import Connection, open_files
 from services.aggregator.runtime import Runtime
 from services.aggregator.settings import Settings
+from shared.errors import ConfigurationError
 
 DRAIN = 30
 """Seconds for which requests in flight may finish after SIGTERM."""
@@ -32,6 +33,9 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
         settings: of the deployment.
         until: ends it instead of a signal, inside a process that has signals for itself.
     """
+    for name, path in {"CERTIFICATE": settings.tls_certificate, "KEY": settings.tls_key}.items():
+        if path is not None and not path.is_file():
+            raise ConfigurationError(f"RAMPART_TLS_{name} names {str(path)!r}, which is no file")
     runtime = Runtime(settings)
     worker = None
     if settings.role != "api":

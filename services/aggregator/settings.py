@@ -28,7 +28,7 @@ class Settings(ServiceSettings):
     """Address to listen on; beyond this machine only with TLS, or behind something that has it."""
     port: int = Field(default=8440, ge=0, le=65_535)
     """Port to listen on."""
-    redis_url: str = "redis://127.0.0.1:6379/0"
+    redis_url: str = Field(default="redis://127.0.0.1:6379/0", pattern=r"^(rediss?|unix)://")
     """Where the federation's state is."""
     redis_password: SecretStr | None = None
     """Password of Redis, if it has one."""

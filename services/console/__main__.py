@@ -237,6 +237,9 @@ def main() -> None:
         raise
     except BrokenPipeError:
         os._exit(0)
+    except OSError as error:  # A folder that cannot be written, a file that cannot be read.
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ from typing import Any
 
 import httpx
 
-from shared.errors import RampartError, Unavailable
+from shared.errors import ConfigurationError, RampartError, Unavailable
+from shared.protocol.http_client import trusted
 from shared.protocol.messages import ClientInfo, FederationStatus, JoinTokens, RoundRecord
 
 SILENCE = 60.0
@@ -32,13 +33,12 @@ class Operator:
     """
 
     def __init__(self, url: str, token: str, ca: str | None = None, patience: float = 10.0) -> None:
-        import ssl
-
-        verify = ssl.create_default_context(cafile=ca) if ca else True
+        if not token.isascii():
+            raise ConfigurationError("the operator token has letters that no token has")
         headers = {"Authorization": f"Bearer {token}"}
         self.url = url
         self._patience = patience
-        self._http = httpx.Client(base_url=url, headers=headers, timeout=30, verify=verify)
+        self._http = httpx.Client(base_url=url, headers=headers, timeout=30, verify=trusted(ca))
 
     def close(self) -> None:
         """Closes the connection."""
@@ -50,6 +50,8 @@ class Operator:
         while True:
             try:
                 answer = self._http.request(method, path, **options)
+            except httpx.UnsupportedProtocol as error:
+                raise ConfigurationError(f"aggregator {self.url!r}: {error}") from error
             except httpx.TransportError as error:
                 reason = f"{type(error).__name__}: {error}"
             else:

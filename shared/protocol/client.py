@@ -7,7 +7,7 @@ ends: an aggregator that restarts is waited for.
 import asyncio
 import logging
 import random
-import ssl
+import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,8 +15,8 @@ from typing import Any
 import httpx
 import zstandard
 
-from shared.errors import RampartError, Unavailable
-from shared.protocol.http_client import HttpClient
+from shared.errors import ConfigurationError, RampartError, Unavailable
+from shared.protocol.http_client import HttpClient, trusted
 from shared.protocol.messages import Joined, Receipt, Ticket
 from shared.protocol.wire import MEDIA_TYPE, RECEIPT_HEADER, TICKET_HEADER
 
@@ -27,6 +27,10 @@ POLL = 30
 PIECE = 1 << 20
 TicketAndModel = tuple[Ticket, bytes | None]
 """A ticket, and the model that it names unless that one is held already."""
+QUIET = 10.0
+"""Seconds for which a request is repeated without a word in the log."""
+SECONDS = re.compile(r"[0-9]{1,6}")
+"""The Retry-After that is obeyed; a date, which a proxy may send, is not."""
 RETRIED = {408, 425, 429, 500, 502, 503, 504}
 
 
@@ -67,11 +71,10 @@ class AggregatorClient:
     http: httpx.AsyncClient = field(init=False)
 
     def __post_init__(self) -> None:
-        context = ssl.create_default_context(cafile=self.verify) if self.verify else True
         self.http = HttpClient(
             base_url=self.url,
             timeout=TIMEOUT,
-            verify=context,
+            verify=trusted(self.verify),
             limits=httpx.Limits(max_connections=8, max_keepalive_connections=4),
         )
 
@@ -98,9 +101,11 @@ class AggregatorClient:
         Raises:
             Refused: a 4xx answer.
             Unavailable: patience ended.
+            ConfigurationError: the URL is none.
         """
         loop = asyncio.get_running_loop()
-        give_up, pause, refused = loop.time() + self.patience, 0.05, set[str]()
+        started, told = loop.time(), False
+        give_up, pause, refused = started + self.patience, 0.05, set[str]()
         while True:
             token = next(one for one in self._tokens if one not in refused)
             try:
@@ -121,14 +126,22 @@ class AggregatorClient:
                         continue
                 if answer.status_code not in RETRIED:
                     raise problem
-                wait = float(answer.headers.get("retry-after", 0))
+                given = answer.headers.get("retry-after", "")
+                wait = float(given) if SECONDS.fullmatch(given) else 0.0
                 reason = str(problem)
+            except httpx.UnsupportedProtocol as error:
+                raise ConfigurationError(f"aggregator {self.url!r}: {error}") from error
             except httpx.TransportError as error:
                 wait, reason = 0.0, f"{type(error).__name__}: {error}"
             pause = max(wait, min(2.0, 2 * pause))
             if loop.time() + pause > give_up:
                 raise Unavailable(f"{self.url}{path}: {reason}")
             log.debug("retrying %s %s: %s", method, path, reason)
+            if not told and loop.time() - started > QUIET:
+                told = True
+                log.warning(
+                    "%s%s: %s; tried again for %.0f s", self.url, path, reason, self.patience
+                )
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
 
     async def join(self, token_hash: str, client_id: str | None = None) -> Joined:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from pydantic import SecretStr
+from pydantic import Field, SecretStr, model_validator
 
 from shared.errors import ConfigurationError
 from shared.process import (
@@ -76,7 +76,30 @@ def test_a_folder_that_is_not_there_stops_the_start(
 
 def test_a_missing_setting_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_service("example", Example, nothing) == 2
-    assert "token" in capsys.readouterr().err
+    assert capsys.readouterr().err == "error: RAMPART_TOKEN: Field required\n"
+
+
+def test_wrong_settings_are_told_by_their_variables(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Bounded(Example):
+        groups: dict[str, int] = Field(default={})
+
+        @model_validator(mode="after")
+        def _safe(self) -> "Bounded":
+            if self.port == 7:
+                raise ValueError("RAMPART_PORT must not be 7")
+            return self
+
+    monkeypatch.setenv("RAMPART_TOKEN", "t")
+    monkeypatch.setattr("sys.argv", ["example", "--port", "x", "--groups", '{"a": "b"}'])
+    assert run_service("example", Bounded, nothing) == 2
+    told = capsys.readouterr().err
+    assert "RAMPART_PORT: Input should be a valid integer" in told
+    assert "RAMPART_GROUPS.a: Input should be a valid integer" in told
+    monkeypatch.setattr("sys.argv", ["example", "--port", "7"])
+    assert run_service("example", Bounded, nothing) == 2
+    assert capsys.readouterr().err == "error: RAMPART_PORT must not be 7\n"
 
 
 def test_help_explains_the_settings(

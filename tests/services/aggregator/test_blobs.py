@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from services.aggregator.blobs import Blobs, ObjectBlobs, open_blobs
-from shared.errors import Unavailable
+from shared.errors import ConfigurationError, Unavailable
 
 DATA = b"some bytes"
 DIGEST = hashlib.sha256(DATA).hexdigest()
@@ -186,6 +186,11 @@ def test_a_folder_that_cannot_be_written_is_unavailable(tmp_path: Path) -> None:
     (tmp_path / "tmp").rmdir()
     with pytest.raises(Unavailable, match="cannot be written"):
         blobs.check()
+
+
+def test_an_unknown_kind_of_object_store_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"RAMPART_BLOBS is 'ftp://x': [^\n]*URL[^\n]*$"):
+        open_blobs("ftp://x", tmp_path)
 
 
 @pytest.fixture

@@ -210,6 +210,32 @@ def test_an_aggregator_that_is_not_there_is_a_failure(
     assert rampart("watch", "--events", *where).code == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--url", "127.0.0.1:8440"], "http://"),
+        (["--token", "é" * 20], "the operator token has letters that no token has"),
+        (["--ca", "away.pem"], "CA bundle 'away.pem': No such file or directory"),
+    ],
+)
+def test_where_nobody_can_be_spoken_to_nobody_is_waited_for(
+    rampart: Rampart, arguments: list[str], text: str
+) -> None:
+    started = time.monotonic()
+    said = rampart("status", "--url", "http://127.0.0.1:1", "--token", "a" * 20, *arguments)
+    assert said.code == 1
+    assert text in said.err
+    assert time.monotonic() - started < 5
+
+
+def test_a_folder_that_cannot_be_made_is_named(rampart: Rampart, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    said = rampart("up", "digits-benign", "--folder", str(tmp_path / "file" / "runs"))
+    assert said.code == 1
+    assert said.err.startswith("error: [Errno 20] Not a directory")
+    assert len(said.err.splitlines()) == 1
+
+
 def test_without_a_run_it_says_what_is_missing(
     rampart: Rampart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 import zstandard
 
-from shared.errors import Unavailable
+from shared.errors import ConfigurationError, Unavailable
 from shared.protocol import client as module
 from shared.protocol.client import AggregatorClient, Refused
 
@@ -53,6 +53,7 @@ async def test_what_fails_is_repeated_until_it_is_answered(no_pauses: list[float
         problem(503, "unavailable"),
         problem(429, "too-many-requests", **{"Retry-After": "7"}),
         httpx.Response(502, text="<html>"),
+        httpx.Response(503, headers={"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}),
         httpx.Response(200, json={"name": "x"}),
     ]
 
@@ -64,7 +65,7 @@ async def test_what_fails_is_repeated_until_it_is_answered(no_pauses: list[float
 
     connection = connect(answer)
     assert await connection.experiment() == {"name": "x"}
-    assert len(no_pauses) == 5
+    assert len(no_pauses) == 6
     assert no_pauses[3] >= 3.5, "Retry-After is obeyed, jitter aside"
     assert max(no_pauses) <= 7
     await connection.close()
@@ -98,6 +99,31 @@ async def test_patience_ends() -> None:
     connection = connect(away, patience=0.0)
     with pytest.raises(Unavailable, match="nobody there"):
         await connection.ticket(None)
+    await connection.close()
+
+
+async def test_what_is_no_url_is_not_waited_for() -> None:
+    connection = AggregatorClient("127.0.0.1:8440", "t" * 43)
+    with pytest.raises(ConfigurationError, match=r"'127.0.0.1:8440': .*http://"):
+        await connection.heartbeat()
+    await connection.close()
+
+
+async def test_a_long_wait_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    attempts = 0
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        nonlocal attempts
+        attempts += 1
+        monkeypatch.setattr(module, "QUIET", 10.0 if attempts < 3 else -1.0)
+        return problem(503, "unavailable") if attempts < 6 else httpx.Response(204)
+
+    connection = connect(answer)
+    await connection.heartbeat()
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told == "http://test/v1/heartbeat: 503 unavailable: why; tried again for 3600 s"
     await connection.close()
 
 

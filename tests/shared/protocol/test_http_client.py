@@ -1,9 +1,12 @@
 """Every loss of a connection is an httpx error, and nothing else is."""
 
+from pathlib import Path
+
 import httpx
 import pytest
 
-from shared.protocol.http_client import HttpClient
+from shared.errors import ConfigurationError
+from shared.protocol.http_client import HttpClient, trusted
 
 pytestmark = pytest.mark.anyio
 
@@ -30,3 +33,12 @@ async def test_what_is_answered_is_passed_on() -> None:
     answers = httpx.MockTransport(lambda request: httpx.Response(200, text=request.url.path))
     async with HttpClient(transport=answers) as http:
         assert (await http.get("http://test/here")).text == "/here"
+
+
+def test_a_bundle_that_is_none_is_named(tmp_path: Path) -> None:
+    assert trusted(None) is True
+    with pytest.raises(ConfigurationError, match=r"away.pem': No such file"):
+        trusted(str(tmp_path / "away.pem"))
+    (tmp_path / "no.pem").write_text("not a certificate")
+    with pytest.raises(ConfigurationError, match=r"no.pem'"):
+        trusted(str(tmp_path / "no.pem"))

@@ -53,6 +53,8 @@ class Values(Table):
             raise ValueError("a range needs step or count")
         if not any(ranged) and (self.step is not None or self.count is not None):
             raise ValueError("step and count belong to a range")
+        if self.start is not None and self.to is not None and self.start > self.to:
+            raise ValueError(f"from {self.start:g} is above to {self.to:g}")
         return self
 
     def all(self) -> list[Any]:
@@ -127,7 +129,15 @@ class Sweep:
         path = find(source)
         try:
             tables = tomllib.loads(path.read_text())
-            return Sweep.of({**tables, **changes}) if "sweep" in tables else None
+            if "sweep" not in tables:
+                return None
+            found = Sweep.of({**tables, **changes})
+            varied = {path for axis in found.axes for path in axis.paths}
+            if "seeds" in tables["sweep"]:
+                varied.add("seed")
+            for name in varied & changes.keys():
+                raise ConfigurationError(f"its sweep sets {name} itself: change it there")
+            return found
         except (tomllib.TOMLDecodeError, ConfigurationError) as error:
             raise ConfigurationError(f"{path}: {error}") from None
 
@@ -135,16 +145,15 @@ class Sweep:
     def of(tables: Mapping[str, Any]) -> "Sweep":
         """From plain tables, among them "sweep"."""
         rest = {name: table for name, table in tables.items() if name != "sweep"}
+        if not isinstance(tables["sweep"], Mapping):
+            raise ConfigurationError("sweep: a table of parameters and their values is needed")
         base, table = Experiment.from_tables(rest), dict(tables["sweep"])
-        runs, seeds = table.pop("runs", None), table.pop("seeds", None)
-        if runs is not None and seeds is not None:
-            raise ConfigurationError("sweep: runs or seeds, not both")
-        if not isinstance(runs or 1, int) or not isinstance(seeds or [], list):
-            raise ConfigurationError("sweep: runs is a number, seeds a list of numbers")
-        seeds = seeds or list(range(base.seed, base.seed + (runs or 1)))
+        seeds = _seeds(base.seed, table.pop("runs", None), table.pop("seeds", None))
         found = list(_leaves(table))
         if not found:
             raise ConfigurationError("sweep: no axis; name a parameter and its values")
+        if any("seed" in (path, *values.also) for path, values in found):
+            raise ConfigurationError("sweep: seed is no axis; give seeds = [...], or runs")
         names = Counter(_name(path) for path, _ in found)
         axes = tuple(
             Axis(
@@ -154,7 +163,7 @@ class Sweep:
             )
             for path, values in found
         )
-        return Sweep(base, axes, tuple(seeds))
+        return Sweep(base, axes, seeds)
 
     def points(self) -> list[Point]:
         """Every point, built and checked: what cannot run is refused before anything runs.
@@ -180,6 +189,22 @@ class Sweep:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
+def _seeds(first: int, runs: Any, seeds: Any) -> tuple[int, ...]:
+    """The seeds of every point's runs."""
+    if runs is not None and seeds is not None:
+        raise ConfigurationError("sweep: runs or seeds, not both")
+    if runs is None and seeds is None:
+        return (first,)
+    if type(runs) is int and runs > 0:
+        return tuple(range(first, first + runs))
+    listed = seeds if isinstance(seeds, list) else []
+    if not listed or len(set(map(str, listed))) < len(listed):
+        raise ConfigurationError(
+            "sweep: runs is a whole number from 1, seeds a list of different whole numbers"
+        )
+    return tuple(listed)
+
+
 def _leaves(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Values]]:
     """The axes of a [sweep], by path: lists, and tables that say what the values are."""
     for name, value in table.items():
@@ -199,7 +224,7 @@ def _leaves(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Val
 
 def _name(path: str) -> str:
     """The last part of a path that is no number."""
-    return next(part for part in reversed(path.split(".")) if not part.isdigit())
+    return next((part for part in reversed(path.split(".")) if not part.isdigit()), path)
 
 
 def put(tables: dict[str, Any], path: str, value: Any) -> None:

@@ -98,6 +98,14 @@ def test_a_range_has_both_ends_and_short_numbers(
         ("runs = 3", "no axis"),
         ("rounds = [1]\nruns = 2\nseeds = [1]", "not both"),
         ("rounds = [1]\nseeds = 4", "seeds a list"),
+        ("rounds = [1]\nseeds = []", "seeds a list"),
+        ("rounds = [1]\nseeds = [3, 3]", "different whole numbers"),
+        ("rounds = [1]\nruns = 0", "a whole number from 1"),
+        ("rounds = [1]\nruns = -1", "a whole number from 1"),
+        ("rounds = [1]\nruns = true", "a whole number from 1"),
+        ("seed = [1, 2]", "seed is no axis; give seeds"),
+        ('rounds = { values = [1, 2], also = ["seed"] }', "seed is no axis; give seeds"),
+        ("rounds = { from = 3, to = 1, step = 1 }", "from 3 is above to 1"),
         ("rounds = 4", "rounds: a list of values"),
         ("rounds = []", "rounds: .*give values"),
         ("rounds = { from = 1, to = 3 }", "needs step or count"),
@@ -116,6 +124,7 @@ def test_what_is_wrong_with_a_sweep_is_told(given: str, said: str) -> None:
     [
         ("server.rule.5.f = [1]", "server.rule.5.f: the experiment has no such place"),
         ("serve.f = [1]", "serve.f: the experiment has no such place"),
+        ("5 = [1]", "5: no such key"),
         ("server.g = [1]", "server.g"),
         ('server.rule = ["medain"]', "did you mean 'median'"),
         ("attackers.0.count = [1, 8]", "8 attackers among 8 clients"),
@@ -160,6 +169,27 @@ def test_the_manuals_sweep_is_one() -> None:
     manual = (Path(__file__).parents[2] / "docs/simulation.md").read_text()
     (example,) = re.findall(r"```toml\n\[sweep\]\n(.*?)```", manual, re.S)
     assert [axis.key for axis in sweep(example).axes] == ["lambda", "rule", "count"]
+
+
+@pytest.mark.parametrize(
+    ("given", "changes"),
+    [("server.f = [1]\nseeds = [1, 2]", {"seed": 9}), ("rounds = [1, 2]", {"rounds": 5})],
+)
+def test_what_a_sweep_sets_itself_cannot_be_changed_beside_it(
+    given: str, changes: dict[str, int], tmp_path: Path
+) -> None:
+    path = tmp_path / "small.toml"
+    path.write_text(f"{BASE}\n[sweep]\n{given}")
+    assert Sweep.load(path) is not None
+    with pytest.raises(ConfigurationError, match=f"its sweep sets {next(iter(changes))} itself"):
+        Sweep.load(path, **changes)
+
+
+def test_a_sweep_is_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "small.toml"
+    path.write_text(f"sweep = 3\n{BASE}")
+    with pytest.raises(ConfigurationError, match="sweep: a table of parameters"):
+        Sweep.load(path)
 
 
 @pytest.mark.parametrize("name", [name for name in shipped() if Sweep.load(name) is not None])

@@ -13,7 +13,6 @@ import typer
 from services.console.__main__ import app
 from shared.experiment import Experiment
 from shared.robust import aggregate
-from shared.robust.base import Report, Rule
 from shared.robust.rules import rules
 from shared.sweep import Sweep
 
@@ -78,9 +77,13 @@ def test_the_experiment_to_try_a_client_against_has_its_model() -> None:
 
 
 def test_the_readme_s_rule_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    (source,) = re.findall(r"```python\n(# shared/.*?)```", PAGES[0].read_text(), re.DOTALL)
+    found = re.findall(
+        r"```python\n(\"\"\"shared/robust/rules/.*?)```", PAGES[0].read_text(), re.DOTALL
+    )
     monkeypatch.setattr(rules, "_members", dict(rules._members))
-    exec(source, {"rules": rules, "Rule": Rule, "Report": Report, "torch": torch})
+    exec(found[0], {"__name__": "midrange"})
+    member = rules.get("midrange")
+    assert member.paper and member.breakdown and member.complexity, "the contracts ask for them"
     updates_ND = torch.tensor([[0.0, 3.0], [4.0, 5.0], [1.0, 4.0]])
     assert aggregate(updates_ND, "midrange").tolist() == [2.0, 4.0]
 

@@ -16,7 +16,7 @@ def device(name: str) -> torch.device:
     """
     try:
         found = torch.device(name)
-        torch.empty(0, device=found)
+        torch.empty(0, device=found).cpu()  # One that holds no numbers fails here.
     except (RuntimeError, AssertionError) as error:
         why = str(error).splitlines()[0]
         raise ConfigurationError(f"device {name!r} cannot be used: {why}") from None

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from threading import Thread
@@ -33,8 +34,8 @@ def simulated(experiment: Experiment, device: str = "cpu", accuracy: Final = "la
 
 
 def kept(path: Path, run: Callable[[], Figures]) -> Figures:
-    """The figures in a file; those of a run, which are kept there, if there is no such file."""
-    if path.exists():
+    """The figures in a file; those of a run, which are kept there, if it has none."""
+    with suppress(FileNotFoundError, ValueError):  # Empty after a power cut, for one.
         found: Figures = json.loads(path.read_text())
         return found
     figures = run()

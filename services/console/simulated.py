@@ -7,6 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from services.console.live import LiveTable
 from services.console.local import to_toml
 from services.console.plots import curves
@@ -14,6 +16,7 @@ from shared.errors import ConfigurationError
 from shared.experiment import Experiment
 from shared.figures import KINDS, Final, accuracies, errors, newer, sides
 from shared.protocol.messages import FederationStatus, RoundRecord
+from shared.registry import explain
 from shared.simulated import checkpoint
 from shared.simulation import Simulation, SimulationResult
 
@@ -48,7 +51,10 @@ class Folder:
             lines = self.records.read_text().splitlines()
             memory = checkpoint.load(self.checkpoint, device)
             whole = lines[: memory["rounds"]]
-            records = [RoundRecord.model_validate_json(line) for line in whole]
+            try:
+                records = [RoundRecord.model_validate_json(line) for line in whole]
+            except ValidationError as error:
+                raise ConfigurationError(f"{self.records}: {explain(error)}") from None
             simulation.recall(memory, records)
         self.path.mkdir(parents=True, exist_ok=True)
         (self.path / "experiment.toml").write_text(to_toml(simulation.experiment.tables()) + "\n")

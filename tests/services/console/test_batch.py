@@ -31,6 +31,13 @@ def test_what_has_run_is_not_run_again_and_what_failed_is(tmp_path: Path) -> Non
     assert [file.name for file in path.parent.iterdir()] == ["one.json"]
 
 
+def test_what_was_kept_of_nothing_is_run_again(tmp_path: Path) -> None:
+    path = tmp_path / "one.json"
+    path.touch()
+    assert kept(path, lambda: {"accuracy": 0.5}) == {"accuracy": 0.5}
+    assert kept(path, dict) == {"accuracy": 0.5}
+
+
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_every_item_comes_back_with_its_own_figures(jobs: int) -> None:
     found = dict(each(lambda n: {"square": n * n}, range(7), jobs, threads=True))

@@ -100,6 +100,16 @@ def test_a_folder_is_not_overwritten_and_a_finished_run_is_not_run_again(
     assert rampart("simulate", str(file), "--resume").code == 2
 
 
+def test_damaged_records_are_told(rampart: Rampart, file: Path, tmp_path: Path) -> None:
+    words = ["simulate", str(file), "--out", str(tmp_path)]
+    assert rampart(*words).code == 0
+    records = tmp_path / "records.jsonl"
+    records.write_text(records.read_text()[1:])
+    said = rampart(*words, "--resume")
+    assert said.code == 1
+    assert f"error: {records}: Invalid JSON" in said.err
+
+
 def test_a_killed_run_goes_on_to_the_same_models(
     rampart: Rampart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 
 from torch import Tensor
 
-from shared.certified import vote_figures
 from shared.device import device as usable
 from shared.errors import ConfigurationError
 from shared.experiment import Experiment
@@ -26,6 +25,7 @@ from shared.simulated.clients import Clients
 from shared.simulated.interpolation import ExactRound, check_exact
 from shared.simulated.server import Server
 from shared.stopwatch import Stopwatch
+from shared.vote_figures import vote_figures
 
 
 @dataclass(frozen=True, eq=False)

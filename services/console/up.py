@@ -9,12 +9,12 @@ from typing import Any
 
 from services.console.live import LiveTable, percent
 from services.console.local import LocalFederation
-from shared.certified import vote_figures
 from shared.errors import Unavailable
 from shared.experiment import Experiment
 from shared.figures import costs, final_figures, sides
 from shared.learning.datasets import datasets
 from shared.protocol.messages import RoundRecord
+from shared.vote_figures import vote_figures
 
 POLL = 0.3
 """Seconds between looks at a running federation."""

@@ -3,12 +3,12 @@
 import torch
 from torch.nn import functional
 
-from shared.certified import vote_figures
 from shared.experiment import Experiment
 from shared.learning.cohort import Cohort
 from shared.learning.data import client_data
 from shared.learning.learner import Learner
 from shared.learning.votes import ballots, vote
+from shared.vote_figures import vote_figures
 
 EXPERIMENT = Experiment.from_tables(
     {

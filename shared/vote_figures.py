@@ -1,4 +1,4 @@
-"""Certified accuracy: what share of decisions is right whatever m hostile clients do.
+"""Figures of a vote: what share of its decisions is right whatever m hostile clients do.
 
 From what clients counted, so it needs no torch.
 """

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,7 +19,15 @@ DRAIN = 30
 
 
 class Server(uvicorn.Server):
-    """A server that leaves signals to us: uvicorn would raise them again and end the process."""
+    """A server that leaves signals and exits to us: uvicorn would end the process."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listens; `ConfigurationError` where it cannot, uvicorn's log has the reason."""
+        try:
+            await super().startup(sockets)
+        except SystemExit:
+            where = f"RAMPART_HOST={self.config.host}, RAMPART_PORT={self.config.port}"
+            raise ConfigurationError(f"cannot listen at {where}") from None
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from services.aggregator.routes.federation import STREAMS
 from shared.protocol import wire
 from shared.tokens import mint, token_hash
 
@@ -148,6 +149,17 @@ def many_polls(siege: Any) -> Any:
             poll.sendall(siege.head("GET /v1/ticket", "mallory", known, "Prefer: wait=30"))
         answered, _, _ = select.select(polls, [], [], 20)
         return siege.read(answered[0])
+
+
+def many_streams(siege: Any) -> Any:
+    """One more stream of events than a process has connections to Redis for."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(STREAMS):
+            stream = stack.enter_context(siege.connect())
+            token = f"Authorization: Bearer {siege.operator}"
+            stream.sendall(siege.head("GET /v1/events", None, token))
+            assert stream.recv(12) == b"HTTP/1.1 200"
+        return siege.call("GET", "/v1/events", siege.operator)
 
 
 def mint_with(**body: Any) -> Callable[[Any], Any]:
@@ -369,6 +381,7 @@ CASES: dict[str, tuple[str, int, Callable[[Any], Any]]] = {
     "slow-json": ("slow-body", 408, slow_json),
     "slow-head": ("slow-head", 408, slow_head),
     "two-at-once": ("too-many-requests", 429, two_at_once),
+    "many-streams": ("too-many-requests", 429, many_streams),
     "many-rotations": ("too-many-requests", 429, many_rotations),
     "many-models": ("too-many-requests", 429, many_models),
     "many-polls": ("too-many-requests", 429, many_polls),

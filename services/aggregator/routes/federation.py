@@ -9,6 +9,7 @@ from fastapi import APIRouter, Header, Path, Query, Request
 from fastapi.responses import StreamingResponse
 
 from services.aggregator.deps import OperatorDep, RuntimeDep
+from services.aggregator.redis_access import CONNECTIONS
 from services.aggregator.routes import PROBLEMS, problems
 from services.aggregator.runtime import Runtime
 from services.aggregator.settings import TAPPED
@@ -19,6 +20,8 @@ from shared.protocol.messages import FederationStatus, RoundRecord
 router = APIRouter(
     prefix="/v1", tags=["federation"], responses=PROBLEMS, dependencies=[OperatorDep]
 )
+STREAM, STREAMS = "streams of events", CONNECTIONS // 2
+"""What an open stream counts as, and how many there may be: each holds a connection to Redis."""
 
 
 @router.get("/rounds/current")
@@ -86,15 +89,22 @@ async def evaluations(runtime: RuntimeDep) -> dict[str, dict[str, float]]:
     return {r.client: r.metrics for r in receipts if r.kind == "evaluation"}
 
 
-@router.get("/events", response_class=StreamingResponse)
+@router.get("/events", response_class=StreamingResponse, responses=problems(refusals.TooMany))
 async def events(
     request: Request,
     runtime: RuntimeDep,
     last_event_id: Annotated[str | None, Header(pattern=r"^[0-9]{1,19}-[0-9]{1,19}$")] = None,
 ) -> StreamingResponse:
     """Everything that happens, as server-sent events; `Last-Event-ID` takes up where one left."""
+    if runtime.hub.count(STREAM) >= STREAMS:
+        raise refusals.TooMany("too many streams of events are open already", retry_after=5)
 
     async def stream() -> AsyncIterator[str]:
+        with runtime.hub.listen(STREAM):
+            async for text in follow():
+                yield text
+
+    async def follow() -> AsyncIterator[str]:
         position = last_event_id or await runtime.store.last_event()
         while not runtime.hub.closing and not await request.is_disconnected():
             try:

@@ -5,11 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from services.aggregator.server import serve
 from services.aggregator.settings import Settings
-from shared.errors import ConfigurationError
 
-pytestmark = pytest.mark.anyio
 TOKEN = "operators-own-token"
 
 
@@ -51,9 +48,3 @@ def test_settings_come_from_variables_and_keep_secrets(monkeypatch: pytest.Monke
     assert settings.operator_token.get_secret_value() == TOKEN
     assert TOKEN not in repr(settings)
     assert "a-password" not in repr(settings)
-
-
-async def test_certificates_that_are_not_there_are_named() -> None:
-    settings = Settings(operator_token=TOKEN, tls_certificate=__file__, tls_key="away.pem")
-    with pytest.raises(ConfigurationError, match=r"RAMPART_TLS_KEY names 'away.pem'"):
-        await serve(settings)

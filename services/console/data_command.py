@@ -44,7 +44,11 @@ def list_(as_json: Json = False) -> None:
             "any" if samples is None else f"{samples:,}",
             "x".join(map(str, row["shape"])),
             str(row["classes"]),
-            ("yes" if samples == total else f"of {total:,}") if row["present"] else "no",
+            "no"
+            if not row["present"]
+            else f"of {total:,}"
+            if total and samples != total
+            else "yes",
             f"{row['source']}: {row['place']}",
         )
     Console().print(table)

@@ -66,6 +66,15 @@ def test_list(rampart: Rampart, folder: Path) -> None:
     assert "of 9,298" in shown
 
 
+def test_a_data_set_of_any_size_is_listed_with_what_is_here(rampart: Rampart, folder: Path) -> None:
+    x, y = np.zeros((3, 3, 200), dtype=np.float32), np.arange(3, dtype=np.uint8)
+    np.savez(folder / "wisdm_raw.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    said = rampart("data", "list")
+    assert said.code == 0, said.err
+    (row,) = [line.split() for line in said.out.splitlines() if "wisdm_raw" in line.split()]
+    assert row[:5] == ["wisdm_raw", "6", "3x1x200", "6", "yes"]
+
+
 def test_fetch(rampart: Rampart, folder: Path) -> None:
     rows = parsed(rampart("data", "fetch", "usps", "digits", "--json"))
     assert rows == [

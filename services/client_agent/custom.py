@@ -2,7 +2,7 @@
 
 It joins, keeps its identity, waits, retries and sends signs of life as every agent does; only what
 it computes is yours. Any library will do, or none; a class that was written as a Flower
-`NumPyClient` works as it is.
+`NumPyClient` works as it is, but for the order of the parameters.
 
     class Mine:
         def fit(self, parameters, config): ...           # -> parameters, num_examples, metrics

@@ -110,6 +110,25 @@ def test_the_test_of_the_manual_passes(my_client: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+def test_the_plain_client_of_the_manual_takes_part(
+    federation: Callable[..., RunningFederation], tmp_path: Path
+) -> None:
+    (source,) = re.findall(r"```python\n(# plain\.py\n.*?)```", DOCS.read_text(), re.DOTALL)
+    assert "import rampart" not in source and "shared" not in source
+    (tmp_path / "plain.py").write_text(source)
+    plan = Experiment.parse(EXPERIMENT).model_dump(mode="json")
+    plan["data"]["clients"] = 2
+    plan["server"]["customizer"] = {"name": "fedcap"}
+    running = federation(Experiment.from_tables(plan))
+    for name, token in zip("ab", running.operator.mint(["a", "b"]).tokens, strict=True):
+        command = [sys.executable, str(tmp_path / "plain.py"), running.url, token]
+        running.local.processes.start(name, command)
+    running.wait(patience=90)
+    assert [running.local.processes[name].wait(30) for name in "ab"] == [0, 0]
+    assert [record.participants for record in running.operator.rounds()] == [["a", "b"]] * 3
+    assert running.operator.evaluations().keys() == {"a", "b"}
+
+
 class Counting:
     """Adds 1 to every parameter, and remembers what it was given."""
 

@@ -9,9 +9,14 @@ part of an answer; beyond a number of connections each further one is refused.
 
 import asyncio
 import resource
+from collections import deque
 from typing import ClassVar
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from services.aggregator.problems import problem
 from shared.errors import RampartError, Unavailable
@@ -56,15 +61,19 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         """Starts the time limit of the first head."""
         super().connection_made(transport)
+        self._unanswered = deque[RequestResponseCycle]()
         if len(self.connections) > self.most:
             self._refuse(Unavailable(f"{self.most} connections are open already"))
         else:
             self._arm()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Ends the time limits."""
+        """Ends the time limits, and lets every request know, where uvicorn tells the last alone."""
         self._disarm()
         self._flowing()
+        for cycle in self._unanswered:
+            cycle.disconnected = True
+            cycle.message_event.set()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -92,6 +101,7 @@ class Connection(HttpToolsProtocol):
         self._head, self._body_open = 0, True
         self._disarm()
         super().on_headers_complete()
+        self._unanswered.append(self.cycle)
 
     def on_message_complete(self) -> None:
         """A request is complete."""
@@ -102,6 +112,7 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """An answer is complete; the rest of its request's body may not take for ever."""
+        self._unanswered.popleft()
         super().on_response_complete()
         if self._body_open and not self._serving and not self.transport.is_closing():
             self._arm()

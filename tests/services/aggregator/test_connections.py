@@ -21,7 +21,7 @@ ANSWERED = asyncio.Event()
 async def app(scope: Any, receive: Any, send: Any) -> None:
     """Answers with the length of the body; `/unread` at once, `/begun` before the body is there.
 
-    `/large` answers with as much as the query says, in pieces.
+    `/large` answers with as much as the query says, in pieces, `/late` after a while.
     """
     size, more = 0, scope["path"] not in {"/unread", "/large"}
     headers = [(b"content-type", b"text/plain")]
@@ -30,6 +30,8 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
         for _ in range(int(scope["query_string"])):
             await send({"type": "http.response.body", "body": bytes(2**20), "more_body": True})
         ANSWERED.set()
+    if scope["path"] == "/late":
+        await asyncio.sleep(PATIENCE / 10)
     if scope["path"] == "/begun":
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"begun ", "more_body": True})
@@ -124,6 +126,18 @@ def test_as_many_files_as_may_be_are_asked_for(monkeypatch: pytest.MonkeyPatch) 
     assert (open_files(), limits) == (FILES, (FILES, unlimited))
     limits = (unlimited, unlimited)
     assert (open_files(), limits) == (FILES, (unlimited, unlimited))
+
+
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})])
+async def test_who_leaves_before_its_requests_are_answered_is_no_error(
+    port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(40 * head("/late", "Content-Length: 0"))
+    await asyncio.sleep(PATIENCE)
+    writer.transport.abort()
+    await asyncio.sleep(5 * PATIENCE)
+    assert caplog.text == ""
 
 
 async def test_an_upgrade_that_is_not_made_is_not_logged(

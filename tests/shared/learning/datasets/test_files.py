@@ -141,3 +141,13 @@ def test_parts_of_different_kinds(usps: Dataset, folders: Any) -> None:
     x = np.full((2, 16, 16), 51, dtype=np.uint8)
     write(folders.own, x_train=np.full((3, 16, 16), 0.2, dtype=np.float32), x_test=x)
     assert usps.load().take().unique().tolist() == pytest.approx([0.2])
+
+
+@pytest.mark.parametrize("name", ["usps", "hapt"])
+def test_a_folder_that_is_none_is_named(name: str, folders: Any) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        datasets.build(name).fetch()
+    assert "no folder" not in str(caught.value)
+    folders.own.rmdir()
+    with pytest.raises(ConfigurationError, match=f"it names {folders.own} now, which is no folder"):
+        datasets.build(name).fetch()

@@ -1,6 +1,6 @@
 """Clustering of a few points, without randomness; ties go to the lower index.
 
-Legend: M points, F features.
+Legend: M points, C clusters, F features.
 """
 
 import torch
@@ -65,22 +65,42 @@ def mean_shift(points_MF: Tensor, quantile: float = 0.5, steps: int = 300) -> Te
     return torch.tensor([ranks[label] for label in owner_M])
 
 
-def finch(points_MF: Tensor) -> Tensor:
-    """First partition of FINCH: labels (M,) of points linked to their nearest neighbours.
+def finch(points_MF: Tensor, clusters: int | None = None) -> Tensor:
+    """First partition of FINCH, or its hierarchy down to a number of clusters: labels (M,).
 
     Points are linked where one is the other's first neighbour, or both have the same; linked ones
-    are one cluster. So none stands alone, unless it is the only point.
+    are one cluster. So none stands alone, unless it is the only point. The same with the clusters'
+    means makes the next partition, while `clusters` or more are left; then those with the nearest
+    means are joined, two by two. Clusters are never parted.
 
-    >>> finch(torch.tensor([[0.10], [0.11], [0.13], [0.16], [0.02], [0.03]]))
-    tensor([0, 0, 0, 0, 1, 1])
+    >>> points = torch.tensor([[0.10], [0.11], [0.20], [0.21], [0.02], [0.03]])
+    >>> finch(points), finch(points, clusters=2)
+    (tensor([0, 0, 1, 1, 2, 2]), tensor([0, 0, 1, 1, 0, 0]))
     """
-    apart_MM = _apart(points_MF.double(), points_MF.double()).fill_diagonal_(torch.inf)
-    if len(points_MF) == 1:
+    points_MF = points_MF.double()
+    labels_M = _first_neighbours(points_MF)
+    while clusters is not None and (found := int(labels_M.max()) + 1) > clusters:
+        means_CF = torch.stack([points_MF[labels_M == c].mean(dim=0) for c in range(found)])
+        next_C = _first_neighbours(means_CF)
+        if int(next_C.max()) + 1 < clusters:
+            apart_CC = _apart(means_CF, means_CF).fill_diagonal_(torch.inf)
+            one, other = divmod(int(apart_CC.argmin()), found)
+            next_C = torch.arange(found)
+            next_C[max(one, other)] = min(one, other)
+            next_C = torch.unique(next_C, return_inverse=True)[1]
+        labels_M = next_C[labels_M]
+    return labels_M
+
+
+def _first_neighbours(points_MF: Tensor) -> Tensor:
+    """Labels (M,) of the points that first neighbours connect."""
+    m = len(points_MF)
+    if m == 1:
         return torch.zeros(1, dtype=torch.long)
-    first_M = apart_MM.argmin(dim=1)
+    first_M = _apart(points_MF, points_MF).fill_diagonal_(torch.inf).argmin(dim=1)
     # Two that share a first neighbour are connected through it.
-    linked_MM = torch.zeros(apart_MM.shape, dtype=torch.bool)
-    linked_MM[torch.arange(len(first_M)), first_M.cpu()] = True
+    linked_MM = torch.zeros(m, m, dtype=torch.bool)
+    linked_MM[torch.arange(m), first_M.cpu()] = True
     return _components(linked_MM)
 
 

@@ -36,8 +36,8 @@ class SDEA(Rule):
     """sum_i a_i x_i, a = softmax(M) with M descending mean H(P) - H(mean P) on public samples.
 
     P are the predictions of the one model `reference + sum_i a_i x_i`. Then the cooperative
-    cluster: the cluster of the least weights keeps them, all others share the rest equally; a
-    single cluster means uniform weights. So up to three rows are always averaged, and as FINCH
+    cluster: of two groups of weights the lower keeps them, and the others share the rest equally;
+    a single group means uniform weights. So up to three rows are always averaged, and as FINCH
     leaves nobody alone, one attacker is never set apart by it. Nobody's weight is 0.
 
     The samples need no labels; where they mean nothing, such as noise, the paper expects it to
@@ -70,8 +70,10 @@ class SDEA(Rule):
     views: int = Field(default=1, ge=1)
     """Random views of a batch whose losses are averaged, where the samples are augmented; the
     paper's code takes two."""
-    clusters: Literal["finch", "k_means", "dbscan", "none"] = "finch"
-    """How the weights are grouped; `none` leaves them as they were learned."""
+    clusters: Literal["finch", "finch_first", "k_means", "dbscan", "none"] = "finch"
+    """How the weights are grouped: FINCH down to the two groups of the paper's text; FINCH's first
+    partition, as in its code, which may be of more; two means; DBSCAN; or `none`, which leaves
+    them as they were learned."""
     radius: float = Field(default=0.25, gt=0)
     """Reach of `dbscan` in units of the uniform weight 1/n; the paper gives none."""
 
@@ -143,6 +145,8 @@ class SDEA(Rule):
     def group(self, weights_M: Tensor) -> Tensor:
         """The cluster (M,) of every weight, numbered from 0."""
         if self.clusters == "finch":
+            return clustering.finch(weights_M.unsqueeze(1), clusters=2)
+        if self.clusters == "finch_first":
             return clustering.finch(weights_M.unsqueeze(1))
         if self.clusters == "k_means":
             return clustering.two_means(weights_M)

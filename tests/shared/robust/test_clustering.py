@@ -73,19 +73,63 @@ def test_finch_by_hand(values: list[float], labels: list[int]) -> None:
     assert finch(numbers(values)).tolist() == labels
 
 
+def linked(groups: list[frozenset[int]], values: list[float]) -> list[frozenset[int]]:
+    """The next partition by its definition: groups joined with their first neighbours'."""
+    means = [sum(values[i] for i in group) / len(group) for group in groups]
+    k = len(groups)
+    if k == 1:
+        return groups
+    first = [min((abs(means[i] - means[j]), j) for j in range(k) if j != i)[1] for i in range(k)]
+    joined = [{i} for i in range(k)]
+    for i in range(k):
+        for j in range(k):
+            if i != j and (first[i] == j or first[j] == i or first[i] == first[j]):
+                mine, theirs = (next(g for g in joined if x in g) for x in (i, j))
+                if mine is not theirs:
+                    joined.remove(theirs)
+                    mine |= theirs
+    joined.sort(key=min)
+    return [frozenset().union(*(groups[i] for i in group)) for group in joined]
+
+
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=12))
 def test_finch_is_its_definition_and_leaves_nobody_alone(values: list[int]) -> None:
-    m = len(values)
-    first = [min((abs(values[i] - values[j]), j) for j in range(m) if j != i)[1] for i in range(m)]
-    groups = {frozenset([i]) for i in range(m)}
-    for i in range(m):
-        for j in range(m):
-            if i != j and (first[i] == j or first[j] == i or first[i] == first[j]):
-                mine, theirs = (next(g for g in groups if k in g) for k in (i, j))
-                groups = (groups - {mine, theirs}) | {mine | theirs}
-    found = partition(finch(numbers([float(v) for v in values])).tolist())
-    assert found == groups
+    numbers_M = [float(v) for v in values]
+    found = partition(finch(numbers(numbers_M)).tolist())
+    assert found == set(linked([frozenset([i]) for i in range(len(values))], numbers_M))
     assert all(len(group) > 1 for group in found)
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=24, unique=True), st.integers(1, 5))
+def test_finch_goes_up_its_hierarchy_to_a_number_of_clusters(values: list[int], k: int) -> None:
+    numbers_M = [float(v) for v in values]
+    groups = linked([frozenset([i]) for i in range(len(values))], numbers_M)
+    while len(groups) > k:
+        above = linked(groups, numbers_M)
+        if len(above) < k:
+            means = [sum(numbers_M[i] for i in group) / len(group) for group in groups]
+            pairs = [(abs(a - b), i, j) for i, a in enumerate(means) for j, b in enumerate(means)]
+            _, i, j = min(pair for pair in pairs if pair[1] < pair[2])
+            groups[i] |= groups.pop(j)
+        else:
+            groups = above
+    assert partition(finch(numbers(numbers_M), k).tolist()) == set(groups)
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        # Three pairs: the two whose means are nearest are joined.
+        ([0.10, 0.101, 0.14, 0.141, 0.02, 0.021], [0, 0, 0, 0, 1, 1]),
+        # Two hostile pairs, each other's neighbours, against two honest ones.
+        ([0.2, 0.21, 0.24, 0.26, 0.0195, 0.0194, 0.0206, 0.0205], [0, 0, 0, 0, 1, 1, 1, 1]),
+        # One cluster is never parted.
+        ([0.10, 0.11, 0.12, 0.13, 0.01], [0, 0, 0, 0, 0]),
+        ([0.7], [0]),
+    ],
+)
+def test_two_groups_of_finch_by_hand(values: list[float], labels: list[int]) -> None:
+    assert finch(numbers(values), clusters=2).tolist() == labels
 
 
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=9))

@@ -109,7 +109,7 @@ def kappa(
 
 
 def proven(pipeline: Pipeline, n: int, f: int) -> float | None:
-    """The known κ of a pipeline, None where there is none here.
+    """The known κ of a pipeline, None where there is none here or a stage has another f.
 
     Allouah et al., Fixing by mixing, 2023: trimmed mean (b = f) 6f/(n-2f)·(1 + f/(n-2f)), Krum
     6(1 + f/(n-2f)), median and geometric median 4(1 + f/(n-2f))²; behind NNM, 8f/(n-f)·(κ + 1).
@@ -122,6 +122,8 @@ def proven(pipeline: Pipeline, n: int, f: int) -> float | None:
     share = f / (n - 2 * f)
     rule, before = pipeline.rule, [stage.name for stage in pipeline.preaggregators]
     if rule.name == "trimmed_mean" and getattr(rule, "b", "f") not in ("f", f):
+        return None
+    if any(stage.f != f for stage in (*pipeline.preaggregators, rule)):
         return None
     bounds = {
         "trimmed_mean": 6 * share * (1 + share),

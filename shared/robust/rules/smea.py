@@ -67,7 +67,9 @@ def calmest(squared_MM: Tensor, size: int) -> tuple[list[int], float]:
         if not bool(bounds_B[lowest] <= least):
             continue
         reach = min(least, float(_variances(squared_MM, at_BS[lowest : lowest + 1])[0]))
-        at_BS = at_BS[bounds_B <= reach]
+        chance_B = bounds_B <= reach
+        chance_B[lowest] = True  # Rounding may put its own bound above it.
+        at_BS = at_BS[chance_B]
         variances_B = _variances(squared_MM, at_BS)
         first = int(variances_B.argsort(stable=True)[0])
         if float(variances_B[first]) < least:

@@ -70,6 +70,8 @@ def test_nothing_is_claimed_where_nothing_is_known() -> None:
     assert proven(Pipeline.of("weighted_mean", f=1), 9, 1) is None
     assert proven(Pipeline.of({"name": "trimmed_mean", "b": 2}, f=1), 9, 1) is None
     assert proven(Pipeline.of("median", f=1), 2, 1) is None
+    assert proven(Pipeline.of({"name": "krum", "f": 1}), 20, 3) is None
+    assert proven(Pipeline.of([{"name": "nnm", "f": 1}, "median"], f=3), 20, 3) is None
 
 
 def test_without_hostile_rows_the_mean_has_none() -> None:

@@ -46,5 +46,15 @@ def test_too_many_subsets_are_refused_with_their_number() -> None:
         aggregate(torch.zeros(20, 2), {"name": "smea", "most": 100}, f=5)
 
 
+@pytest.mark.parametrize("kind", ["arc", "clipping"])
+def test_rounding_leaves_every_bound_a_subset(kind: str) -> None:
+    """On a line the bound is the variance itself, and clipped rows are two points."""
+    for seed in range(8):
+        block_ND = torch.randn(10, 1, generator=torch.Generator().manual_seed(seed))
+        block_ND[:2] *= 1e6
+        result_D = aggregate(block_ND, [kind, "smea"], f=4)
+        assert float(result_D.abs()) <= float(block_ND[2:].abs().max())
+
+
 def test_identical_rows_have_no_variance() -> None:
     assert aggregate(torch.ones(5, 3), "smea", f=1).tolist() == [1, 1, 1]

@@ -16,7 +16,8 @@ PARALLEL = 0.99
 def cosines(rows: Rows) -> Tensor:
     """Cosine similarities (M, M) of the rows, clamped to [-1, 1]; -1 beside a zero row.
 
-    Between almost parallel rows 1 - cos = (|x - y|² - (|x| - |y|)²) / (2 |x| |y|) is used.
+    Between almost parallel rows 1 - cos = (|x - y|² - (|x| - |y|)²) / (2 |x| |y|) is used, where
+    their lengths are not so far apart that it would lose more digits than it saves.
 
     >>> import torch
     >>> cosines(Rows.of(torch.tensor([[1.0, 0.0], [0.0, 0.0], [1.0, 1.0]])))[0]
@@ -27,9 +28,10 @@ def cosines(rows: Rows) -> Tensor:
     cosines_MM = (gram_MM / norms_M[:, None] / norms_M[None, :]).fill_diagonal_(0)
     close_MM = cosines_MM > PARALLEL
     if bool(close_MM.any()):
-        norms_M = norms(rows)
-        gaps_MM = squared_distances(rows) - (norms_M[:, None] - norms_M[None, :]).square()
+        norms_M, squared_MM = norms(rows), squared_distances(rows)
+        gaps_MM = squared_MM - (norms_M[:, None] - norms_M[None, :]).square()
         off_MM = gaps_MM.clamp(min=0) / norms_M[:, None] / norms_M[None, :] / 2
+        close_MM &= squared_MM <= norms_M[:, None] * norms_M[None, :]
         cosines_MM[close_MM] = 1 - off_MM[close_MM]
     cosines_MM.fill_diagonal_(1)
     zero_M = norms_M == 0

@@ -38,6 +38,17 @@ def test_almost_parallel_rows_keep_the_digits_of_their_angle() -> None:
     torch.testing.assert_close(found, (1 - exact(block_ND))[off], rtol=1e-3, atol=0)
 
 
+def test_parallel_rows_of_any_lengths_are_parallel() -> None:
+    draws = torch.Generator().manual_seed(2)
+    base_D = torch.randn(3000, generator=draws)
+    block_ND = (base_D + 0.05 * torch.randn(8, 3000, generator=draws)) * 10.0 ** torch.arange(
+        8
+    ).view(-1, 1)
+    torch.testing.assert_close(
+        linalg.cosines(Rows.of(block_ND)), exact(block_ND), rtol=0, atol=1e-6
+    )
+
+
 def test_zero_rows_are_like_nothing() -> None:
     block_ND = torch.tensor([[1.0, 0.0], [0.0, 0.0], [2.0, 0.0]])
     assert linalg.cosines(Rows.of(block_ND)).tolist() == [[1, -1, 1], [-1, -1, -1], [1, -1, 1]]

@@ -71,7 +71,8 @@ class Rows:
         """
         from shared.robust import linalg
 
-        block_ND = updates_ND if isinstance(updates_ND, Tensor) else torch.stack(list(updates_ND))
+        block_ND = updates_ND if isinstance(updates_ND, Tensor) else _stacked(updates_ND)
+        block_ND = block_ND.detach()
         if block_ND.ndim != 2 or not block_ND.is_floating_point():
             raise ValueError(
                 f"updates must be a floating [N, D] tensor, not {block_ND.dtype} "
@@ -199,6 +200,14 @@ class Rows:
             weights_M=(self.weights_M if same else None) if weights_L is None else weights_L,
             metadata=self.metadata if same else {},
         )
+
+
+def _stacked(vectors: Sequence[Tensor]) -> Tensor:
+    given = list(vectors)
+    if len({vector.shape for vector in given}) != 1:
+        shapes = sorted({tuple(vector.shape) for vector in given})
+        raise ValueError(f"updates must be vectors of one length, got shapes {shapes}")
+    return torch.stack(given)
 
 
 def _column(values: Sequence[float] | Tensor, n: int, what: str, positive: bool) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from pydantic import Field, PrivateAttr
 from torch import Tensor
 
+from shared.errors import ConfigurationError
 from shared.robust import linalg
 from shared.robust.base import Context, PreAggregator, Report, Rows, Rule, State
 from shared.robust.preaggregators import preaggregators
@@ -41,6 +42,10 @@ class GAS(PreAggregator):
 
     def model_post_init(self, context: Any, /) -> None:
         self._wrapped = rules.parse(self.rule, f=self.f)
+        if self._wrapped.needs():
+            raise ConfigurationError(
+                f"its rule sees pieces of rows, and {self._wrapped.name} works on whole models"
+            )
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Rows, State, Report]:
         f = self.require_majority(rows)

@@ -35,6 +35,11 @@ class FLTrust(Rule):
         server_D = context.server_update_D
         if server_D is None:
             raise ConfigurationError("fltrust needs the server's own update: no root data is set")
+        if server_D.shape != (rows.dim,):
+            raise ConfigurationError(
+                f"fltrust: the server's own update has shape {tuple(server_D.shape)}, "
+                f"the rows have {rows.dim} coordinates"
+            )
         trust_M = linalg.cosines_to(rows, server_D).clamp(min=0)
         length = linalg.norm(server_D)
         # A zero row has trust 0; its length only has to divide.

@@ -49,6 +49,8 @@ def test_positions_name_rows_in_numerical_order() -> None:
         (torch.ones(2, 2, dtype=torch.long), {}, "int64"),
         (torch.ones(2, 1), {"ids": ["a", "a"]}, "2 distinct ids, got 1 of 2"),
         (torch.ones(2, 1), {"ids": ["a"]}, "2 distinct ids"),
+        ([torch.ones(1), torch.ones(2)], {}, r"one length, got shapes \[\(1,\), \(2,\)\]"),
+        ([], {}, "one length"),
         (torch.ones(2, 1), {"weights": [1, 0]}, "finite and positive"),
         (torch.ones(2, 1), {"weights": [1, float("nan")]}, "finite and positive"),
         (torch.ones(2, 1), {"weights": [1]}, "2 weights"),

@@ -25,6 +25,16 @@ class Doubles(PreAggregator):
 BLOCK_ND = torch.tensor([[1.0], [2.0], [9.0]])
 
 
+@pytest.mark.parametrize("kernels", ["auto", "torch"])
+@pytest.mark.parametrize("rule", ["median", "krum", "geometric_median", "weighted_mean"])
+def test_updates_may_be_parts_of_a_graph_and_the_result_is_none(
+    rule: str, kernels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAMPART_KERNELS", kernels)
+    result_D = aggregate(BLOCK_ND.clone().requires_grad_(), rule)
+    assert torch.equal(result_D, aggregate(BLOCK_ND, rule)) and not result_D.requires_grad
+
+
 def test_a_stage_may_be_a_name_a_table_or_built() -> None:
     for spec in ("median", {"name": "median"}, Median(), ["median"], [{"name": "median"}]):
         assert float(aggregate(BLOCK_ND, spec)) == 2

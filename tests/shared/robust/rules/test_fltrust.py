@@ -18,6 +18,11 @@ def test_the_worked_case() -> None:
     )
 
 
+def test_an_update_of_another_model_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"shape \(2,\), the rows have 5 coordinates"):
+        aggregate(torch.ones(3, 5), "fltrust", context=SERVER)
+
+
 def test_it_is_the_plain_loop() -> None:
     draws = torch.Generator().manual_seed(2)
     block_ND = torch.randn(6, 10, generator=draws, dtype=torch.float64)

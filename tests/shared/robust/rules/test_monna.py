@@ -19,6 +19,12 @@ def test_the_servers_own_update_is_a_pivot_outside_the_pool() -> None:
     assert aggregate(LINE, "monna", f=2, context=context).item() == pytest.approx(14 / 3)
 
 
+def test_an_update_of_another_model_is_refused() -> None:
+    context = Context(server_update_D=torch.ones(2))
+    with pytest.raises(ConfigurationError, match=r"shape \(2,\), the rows have 1 coordinates"):
+        aggregate(LINE, "monna", context=context)
+
+
 def test_a_pivot_has_to_be_there() -> None:
     with pytest.raises(ConfigurationError, match="pivot"):
         aggregate(LINE, "monna", f=1)

@@ -71,9 +71,10 @@ def _to_last(rows: Rows, state: State, known: dict[str, int]) -> list[float]:
     last_HD = state.tensors["last"]
     met = [i for i, client in enumerate(rows.ids) if client in known]
     at = positions(known, (rows.ids[i] for i in met), last_HD.device)
+    here = torch.tensor(met, dtype=torch.long, device=rows.device)
     sums_3M = torch.zeros(3, len(met), dtype=torch.float64, device=rows.device)
     for start, stop, chunk_MC in rows.chunks():
-        new_MC = chunk_MC[met].double()
+        new_MC = chunk_MC[here].double()
         old_MC = last_HD[at, start:stop].to(rows.device, torch.float64)
         sums_3M[0] += (new_MC * old_MC).sum(dim=1)
         sums_3M[1] += new_MC.square().sum(dim=1)
@@ -91,6 +92,7 @@ def _remember(rows: Rows, verdicts: tuple[Verdict, ...], state: State) -> State:
     clients = [rows.ids[i] for i in accepted]
     last_HD, at = carry(state, "last", rows, clients)
     where = positions(at, clients, rows.device)
+    here = torch.tensor(accepted, dtype=torch.long, device=rows.device)
     for start, stop, chunk_MC in rows.chunks():
-        last_HD[where, start:stop] = chunk_MC[accepted]
+        last_HD[where, start:stop] = chunk_MC[here]
     return State({"last": last_HD}, {"last": tuple(at)})

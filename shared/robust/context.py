@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from shared.errors import ConfigurationError
+from shared.errors import ConfigurationError, PreconditionError
 from shared.modelspec import Layout
 from shared.seeding import generator
 
@@ -87,6 +87,25 @@ class Context:
         while first and owners[first - 1] == owners[-1]:
             first -= 1
         return slice(self.layout[first][1], self.layout[-1][2])
+
+    def own_update(self, stage: str, dim: int) -> Tensor:
+        """The server's own update (D,), for the stage of that name on rows of D coordinates.
+
+        Raises:
+            ConfigurationError: there is none, or it is of another length.
+            PreconditionError: it is not finite, as after a training that diverged.
+        """
+        own_D = self.server_update_D
+        if own_D is None:
+            raise ConfigurationError(f"{stage} needs the server's own update: no root data is set")
+        if own_D.shape != (dim,):
+            raise ConfigurationError(
+                f"{stage}: the server's own update has shape {tuple(own_D.shape)}, "
+                f"the rows have {dim} coordinates"
+            )
+        if not bool(own_D.isfinite().all()):
+            raise PreconditionError(f"{stage}: the server's own update is not finite")
+        return own_D
 
     def generator(self, name: str) -> torch.Generator:
         """A fresh generator for one named draw of this round."""

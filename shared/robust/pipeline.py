@@ -14,6 +14,7 @@ from shared.errors import ConfigurationError, PreconditionError, UnknownMember
 from shared.robust import linalg
 from shared.robust.base import Context, PreAggregator, Report, Rows, Rule, Stage, State
 from shared.robust.preaggregators import preaggregators
+from shared.robust.rows import Updates
 from shared.robust.rules import rules
 
 Spec = str | Mapping[str, Any] | Stage
@@ -34,6 +35,10 @@ class Pipeline:
         >>> Pipeline.of("median", f=1).rule.f
         1
         """
+        if not isinstance(stages, str | Mapping | Stage | Sequence):
+            raise ConfigurationError(
+                f"a pipeline is a stage, or a list of them, by name or as a table; not {stages!r}"
+            )
         specs = [stages] if isinstance(stages, str | Mapping | Stage) else list(stages)
         if not specs:
             raise ConfigurationError("a pipeline needs a rule; known: " + ", ".join(rules.names()))
@@ -79,16 +84,17 @@ class Pipeline:
 
 
 def _stage(spec: Spec, **defaults: Any) -> Stage:
-    name = spec if isinstance(spec, str) else None
-    if isinstance(spec, Mapping):
-        name = spec.get("name")
     if isinstance(spec, Stage):
         return spec
+    name = spec.get("name") if isinstance(spec, Mapping) else spec
+    known = (*preaggregators.names(), *rules.names())
+    if not isinstance(name, str):
+        raise ConfigurationError(f"a stage needs a name, not {spec!r}; known: {', '.join(known)}")
     if name in rules.names():
         return rules.parse(spec, **defaults)
     if name in preaggregators.names():
         return preaggregators.parse(spec, **defaults)
-    raise UnknownMember("stage", str(name), (*preaggregators.names(), *rules.names()))
+    raise UnknownMember("stage", name, known)
 
 
 def join_states(states: Mapping[str, State]) -> State:
@@ -115,7 +121,7 @@ def substate(state: State, key: str) -> State:
 
 
 def aggregate(
-    updates_ND: Tensor | Sequence[Tensor],
+    updates_ND: Updates,
     stages: Spec | Sequence[Spec],
     *,
     f: int = 0,
@@ -127,7 +133,7 @@ def aggregate(
     """Aggregates updates by a rule, after any pre-aggregators.
 
     Args:
-        updates_ND: one update per row (or a sequence of vectors).
+        updates_ND: one update per row, or a sequence of vectors; NumPy arrays and lists, too.
         stages: a rule's name, or a list of pre-aggregators ending with a rule; each by name, as a
             table `{"name": ..., parameter: ...}`, or built.
         f: declared bound on hostile rows, given to every stage that takes one.

@@ -8,9 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+Updates = Tensor | NDArray[Any] | Sequence[Tensor | NDArray[Any] | Sequence[float]]
+"""One update per row: a matrix, or vectors of one length."""
+NARROW = (torch.float16, torch.bfloat16)
+FLOATING = (*NARROW, torch.float32, torch.float64)
 CHUNK = 32_768
 """Default number of coordinates in one chunk."""
 
@@ -46,7 +52,7 @@ class Rows:
 
     @staticmethod
     def of(
-        updates_ND: Tensor | Sequence[Tensor],
+        updates_ND: Updates,
         ids: Sequence[str] | None = None,
         weights: Sequence[float] | Tensor | None = None,
         metadata: Mapping[str, Sequence[float] | Tensor] | None = None,
@@ -56,7 +62,8 @@ class Rows:
         """Rows in canonical order (by id), non-finite ones left out and named in `dropped`.
 
         Args:
-            updates_ND: one update per row, any floating dtype (16-bit ones are widened).
+            updates_ND: one update per row, any floating dtype (16-bit ones are widened); NumPy
+                arrays and lists are copied.
             ids: a distinct name per row; the position by default.
             weights: trusted weights per row, finite and > 0.
             metadata: claimed numbers per row.
@@ -71,14 +78,13 @@ class Rows:
         """
         from shared.robust import linalg
 
-        block_ND = updates_ND if isinstance(updates_ND, Tensor) else _stacked(updates_ND)
-        block_ND = block_ND.detach()
-        if block_ND.ndim != 2 or not block_ND.is_floating_point():
+        block_ND = _block(updates_ND).detach()
+        if block_ND.ndim != 2 or block_ND.dtype not in FLOATING or block_ND.is_sparse:
             raise ValueError(
-                f"updates must be a floating [N, D] tensor, not {block_ND.dtype} "
+                f"updates must be a dense floating [N, D] tensor, not {block_ND.dtype} "
                 f"of shape {tuple(block_ND.shape)}"
             )
-        if block_ND.dtype in (torch.float16, torch.bfloat16):
+        if block_ND.dtype in NARROW:
             block_ND = block_ND.float()
         n = len(block_ND)
         width = len(str(max(n - 1, 0)))
@@ -91,12 +97,11 @@ class Rows:
         if not assume_finite:
             finite_N, cache["squares"] = linalg.survey(block_ND)
         order = sorted((i for i in range(n) if finite_N[i]), key=lambda i: names[i])
-        index = torch.tensor(order, dtype=torch.long, device=block_ND.device)
         whole = order == list(range(n))
         return Rows(
             block_ND=block_ND,
             ids=tuple(names[i] for i in order),
-            index_K=None if whole else index,
+            index_K=None if whole else torch.tensor(order, dtype=torch.long).to(block_ND.device),
             weights_M=None if weights is None else _column(weights, n, "weights", True)[order],
             metadata={k: _column(v, n, k, False)[order] for k, v in (metadata or {}).items()},
             dropped=tuple(sorted(names[i] for i in range(n) if not finite_N[i])),
@@ -202,8 +207,12 @@ class Rows:
         )
 
 
-def _stacked(vectors: Sequence[Tensor]) -> Tensor:
-    given = list(vectors)
+def _block(updates: Updates) -> Tensor:
+    if isinstance(updates, Tensor):
+        return updates
+    if isinstance(updates, np.ndarray):
+        return torch.tensor(updates)
+    given = [vector if isinstance(vector, Tensor) else torch.tensor(vector) for vector in updates]
     if len({vector.shape for vector in given}) != 1:
         shapes = sorted({tuple(vector.shape) for vector in given})
         raise ValueError(f"updates must be vectors of one length, got shapes {shapes}")

@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor
 
-from shared.errors import ConfigurationError
 from shared.robust import linalg
 from shared.robust.base import Context, Report, Rows, Rule, State
 from shared.robust.context import Need
@@ -32,14 +31,7 @@ class FLTrust(Rule):
         return frozenset({"server_update"})
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
-        server_D = context.server_update_D
-        if server_D is None:
-            raise ConfigurationError("fltrust needs the server's own update: no root data is set")
-        if server_D.shape != (rows.dim,):
-            raise ConfigurationError(
-                f"fltrust: the server's own update has shape {tuple(server_D.shape)}, "
-                f"the rows have {rows.dim} coordinates"
-            )
+        server_D = context.own_update(self.name, rows.dim)
         trust_M = linalg.cosines_to(rows, server_D).clamp(min=0)
         length = linalg.norm(server_D)
         # A zero row has trust 0; its length only has to divide.

@@ -11,14 +11,32 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
+from shared.errors import PreconditionError
 from shared.robust import linalg
 from shared.robust.base import Context, Report, Rows, Rule, State
 from shared.robust.rules import rules
 
 Graph = Mapping[int, int]
 """The neighbours of every vertex, as the bits of a number."""
+
+
+class Steps:
+    """Counts the steps of a search, and ends one that takes too many."""
+
+    def __init__(self, most: int) -> None:
+        self.most = self.left = most
+
+    def take(self) -> None:
+        """One more step; `PreconditionError` once there are none left."""
+        self.left -= 1
+        if self.left < 0:
+            raise PreconditionError(
+                f"minimum_diameter_averaging took most = {self.most} steps to look for the rows "
+                "that lie closest together: a smaller f takes fewer"
+            )
 
 
 @rules.register("minimum_diameter_averaging")
@@ -35,21 +53,23 @@ class MinimumDiameterAveraging(Rule):
     paper = "El Mhamdi et al., The hidden vulnerability, 2018 (MDA); exact, by vertex cover"
     breakdown = "f < n/2"
     complexity = "O(n²d) and 2^f at worst"
+    most: int = Field(default=500_000, ge=1)
+    """The most steps that the search may take (some 20,000 in a second); then the round fails."""
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         f = self.require_majority(rows)
-        kept, diameter = tightest(linalg.squared_distances(rows), f)
+        kept, diameter = tightest(linalg.squared_distances(rows), f, Steps(self.most))
         weights_M = linalg.uniform(len(rows), kept)
         report = Report(self.name, rows.ids, {"weight": weights_M}, {"diameter": diameter})
         return rows.combine(weights_M), state, report
 
 
-def tightest(squared_MM: Tensor, f: int) -> tuple[list[int], float]:
+def tightest(squared_MM: Tensor, f: int, steps: Steps) -> tuple[list[int], float]:
     """The m - f positions of least diameter, lexicographically first, and that diameter.
 
     >>> import torch
     >>> points = torch.tensor([0.0, 5.0, 1.0, 2.0], dtype=torch.float64)
-    >>> tightest((points[:, None] - points).square(), 1)
+    >>> tightest((points[:, None] - points).square(), 1, Steps(99))
     ([0, 2, 3], 2.0)
     """
     m = len(squared_MM)
@@ -57,7 +77,7 @@ def tightest(squared_MM: Tensor, f: int) -> tuple[list[int], float]:
     low, high = 0, len(radii) - 1
     while low < high:
         middle = (low + high) // 2
-        if covered(_far(squared_MM, radii[middle]), f):
+        if covered(_far(squared_MM, radii[middle]), f, steps):
             high = middle
         else:
             low = middle + 1
@@ -68,7 +88,7 @@ def tightest(squared_MM: Tensor, f: int) -> tuple[list[int], float]:
         # Keeping a row means leaving out all that are too far from it.
         leaves = out | graph[row]
         left = f - leaves.bit_count()
-        if left >= 0 and covered(_without(graph, leaves), left):
+        if left >= 0 and covered(_without(graph, leaves), left, steps):
             out, graph = leaves, _without(graph, leaves)
             kept.append(row)
         else:
@@ -77,13 +97,14 @@ def tightest(squared_MM: Tensor, f: int) -> tuple[list[int], float]:
     return kept, float(squared_MM[kept][:, kept].max().sqrt())
 
 
-def covered(graph: Graph, most: int) -> bool:
+def covered(graph: Graph, most: int, steps: Steps) -> bool:
     """Whether some `most` vertices touch every edge.
 
     >>> triangle = {0: 0b110, 1: 0b101, 2: 0b011}
-    >>> covered(triangle, 1), covered(triangle, 2)
+    >>> covered(triangle, 1, Steps(9)), covered(triangle, 2, Steps(9))
     (False, True)
     """
+    steps.take()
     degrees = {vertex: others.bit_count() for vertex, others in graph.items() if others}
     if not degrees:
         return True
@@ -93,10 +114,10 @@ def covered(graph: Graph, most: int) -> bool:
         return False
     if degrees[top] == 1:
         return len(degrees) <= 2 * most
-    if covered(_without(graph, 1 << top), most - 1):
+    if covered(_without(graph, 1 << top), most - 1, steps):
         return True
     left = most - degrees[top]
-    return left >= 0 and covered(_without(graph, graph[top]), left)
+    return left >= 0 and covered(_without(graph, graph[top]), left, steps)
 
 
 def _far(squared_MM: Tensor, radius: float) -> dict[int, int]:

@@ -44,12 +44,7 @@ class MoNNA(Rule):
         if self.pivot is None:
             if context.server_update_D is None:
                 raise ConfigurationError("monna needs a pivot's id or the server's own update")
-            if context.server_update_D.shape != (rows.dim,):
-                raise ConfigurationError(
-                    "monna: the server's own update has shape "
-                    f"{tuple(context.server_update_D.shape)}, the rows have {rows.dim} coordinates"
-                )
-            return context.server_update_D
+            return context.own_update(self.name, rows.dim)
         if self.pivot not in rows.ids:
             raise ConfigurationError(f"monna: no row of its pivot {self.pivot!r}")
         return rows.row(rows.ids.index(self.pivot))

@@ -51,7 +51,8 @@ class PerformanceAware(Rule):
         robust_D, state, report = self.rule.apply(rows, state, context)
         if "weight" not in report.per_row:
             raise ConfigurationError(
-                f"performance_aware needs a rule that yields weights, not {self.rule.name!r}"
+                "performance_aware needs a rule that yields one weight per row, which "
+                f"{self.rule.name!r} with these parameters does not"
             )
         weights_M = report.per_row["weight"].double()
         gaps_M = self.bounded(rows.metadata["loss_gap"])

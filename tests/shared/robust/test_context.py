@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shared.errors import ConfigurationError
+from shared.errors import ConfigurationError, PreconditionError
 from shared.robust import Context, aggregate
 from shared.robust.engine import Plan
 from shared.robust.rules import rules
@@ -42,3 +42,15 @@ def test_a_rule_that_asks_for_nothing_runs_without_and_others_say_what_they_lack
     else:
         with pytest.raises(ConfigurationError, match=name):
             aggregate(block_ND, rule, metadata=gaps)
+
+
+def test_the_server_s_own_update_has_to_fit_and_to_be_finite() -> None:
+    held_D = torch.ones(3)
+    assert Context(server_update_D=held_D).own_update("fltrust", 3) is held_D
+    with pytest.raises(ConfigurationError, match="no root data"):
+        Context().own_update("fltrust", 3)
+    with pytest.raises(ConfigurationError, match=r"shape \(3,\), the rows have 4"):
+        Context(server_update_D=held_D).own_update("fltrust", 4)
+    for lost in (float("nan"), float("inf")):
+        with pytest.raises(PreconditionError, match="fltrust: the server's own update is not fin"):
+            Context(server_update_D=torch.tensor([1.0, lost])).own_update("fltrust", 2)

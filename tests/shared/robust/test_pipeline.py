@@ -1,5 +1,7 @@
 """Pipelines: how stages are named, checked, chained and how they keep their states."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -71,8 +73,11 @@ def test_a_pipeline_ends_with_its_only_rule() -> None:
 def test_unknown_and_nameless_stages_list_what_is_known() -> None:
     with pytest.raises(UnknownMember, match="did you mean 'median'"):
         aggregate(BLOCK_ND, "medain")
-    with pytest.raises(UnknownMember, match="krum"):
+    with pytest.raises(ConfigurationError, match=r"a stage needs a name, not .*'f': 1.* krum"):
         aggregate(BLOCK_ND, [{"f": 1}])
+    for stages in (None, 3, [None], [["median"]]):
+        with pytest.raises(ConfigurationError, match="stage"):
+            aggregate(BLOCK_ND, stages)  # type: ignore[arg-type]  # what is refused
 
 
 def test_no_rows_are_an_error_that_says_why() -> None:
@@ -84,6 +89,32 @@ def test_sequences_and_narrow_types_are_taken() -> None:
     assert float(aggregate([torch.tensor([1.0]), torch.tensor([3.0])], "median")) == 2
     assert aggregate(BLOCK_ND.bfloat16(), "median").dtype == torch.float32
     assert aggregate(BLOCK_ND.double(), "median").dtype == torch.float64
+
+
+def test_numpy_arrays_and_lists_are_taken_and_stay_as_they_are() -> None:
+    array_ND = BLOCK_ND.numpy().copy()
+    array_ND.flags.writeable = False
+    expected_D = aggregate(BLOCK_ND, "median")
+    for given in (array_ND, list(array_ND), BLOCK_ND.tolist()):
+        assert torch.equal(aggregate(given, "median"), expected_D)
+    assert aggregate(array_ND.astype("float64"), "median").dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    "updates",
+    [
+        torch.ones(2, 3, dtype=torch.int64),
+        torch.ones(2, 3).to(torch.float8_e4m3fn),
+        torch.ones(2, 3).to_sparse(),
+        torch.ones(3),
+        [[1.0, 2.0], [3.0]],
+        [],
+    ],
+    ids=lambda updates: str(getattr(updates, "dtype", updates)),
+)
+def test_other_updates_are_refused_by_what_they_are(updates: Any) -> None:
+    with pytest.raises(ValueError, match=r"updates must be (a dense floating|vectors of one)"):
+        aggregate(updates, "median")
 
 
 def test_states_are_joined_and_split_without_loss() -> None:

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from shared.errors import PreconditionError
 from shared.robust import aggregate
-from shared.robust.rules.minimum_diameter_averaging import covered, tightest
+from shared.robust.rules.minimum_diameter_averaging import Steps, covered, tightest
 
 
 def by_hand(squared_MM: Tensor, f: int) -> list[int]:
@@ -24,7 +25,7 @@ def test_it_is_the_first_of_all_subsets(n: int, f: int) -> None:
         points_MD = torch.randn(n, 3, generator=torch.Generator().manual_seed(seed + 50 * n))
         squared_MM = torch.cdist(points_MD.double(), points_MD.double()).square()
         squared_MM = (squared_MM + squared_MM.T) / 2
-        assert tightest(squared_MM, f)[0] == by_hand(squared_MM, f)
+        assert tightest(squared_MM, f, Steps(10_000))[0] == by_hand(squared_MM, f)
 
 
 @given(st.lists(st.integers(0, 4), min_size=5, max_size=9), st.integers(0, 2))
@@ -32,7 +33,7 @@ def test_it_is_the_first_of_all_subsets(n: int, f: int) -> None:
 def test_ties_take_the_lowest_ids(values: list[int], f: int) -> None:
     points_M = torch.tensor(values, dtype=torch.float64)
     squared_MM = (points_M[:, None] - points_M).square()
-    assert tightest(squared_MM, f)[0] == by_hand(squared_MM, f)
+    assert tightest(squared_MM, f, Steps(10_000))[0] == by_hand(squared_MM, f)
 
 
 @settings(deadline=None)
@@ -45,7 +46,9 @@ def test_covers_are_found_exactly_when_there_are_any(edges: set[tuple[int, int]]
         for cover in combinations(range(7), size)
         if all(a in cover or b in cover for a, b in edges)
     )
-    assert [covered(graph, most) for most in range(8)] == [most >= least for most in range(8)]
+    assert [covered(graph, most, Steps(1000)) for most in range(8)] == [
+        most >= least for most in range(8)
+    ]
 
 
 def test_pools_whose_subsets_nobody_can_list() -> None:
@@ -55,3 +58,10 @@ def test_pools_whose_subsets_nobody_can_list() -> None:
     block_ND[80:] *= 10
     found_D = aggregate(block_ND, "minimum_diameter_averaging", f=20)
     torch.testing.assert_close(found_D, block_ND[:80].mean(dim=0), atol=1e-6, rtol=1e-5)
+
+
+def test_a_search_that_takes_too_long_is_given_up() -> None:
+    block_ND = torch.randn(60, 8, generator=torch.Generator().manual_seed(1))
+    stage = {"name": "minimum_diameter_averaging", "most": 20}
+    with pytest.raises(PreconditionError, match="took most = 20 steps"):
+        aggregate(block_ND, stage, f=25)

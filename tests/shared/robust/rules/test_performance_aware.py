@@ -112,7 +112,7 @@ def test_the_inner_rule_gets_f_and_keeps_its_state() -> None:
 def test_what_it_needs_is_said() -> None:
     with pytest.raises(ConfigurationError, match="loss_gap"):
         aggregate(torch.eye(2), MEAN)
-    with pytest.raises(ConfigurationError, match="yields weights, not 'median'"):
+    with pytest.raises(ConfigurationError, match="one weight per row, which 'median'"):
         run(torch.eye(2), [0, 0], rule="median")
     with pytest.raises(ConfigurationError, match="unknown rule"):
         rules.build("performance_aware", rule="medium")

@@ -18,6 +18,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from shared.errors import ConfigurationError
 from shared.phases import Phases
 from shared.registry import explain
+from shared.selection import drawn_of
 from shared.shipped import find
 from shared.tables import MemberSpec
 from shared.tables import Table as Table
@@ -263,6 +264,7 @@ class Experiment(Table):
 
         plan = self.plan()
         check_needs(self, plan)
+        plan.check_rows(drawn_of(self.data.clients, self.fraction))
         datasets.parse(self.data.dataset)
         partitions.parse(self.data.partition)
         models.parse(self.model)

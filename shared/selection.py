@@ -17,8 +17,16 @@ def select(seed: int, round_: int, candidates: Iterable[str], fraction: float) -
     2
     """
     drawn = sorted(set(candidates), key=lambda client: derive(seed, "selection", round_, client))
-    count = -int(-(fraction * len(drawn) - 1e-9) // 1)
-    return tuple(sorted(drawn[:count]))
+    return tuple(sorted(drawn[: drawn_of(len(drawn), fraction)]))
+
+
+def drawn_of(clients: int, fraction: float) -> int:
+    """How many of the clients are drawn for a round: ceil(fraction · n).
+
+    >>> drawn_of(7, 0.5)
+    4
+    """
+    return -int(-(fraction * clients - 1e-9) // 1)
 
 
 def quota(buffer: float, expected: int) -> int:

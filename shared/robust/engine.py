@@ -96,6 +96,25 @@ class Plan:
                 "statistics are the median of all clients': use a model without batch normalization"
             )
 
+    def check_rows(self, n: int) -> None:
+        """Refuses a pipeline for which not even n rows are enough, whatever is in them.
+
+        Groups that share nothing do without its result, and rules that need samples are not tried.
+
+        Raises:
+            ConfigurationError: no round could succeed; the message has n, f and the bound.
+        """
+        if self.customizer.isolates or any(stage.needs() for stage in self.pipeline.stages):
+            return
+        rows = Rows.of(torch.zeros(n, 1), metadata={"loss_gap": [0.0] * n})
+        try:
+            self.pipeline.apply(rows, self.pipeline.init(1), Context())
+        except PreconditionError as error:
+            raise ConfigurationError(f"no round can succeed: {error}") from None
+        except ConfigurationError:
+            # Of what only a round has, such as a pivot's row.
+            return
+
     def stages(self) -> dict[str, Stage]:
         """Every detector by its key in the state."""
         return {f"detector-{i}-{stage.name}": stage for i, stage in enumerate(self.detectors)}

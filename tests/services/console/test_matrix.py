@@ -98,6 +98,8 @@ def test_wrong_names_are_refused_before_anything_runs() -> None:
         plan(BASE, ["ipm:epsilan=2"], ["median"])
     with pytest.raises(ConfigurationError, match="key=value"):
         member("lie:knows")
+    with pytest.raises(ConfigurationError, match=r"krum needs .* n=5, f=2"):
+        plan(BASE, ["sign_flip"], ["median", "krum"])
 
 
 def test_seeds_are_runs_of_their_own() -> None:
@@ -113,15 +115,15 @@ def test_what_ran_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     def pretend(experiment: Experiment) -> dict[str, Any]:
         ran.append(experiment.server.rule[0]["name"])
-        if ran.count("krum") == 1 and ran[-1] == "krum":
+        if ran.count("trimmed_mean") == 1 and ran[-1] == "trimmed_mean":
             raise ConfigurationError("no luck")
         return {"accuracy": 0.5}
 
     monkeypatch.setattr(matrix, "simulated", pretend)
-    cells = plan(BASE, ["lie"], ["median", "krum"])
+    cells = plan(BASE, ["lie"], ["median", "trimmed_mean"])
     assert [figures.get("accuracy") for _, figures in run(cells, tmp_path)] == [0.5, None]
     assert [figures["accuracy"] for _, figures in run(cells, tmp_path)] == [0.5, 0.5]
-    assert ran == ["median", "krum", "krum"]
+    assert ran == ["median", "trimmed_mean", "trimmed_mean"]
 
 
 def filled() -> Matrix:

@@ -10,6 +10,7 @@ from shared.errors import ConfigurationError, UnknownMember
 from shared.robust import Context, Rows, State, Verdict
 from shared.robust.base import Detector
 from shared.robust.engine import Plan, RoundOutcome, ServerStep, run_round
+from shared.robust.rules import rules
 
 IDS = ["a", "b", "c", "d"]
 BLOCK_ND = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [30.0, 40.0]])
@@ -177,3 +178,24 @@ def test_a_plan_of_unknown_members_is_refused() -> None:
         Plan.of("median", customizer="fedcup")
     with pytest.raises(ConfigurationError, match="momentum"):
         Plan.of({"name": "median", "momentum": 1})
+
+
+def test_a_pipeline_that_no_round_can_satisfy_is_refused_with_its_bound() -> None:
+    Plan.of("krum", f=3).check_rows(9)
+    with pytest.raises(ConfigurationError, match=r"no round can succeed: krum needs .* n=8, f=3"):
+        Plan.of("krum", f=3).check_rows(8)
+    with pytest.raises(ConfigurationError, match="n=4, f=2"):
+        Plan.of(["nnm", "trimmed_mean"], f=2).check_rows(4)
+
+
+def test_what_only_a_round_knows_is_no_reason_to_refuse() -> None:
+    Plan.of({"name": "monna", "pivot": "a"}, f=1).check_rows(4)
+    Plan.of("fltrust").check_rows(1)
+    groups = {"name": "flcert", "groups": 2, "rule": "median"}
+    Plan.of("krum", customizer=groups, f=3).check_rows(4)
+    Plan.of("performance_aware", f=1).check_rows(4)
+
+
+@pytest.mark.parametrize("name", rules.names())
+def test_every_rule_can_be_asked_how_many_rows_it_takes(name: str) -> None:
+    Plan.of(name, f=2).check_rows(11)

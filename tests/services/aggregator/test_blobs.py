@@ -6,6 +6,7 @@ import os
 import resource
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -193,18 +194,23 @@ def test_an_unknown_kind_of_object_store_is_refused(tmp_path: Path) -> None:
         open_blobs("ftp://x", tmp_path)
 
 
-@pytest.fixture
+@contextmanager
 def full_disk() -> Iterator[None]:
-    """Files of this process may not grow beyond some bytes, as on a disk that is full."""
+    """Files of this process may not grow beyond some bytes, as on a disk that is full.
+
+    Within one test only: the runner's own output may go to a file.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_disk_that_is_full_is_unavailable(tmp_path: Path, full_disk: None) -> None:
+def test_a_disk_that_is_full_is_unavailable(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path)
-    with pytest.raises(Unavailable, match="File too large"):
+    with full_disk(), pytest.raises(Unavailable, match="File too large"):
         blobs.put(DATA)
     assert list((tmp_path / "tmp").iterdir()) == []
 

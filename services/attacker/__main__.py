@@ -12,6 +12,7 @@ from services.attacker.cohort_client import CohortClient
 from services.attacker.hostile import HostileClient
 from shared.attacks.data import attacks as data_attacks
 from shared.attacks.model import attacks as model_attacks
+from shared.errors import ConfigurationError
 from shared.learning.agent import AgentSettings, Seat, host
 from shared.process import run_service
 
@@ -39,7 +40,12 @@ def member_spec(text: str) -> Any:
     >>> member_spec('{"name": "ipm", "epsilon": 2}')
     {'name': 'ipm', 'epsilon': 2}
     """
-    return json.loads(text) if text.startswith("{") else text
+    if not text.startswith("{"):
+        return text
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigurationError(f"attack {text!r} is no JSON table: {error}") from None
 
 
 async def attack(settings: AttackerSettings) -> None:

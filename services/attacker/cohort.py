@@ -25,10 +25,13 @@ from pydantic_settings import SettingsConfigDict
 from safetensors.numpy import save
 
 from shared.process import ServiceSettings
+from shared.protocol.client import RETRIED
 
 log = logging.getLogger(__name__)
 Kind = Literal["train", "probe"]
 LARGEST = 1 << 31
+PAIR = 8
+"""Bytes of a parameter's part in what is shared: a float32 of the update, one of the model."""
 REFERENCE = "/reference"
 """Name of the global model in what the tap gives."""
 STARTED = "/started/"
@@ -86,8 +89,16 @@ class Cohort:
         self._gone: set[str] = set()
 
     def share(self, round_: int, kind: str, member: str, update: bytes) -> None:
-        """Takes what a member shares; the latest counts."""
+        """Takes what a member shares; the latest counts.
+
+        Raises:
+            ValueError: it is no update with the model that it began with, or not of the size of
+                what the other members share.
+        """
         meeting = self._meetings[round_, kind]
+        sizes = {len(other) for name, other in meeting.shared.items() if name != member}
+        if not update or len(update) % PAIR or sizes - {len(update)}:
+            raise ValueError(f"{len(update)} bytes, where others share {sorted(sizes)}")
         meeting.shared[member] = update
         meeting.absent.discard(member)
         meeting.changed.set()
@@ -160,9 +171,16 @@ class Tap:
         for key in [key for key in self._reading if key[0] < round_ - 2]:
             del self._reading[key]
         if (round_, kind) not in self._reading:
-            reading = self._read(round_, kind, members, self._patience)
-            self._reading[round_, kind] = asyncio.create_task(reading)
-        return await asyncio.shield(self._reading[round_, kind])
+            fresh = self._read(round_, kind, members, self._patience)
+            self._reading[round_, kind] = asyncio.create_task(fresh)
+        reading = self._reading[round_, kind]
+        try:
+            return await asyncio.shield(reading)
+        except HTTPException:
+            # Whoever asks again is not told of the same failure, but has the tap read again.
+            if self._reading.get((round_, kind)) is reading:
+                del self._reading[round_, kind]
+            raise
 
     async def close(self) -> None:
         """Closes the connection."""
@@ -174,9 +192,12 @@ class Tap:
         try:
             answer = await self._http.get(path, params=params)
         except httpx.TransportError as error:
-            raise HTTPException(502, f"the tap does not answer: {error}") from None
-        if answer.status_code != 200:
-            raise HTTPException(502, f"the tap answers {answer.status_code}: {answer.text[:200]}")
+            raise HTTPException(503, f"the tap does not answer: {error}") from None
+        code = answer.status_code
+        if code != 200:
+            # A round that is over stays over; what an aggregator that starts again says does not.
+            told = 410 if code == 410 else 503 if code in RETRIED else 409
+            raise HTTPException(told, f"the tap answers {code}: {answer.text[:200]}")
         return answer.content
 
 
@@ -212,7 +233,10 @@ def create_app(settings: CohortSettings) -> FastAPI:
             body += chunk
             if len(body) > LARGEST:
                 raise HTTPException(413, "too large")
-        cohort.share(round_, kind, member, bytes(body))
+        try:
+            cohort.share(round_, kind, member, bytes(body))
+        except ValueError as error:
+            raise HTTPException(422, str(error)) from None
 
     @app.get("/rounds/{round_}/{kind}")
     async def gather(round_: int, kind: Kind, wait: bool = True) -> Response:

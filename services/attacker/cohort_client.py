@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 from safetensors.numpy import load
 
 from services.attacker.cohort import REFERENCE, STARTED
+from shared.errors import ConfigurationError, Unavailable
+from shared.protocol.client import RETRIED, Refused
 from shared.protocol.http_client import HttpClient
+from shared.protocol.refusals import Late
+
+ATTEMPTS = 60
+"""Times that a request is made before a cohort counts as gone; about two minutes."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +68,13 @@ class CohortClient:
         """Shares an honest update and the model that it began with; gets those of all colluders,
         in order of their ids.
         """
-        path = f"/rounds/{round_}/{kind}"
-        await self._send("PUT", f"{path}/{self._member}", update_D.tobytes() + sent_D.tobytes())
-        answer = await self._send("GET", f"{path}?wait={str(wait).lower()}")
-        found = load(answer.content)
+        path, both = f"/rounds/{round_}/{kind}", update_D.tobytes() + sent_D.tobytes()
+        found: dict[str, NDArray[np.float32]] = {}
+        # A cohort that was started again in between has forgotten what was shared.
+        while self._member not in found:
+            await self._send("PUT", f"{path}/{self._member}", both)
+            answer = await self._send("GET", f"{path}?wait={str(wait).lower()}")
+            found = load(answer.content)
         return {member: _halves(found[member]) for member in sorted(found)}
 
     async def honest(self, round_: int, kind: str, wait: bool) -> Honest:
@@ -96,15 +105,31 @@ class CohortClient:
         await self._send("PUT", f"/gone/{self._member}")
 
     async def _send(self, method: str, path: str, content: bytes | None = None) -> httpx.Response:
-        for attempt in range(60):
+        """One request, repeated while the cohort is away.
+
+        Raises:
+            Refused: the round is over.
+            ConfigurationError: the URL or the token is wrong, or the members do not fit together.
+            Unavailable: it stayed away.
+        """
+        where, reason = f"cohort {self._http.base_url}", ""
+        for attempt in range(ATTEMPTS):
             try:
                 answer = await self._http.request(method, path, content=content)
-                answer.raise_for_status()
-            except httpx.TransportError:
-                await asyncio.sleep(min(2.0, 0.1 * 2**attempt))
+            except httpx.UnsupportedProtocol as error:
+                raise ConfigurationError(f"{where}: {error}") from error
+            except httpx.TransportError as error:
+                reason = f"{type(error).__name__}: {error}"
             else:
-                return answer
-        raise ConnectionError("the cohort does not answer")
+                if answer.is_success:
+                    return answer
+                reason = f"{answer.status_code} {answer.text[:200]}"
+                if answer.status_code == Late.status:
+                    raise Refused(Late.status, Late.slug, reason)
+                if answer.status_code not in RETRIED:
+                    raise ConfigurationError(f"{where}: {reason}")
+            await asyncio.sleep(min(2.0, 0.1 * 2**attempt))
+        raise Unavailable(f"{where} does not answer: {reason}")
 
 
 def _halves(both_2D: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

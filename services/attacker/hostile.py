@@ -155,9 +155,22 @@ class HostileClient(LearningClient):
         if self.cohort is None:
             return
         if ticket.kind == "wait":
-            await self.cohort.absent(ticket.round)
+            if not self._may_come(ticket.round):
+                await self.cohort.absent(ticket.round)
         elif not (ticket.kind == "evicted" and self.returns):
             await self.cohort.leave()
+
+    def _may_come(self, round_: int) -> bool:
+        """Whether a round for which this client is told to wait may yet be drawn, and it too.
+
+        Only the first: those that join before it are told so, whoever is drawn in the end.
+        """
+        known, fraction = self.experiment.client_names, self.experiment.fraction
+        if round_ > 0:
+            return False
+        return self.client not in known or self.client in select(
+            self.experiment.seed, round_, known, fraction
+        )
 
 
 def _rows(vectors: Iterable[NDArray[np.float32]]) -> Tensor:

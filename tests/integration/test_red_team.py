@@ -184,6 +184,21 @@ def test_an_attacker_sends_the_requests_of_an_honest_client(
     assert all(log == joins[0] for log in joins)
 
 
+def test_colluders_that_join_first_meet_in_the_first_round(
+    red_team: Callable[..., RedTeam], requests: dict[str, list[tuple[str, str, list[str]]]]
+) -> None:
+    """To be told to wait before a round is drawn is not to be left out of it."""
+    team = red_team(clients=3, rounds=2, phases=collecting())
+    team.meet(2)
+    team.attack('{"name": "lie", "z": 1}', ["mal", "moe"], 0)
+    while sum(polls(log) == 2 for log in [*requests.values()]) < 2:
+        time.sleep(0.02)  # Until both have been told to wait, and wait for what comes after.
+    team.hosted.scripted(["zoe"])
+    team.hosted.wait()
+    for record in team.hosted.operator.rounds():
+        assert record.norms["mal"] == record.norms["moe"]
+
+
 def test_an_evicted_attacker_comes_back_and_is_judged_like_any_newcomer(
     red_team: Callable[..., RedTeam],
 ) -> None:

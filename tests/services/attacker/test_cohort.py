@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator
 import httpx
 import numpy as np
 import pytest
+from fastapi import HTTPException
 from pydantic import SecretStr, ValidationError
 from safetensors.numpy import load, save
 
+from services.attacker import cohort, cohort_client
 from services.attacker.cohort import (
     REFERENCE,
     Cohort,
@@ -17,6 +19,8 @@ from services.attacker.cohort import (
     create_app,
 )
 from services.attacker.cohort_client import CohortClient
+from shared.errors import ConfigurationError, Unavailable
+from shared.protocol.client import Refused
 
 pytestmark = pytest.mark.anyio
 TOKEN = "members-members-members"
@@ -64,21 +68,112 @@ async def test_nobody_waits_for_the_absent_and_the_gone(http: httpx.AsyncClient,
 
 
 async def test_patience_ends() -> None:
-    cohort = Cohort(members=2, patience=0.01)
-    cohort.share(0, "train", "a", b"bytes")
-    assert await cohort.gather(0, "train", wait=True) == {"a": b"bytes"}
-    assert cohort.heard(0, "train") == {"a"}
+    two = Cohort(members=2, patience=0.01)
+    two.share(0, "train", "a", b"12345678")
+    assert await two.gather(0, "train", wait=True) == {"a": b"12345678"}
+    assert two.heard(0, "train") == {"a"}
 
 
 async def test_strangers_are_refused(http: httpx.AsyncClient) -> None:
     answer = await http.get("/rounds/0/train", headers={"Authorization": "Bearer wrong"})
     assert answer.status_code == 401
+    http.headers["Authorization"] = "Bearer wrong"
+    with pytest.raises(ConfigurationError, match=r"cohort http://cohort.*401.*not a member"):
+        await member(http, "a").absent(0)
+
+
+@pytest.mark.parametrize("body", [b"", b"1234", b"123456789", bytes(16)])
+async def test_what_is_no_update_of_the_others_size_is_refused(
+    http: httpx.AsyncClient, body: bytes
+) -> None:
+    """The others go on with what fits."""
+    assert (await http.put("/rounds/0/train/a", content=bytes(8))).status_code == 204
+    answer = await http.put("/rounds/0/train/b", content=body)
+    assert (answer.status_code, "others share [8]" in answer.text) == (422, True)
+    found = await http.get("/rounds/0/train?wait=false")
+    assert {name: len(vector) for name, vector in load(found.content).items()} == {"a": 2}
+
+
+async def test_a_member_shares_again_with_a_cohort_that_forgot(http: httpx.AsyncClient) -> None:
+    """As one does that is started again while its members wait."""
+    one_D, asked = np.float32([1, 2]), list[str]()
+
+    async def forgetful(request: httpx.Request) -> httpx.Response:
+        asked.append(request.method)
+        if request.method == "GET" and asked.count("GET") == 1:
+            return httpx.Response(200, content=save({"b": np.float32([0, 0, 0, 0])}))
+        content = await request.aread()
+        return await http.request(request.method, request.url.raw_path.decode(), content=content)
+
+    other = httpx.AsyncClient(
+        base_url="http://cohort", transport=httpx.MockTransport(forgetful), headers=http.headers
+    )
+    found = await member(other, "a").exchange(0, "train", one_D, one_D, wait=False)
+    assert asked == ["PUT", "GET", "PUT", "GET"]
+    assert list(found) == ["a"]
+    await other.aclose()
+
+
+async def test_a_cohort_that_is_away_is_waited_for_and_then_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = [httpx.ConnectError("away"), httpx.Response(503), httpx.Response(204)]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        following = answers.pop(0)
+        if isinstance(following, Exception):
+            raise following
+        return following
+
+    async def at_once(seconds: float) -> None:
+        assert seconds <= 2
+
+    monkeypatch.setattr(cohort_client.asyncio, "sleep", at_once)
+    away = httpx.AsyncClient(base_url="http://cohort", transport=httpx.MockTransport(answer))
+    await member(away, "a").absent(0)
+    assert not answers
+    answers += [httpx.ConnectError("nobody there")] * cohort_client.ATTEMPTS
+    with pytest.raises(Unavailable, match=r"cohort http://cohort.*ConnectError: nobody there"):
+        await member(away, "a").absent(0)
+    await away.aclose()
+
+
+async def test_a_url_that_is_none_is_told_at_once() -> None:
+    lost = CohortClient("cohort:8450", TOKEN, "a")
+    with pytest.raises(ConfigurationError, match="cohort cohort:8450"):
+        await lost.absent(0)
+    await lost.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "error"), [(410, Refused), (401, ConfigurationError), (404, ConfigurationError)]
+)
+async def test_a_member_tells_a_round_that_is_over_from_a_tap_that_will_not(
+    code: int, error: type[Exception]
+) -> None:
+    settings = CohortSettings(
+        members=1, token=SecretStr(TOKEN), tap="http://tap", tap_token=SecretStr("t")
+    )
+    refusing = httpx.MockTransport(lambda _: httpx.Response(code, text="why"))
+    with pytest.MonkeyPatch.context() as patch:
+        build = httpx.AsyncClient
+        patch.setattr(
+            cohort.httpx, "AsyncClient", lambda **options: build(**options, transport=refusing)
+        )
+        app = create_app(settings)
+    async with httpx.AsyncClient(
+        base_url="http://cohort",
+        transport=httpx.ASGITransport(app),
+        headers={"Authorization": f"Bearer {TOKEN}"},
+    ) as http:
+        with pytest.raises(error, match=f"the tap answers {code}: why"):
+            await member(http, "a").honest(0, "train", wait=True)
 
 
 async def test_without_a_tap_nobody_has_full_knowledge(http: httpx.AsyncClient) -> None:
     answer = await http.get("/rounds/0/train/honest")
     assert answer.status_code == 409
-    with pytest.raises(httpx.HTTPStatusError, match="409"):
+    with pytest.raises(ConfigurationError, match=r"409.*needs the aggregator's test tap"):
         await member(http, "a").honest(0, "train", wait=True)
 
 
@@ -108,4 +203,27 @@ async def test_the_tap_is_read_once_for_all_members() -> None:
     assert [float(load(body)["z"][0]) for body in bodies] == [9, 9, 9]
     await tap.read(0, "train", {"a"}, wait=False)
     assert asked[1:] == ["without=a&patience=0.0"]
+    await tap.close()
+
+
+async def test_a_tap_that_was_away_is_read_again() -> None:
+    """An aggregator that is started again must not end its attackers."""
+    answers = [httpx.ConnectError("away"), httpx.Response(503), httpx.Response(200, content=b"x")]
+
+    def aggregator(request: httpx.Request) -> httpx.Response:
+        following = answers.pop(0)
+        if isinstance(following, Exception):
+            raise following
+        return following
+
+    tap = Tap("http://aggregator", "tap", patience=5)
+    await tap.close()
+    tap._http = httpx.AsyncClient(
+        base_url="http://aggregator", transport=httpx.MockTransport(aggregator)
+    )
+    for _ in range(2):
+        with pytest.raises(HTTPException) as refusal:
+            await tap.read(0, "train", set(), True)
+        assert refusal.value.status_code == 503, "so that members ask again"
+    assert await tap.read(0, "train", set(), True) == b"x"
     await tap.close()

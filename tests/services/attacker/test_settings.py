@@ -14,6 +14,7 @@ from services.attacker.__main__ import AttackerSettings, attack
         ({}, "needs --attack or --data-attack"),
         ({"attack": "lie", "members": 2}, "lie colludes: --cohort and --cohort-token are needed"),
         ({"attack": "mimic"}, "mimic colludes"),
+        ({"data_attack": '{"name": dba}'}, "attack '{\"name\": dba}' is no JSON table: Expecting"),
         (
             {"attack": "lie", "members": 2, "cohort": "http://127.0.0.1:1"},
             "--cohort needs --cohort-token",

@@ -226,6 +226,15 @@ class Experiment(Table):
         """
         return client_names(self.data.clients)
 
+    @property
+    def most_rows(self) -> int:
+        """How many clients a round may have rows of at most, as far as the file tells.
+
+        Without a barrier nobody is drawn: the newest rows of all of them may count in one round.
+        """
+        clients = max(self.data.clients, self.phases.joining.clients or 0)
+        return clients if self.policy == "buffered" else drawn_of(clients, self.fraction)
+
     def plan(self) -> "Plan":
         """The server's stages, built."""
         from shared.robust.engine import Plan, ServerStep
@@ -264,7 +273,7 @@ class Experiment(Table):
 
         plan = self.plan()
         check_needs(self, plan)
-        plan.check_rows(drawn_of(self.data.clients, self.fraction))
+        plan.check_rows(self.most_rows)
         datasets.parse(self.data.dataset)
         partitions.parse(self.data.partition)
         models.parse(self.model)

@@ -15,6 +15,7 @@ from shared.errors import PreconditionError
 from shared.robust import linalg
 from shared.robust.base import Context, Rows
 from shared.robust.pipeline import Pipeline, Spec
+from shared.robust.rows import Updates
 
 EXACT = 200_000
 """Number of subsets up to which all of them are tried."""
@@ -44,7 +45,7 @@ class Robustness:
 
 
 def kappa(
-    updates_ND: Tensor | Sequence[Tensor],
+    updates_ND: Updates,
     stages: Spec | Sequence[Spec],
     *,
     f: int,

@@ -127,6 +127,15 @@ class Rows:
             return torch.ones(len(self), dtype=torch.float64)
         return self.weights_M
 
+    def fresh(self) -> list[bool]:
+        """Whether each row is a new update; False where it was judged in an earlier round already.
+
+        >>> Rows.of(torch.eye(2), metadata={"fresh": [1, 0]}).fresh()
+        [True, False]
+        """
+        told_M = self.metadata.get("fresh")
+        return [True] * len(self) if told_M is None else [bool(new) for new in told_M.tolist()]
+
     def chunks(self, size: int = CHUNK) -> Iterator[tuple[int, int, Tensor]]:
         """Column bounds with the chunk (M, C) of the view, which the caller must not write to."""
         mix_MK = None if self.mix_MK is None else self.mix_MK.to(self.device, self.block_ND.dtype)

@@ -327,3 +327,13 @@ def test_every_table_refuses_unknown_keys() -> None:
     for table in tables:
         assert table.model_config["extra"] == "forbid"
         assert table.model_config["frozen"]
+
+
+def test_rules_are_held_to_the_rows_that_a_round_may_have() -> None:
+    few = {**SMALL, "data": {"dataset": "digits", "clients": 10}, "fraction": 0.5}
+    few["server"] = {"rule": "krum", "f": 3}
+    with pytest.raises(ConfigurationError, match="n=5, f=3"):
+        Experiment.from_tables(few).check()
+    Experiment.from_tables({**few, "policy": "buffered"}).check()
+    more = {**few, "phases": {"joining": {"clients": 18}}}
+    assert Experiment.from_tables(more).check().most_rows == 9

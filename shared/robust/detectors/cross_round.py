@@ -3,6 +3,7 @@
 Legend: M rows of the round, H clients ever accepted, D coordinates, C coordinates of a chunk.
 """
 
+from collections.abc import Sequence
 from typing import Literal, Self
 
 import torch
@@ -18,8 +19,9 @@ class CrossRound(Detector):
     """Rejects a client whose cosine to its own last accepted update is out of [lower, upper].
 
     Below `lower` it has turned round, above `upper` it repeats itself (a lazy or replaying
-    client). A client without an earlier update is accepted. Only accepted updates are remembered,
-    one per client, so a turn does not become the new direction. A zero update has cosine -1.
+    client). A client without an earlier update is accepted, and so is a row that was judged before
+    (metadata "fresh" 0): it is the same update once more. Only accepted updates are remembered, one
+    per client, so a turn does not become the new direction. A zero update has cosine -1.
     """
 
     paper = "Han et al., Kick bad guys out, 2023 (cross-round check)"
@@ -42,13 +44,19 @@ class CrossRound(Detector):
         self, rows: Rows, state: State, context: Context
     ) -> tuple[tuple[Verdict, ...], State]:
         known = {client: at for at, client in enumerate(state.ids.get("last", ()))}
+        fresh = rows.fresh()
         verdicts = tuple(
-            self._judge(client, score if client in known else None)
-            for client, score in zip(rows.ids, _to_last(rows, state, known), strict=True)
+            self._judge(client, score if client in known else None, new)
+            for client, score, new in zip(
+                rows.ids, _to_last(rows, state, known), fresh, strict=True
+            )
         )
-        return verdicts, _remember(rows, verdicts, state)
+        accepted = [i for i, v in enumerate(verdicts) if v.decision == "accepted" and fresh[i]]
+        return verdicts, _remember(rows, accepted, state)
 
-    def _judge(self, client: str, score: float | None) -> Verdict:
+    def _judge(self, client: str, score: float | None, new: bool) -> Verdict:
+        if not new:
+            return Verdict(client, "accepted", self.name, 1.0, self.lower, "judged before")
         if score is None:
             return Verdict(client, "accepted", self.name, 1.0, self.lower, "no earlier update")
         turned, repeats = score < self.lower, score > self.upper
@@ -86,9 +94,8 @@ def _to_last(rows: Rows, state: State, known: dict[str, int]) -> list[float]:
     return cosines
 
 
-def _remember(rows: Rows, verdicts: tuple[Verdict, ...], state: State) -> State:
+def _remember(rows: Rows, accepted: Sequence[int], state: State) -> State:
     """The last accepted update of every client: this round's, or the one held before."""
-    accepted = [i for i, verdict in enumerate(verdicts) if verdict.decision == "accepted"]
     clients = [rows.ids[i] for i in accepted]
     last_HD, at = carry(state, "last", rows, clients)
     where = positions(at, clients, rows.device)

@@ -23,8 +23,8 @@ PARTS = ("samples", "labels", "rates")
 class FedREDefense(Detector):
     """Evicts who uploads u with reconstruction error above the threshold, or one that is no number.
 
-    The error is the least |θ_5 - w - u|² / |u|² that was found over synthetic samples, soft labels
-    and a step size whose five steps of gradient descent lead from w to θ_5: an update from local
+    The error is |θ_5 - w - u|² / |u|² where the search for synthetic samples, soft labels and a
+    step size ended whose five steps of gradient descent lead from w to θ_5: an update from local
     training can be explained, noise in as many dimensions cannot (error 1, as for no update at
     all). It presumes that clients trained all of the global model w, and an experiment is refused
     where they start elsewhere or keep a part to themselves; training longer than a few such steps

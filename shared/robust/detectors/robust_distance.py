@@ -70,8 +70,7 @@ class RobustDistance(Detector):
         moving_M = self.excess(rows.metadata.get("moved", distances_M)).clamp(min=0)
         beyond = [(inf, inf)] * len(rows.dropped)
         excesses = [*zip(apart_M.tolist(), moving_M.tolist(), strict=True), *beyond]
-        fresh_M = rows.metadata.get("fresh", torch.ones(len(rows)))
-        fresh = [*fresh_M.tolist(), *(1.0 for _ in rows.dropped)]
+        fresh = [*rows.fresh(), *(True for _ in rows.dropped)]
         evidence = {client: float(held) for client, held in state.by_id("evidence").items()}
         before, now = state.ids.get("present"), (*rows.ids, *rows.dropped)
         verdicts = []

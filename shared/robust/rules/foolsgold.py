@@ -23,7 +23,8 @@ class FoolsGold(Rule):
 
     cs = cos(H_i, H_j) off the diagonal, v_i = max_j cs_ij; where v_i < v_j, cs_ij shrinks by
     v_i / v_j (pardoning); α_i = 1 - max_j cs_ij in [0, 1], divided by the largest, then
-    ln(α / (1 - α)) + 1/2 in [0, 1]. The history is kept by client id. All α zero: no update.
+    ln(α / (1 - α)) + 1/2 in [0, 1]. The history is kept by client id, and an update that stays for
+    several rounds (metadata "fresh" 0) is summed once. All α zero: no update.
     A defence against Sybils only: honest clones are zeroed, and magnitudes are not bounded.
 
     >>> from shared.robust import aggregate
@@ -69,8 +70,10 @@ def _remember(rows: Rows, state: State) -> State:
     """The history with this round's updates added, one row per client ever seen."""
     history_HD, at = carry(state, "history", rows, rows.ids)
     # A sum past the range of the dtype stays the longest vector there is, not an infinite one.
-    largest = torch.finfo(history_HD.dtype).max
+    largest, fresh = torch.finfo(history_HD.dtype).max, rows.fresh()
     for start, stop, chunk_MC in rows.chunks(4 * CHUNK):
-        for client, row_C in zip(rows.ids, chunk_MC, strict=True):
+        for client, row_C, new in zip(rows.ids, chunk_MC, fresh, strict=True):
+            if not new:
+                continue
             history_HD[at[client], start:stop].add_(row_C).clamp_(-largest, largest)
     return State({"history": history_HD}, {"history": tuple(at)})

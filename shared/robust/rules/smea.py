@@ -52,7 +52,8 @@ class SMEA(Rule):
 def calmest(squared_MM: Tensor, size: int) -> tuple[list[int], float]:
     """The positions of the subset of least top variance, and that variance.
 
-    Eigenvalues are taken of those subsets only whose lower bound leaves them a chance.
+    Eigenvalues are taken of those subsets only whose lower bound leaves them a chance; the first
+    whose rows are all the same ends the search.
 
     >>> points = torch.tensor([0.0, 5.0, 1.0, 2.0], dtype=torch.float64)
     >>> calmest((points[:, None] - points).square(), 3)[0]
@@ -74,6 +75,8 @@ def calmest(squared_MM: Tensor, size: int) -> tuple[list[int], float]:
         first = int(variances_B.argsort(stable=True)[0])
         if float(variances_B[first]) < least:
             best, least = at_BS[first].tolist(), float(variances_B[first])
+        if least <= 0:
+            break
     return best, least
 
 

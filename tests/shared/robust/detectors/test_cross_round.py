@@ -48,3 +48,14 @@ def test_a_zero_update_is_opposite() -> None:
 def test_bounds_have_to_be_in_order() -> None:
     with pytest.raises(ConfigurationError, match="lower"):
         detectors.build("cross_round", lower=0.5, upper=0.1)
+
+
+def test_an_update_that_stays_in_the_pool_is_no_repetition() -> None:
+    first = Rows.of(torch.tensor([[1.0, 0.0], [1.0, 1.0]]), ids=["a", "b"])
+    _, state = CrossRound().apply(first, State(), Context())
+    moved = Rows.of(
+        torch.tensor([[-1.0, 0.0], [1.0, 1.0]]), ids=["a", "b"], metadata={"fresh": [0, 1]}
+    )
+    verdicts, state = CrossRound(decision="evicted").apply(moved, state, Context())
+    assert [verdict.decision for verdict in verdicts] == ["accepted", "evicted"]
+    assert state.by_id("last")["a"].tolist() == [1, 0], "what it sent, not where the model went"

@@ -110,3 +110,12 @@ def test_the_sum_is_divided_as_asked(normalize: str, expected: float) -> None:
     # The zero row counts fully too, and adds nothing.
     share = expected * (2 / 3 if normalize == "weights" else 1)
     assert float(aggregate(block_ND, rule).sum()) == pytest.approx(share)
+
+
+def test_an_update_that_stays_in_the_pool_is_summed_once() -> None:
+    block_ND, ids = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), ["a", "b"]
+    _, state, _ = run(block_ND, ids)
+    stale = Rows.of(block_ND + 5, ids=ids, metadata={"fresh": [0, 1]})
+    _, state, _ = FoolsGold().apply(stale, state, Context())
+    assert state.by_id("history")["a"].tolist() == [1, 0]
+    assert state.by_id("history")["b"].tolist() == [5, 7]

@@ -58,3 +58,16 @@ def test_rounding_leaves_every_bound_a_subset(kind: str) -> None:
 
 def test_identical_rows_have_no_variance() -> None:
     assert aggregate(torch.ones(5, 3), "smea", f=1).tolist() == [1, 1, 1]
+
+
+def test_the_search_ends_where_no_variance_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = list[int]()
+
+    def variances(squared_MM: torch.Tensor, at_BS: torch.Tensor) -> torch.Tensor:
+        measured.append(len(at_BS))
+        return torch.zeros(len(at_BS), dtype=torch.float64)
+
+    monkeypatch.setattr(smea, "_variances", variances)
+    kept, variance = smea.calmest(torch.zeros(20, 20, dtype=torch.float64), 14)
+    assert (kept, variance) == (list(range(14)), 0.0)
+    assert sum(measured) <= smea.BATCH + 1, "38760 subsets, all of them alike"

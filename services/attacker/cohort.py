@@ -119,9 +119,16 @@ class Cohort:
         for meeting in self._meetings.values():
             meeting.changed.set()
 
-    async def gather(self, round_: int, kind: str, wait: bool) -> dict[str, bytes]:
-        """All that is shared of a round, once it is complete or patience ends."""
+    async def gather(
+        self, round_: int, kind: str, wait: bool, member: str | None = None
+    ) -> dict[str, bytes]:
+        """All that is shared of a round, once it is complete or patience ends.
+
+        A member that is not among those that have shared hears so at once: it shares again with a
+        cohort that was started anew, before the others lose their patience.
+        """
         meeting = self._meetings[round_, kind]
+        wait = wait and (member is None or member in meeting.shared)
         try:
             async with asyncio.timeout(self._patience):
                 while wait and not self._complete(meeting):
@@ -239,8 +246,10 @@ def create_app(settings: CohortSettings) -> FastAPI:
             raise HTTPException(422, str(error)) from None
 
     @app.get("/rounds/{round_}/{kind}")
-    async def gather(round_: int, kind: Kind, wait: bool = True) -> Response:
-        shared = await cohort.gather(round_, kind, wait)
+    async def gather(
+        round_: int, kind: Kind, wait: bool = True, member: str | None = None
+    ) -> Response:
+        shared = await cohort.gather(round_, kind, wait, member)
         vectors = {member: np.frombuffer(data, dtype=np.float32) for member, data in shared.items()}
         return Response(save(vectors), media_type="application/octet-stream")
 

@@ -69,11 +69,12 @@ class CohortClient:
         in order of their ids.
         """
         path, both = f"/rounds/{round_}/{kind}", update_D.tobytes() + sent_D.tobytes()
+        query = f"wait={str(wait).lower()}&member={self._member}"
         found: dict[str, NDArray[np.float32]] = {}
         # A cohort that was started again in between has forgotten what was shared.
         while self._member not in found:
             await self._send("PUT", f"{path}/{self._member}", both)
-            answer = await self._send("GET", f"{path}?wait={str(wait).lower()}")
+            answer = await self._send("GET", f"{path}?{query}")
             found = load(answer.content)
         return {member: _halves(found[member]) for member in sorted(found)}
 

@@ -111,6 +111,9 @@ async def test_a_member_shares_again_with_a_cohort_that_forgot(http: httpx.Async
     found = await member(other, "a").exchange(0, "train", one_D, one_D, wait=False)
     assert asked == ["PUT", "GET", "PUT", "GET"]
     assert list(found) == ["a"]
+    async with asyncio.timeout(5):
+        answer = await http.get("/rounds/0/train?member=b")
+        assert list(load(answer.content)) == ["a"], "b is not let wait for itself"
     await other.aclose()
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from shared.attacks.base import Knowledge
 from shared.attacks.model import attacks
+from shared.errors import PreconditionError
 
 
 def craft(
@@ -49,12 +50,20 @@ def craft(
         The upload (D,), in the dtype of `own_D`.
     Raises:
         UnknownMember, ConfigurationError: no such attack, or a wrong parameter.
-        PreconditionError: the attack needs honest updates, and there are none.
+        PreconditionError: there are no honest updates, and the attack or `own_D` needs some.
+        ValueError: the updates are not floating [N, D].
 
     >>> craft("ipm", torch.tensor([[1.0, 0.0], [3.0, 2.0]]), n=20, m=6, epsilon=2)
     tensor([-4., -2.])
     """
     attack = attacks.build(name, **parameters)
+    if honest_ND.ndim != 2 or not honest_ND.is_floating_point():
+        raise ValueError(
+            f"honest updates must be a floating [N, D] tensor, not {honest_ND.dtype} "
+            f"of shape {tuple(honest_ND.shape)}"
+        )
+    if own_D is None and not len(honest_ND):
+        raise PreconditionError("no honest update is known, whose mean is the attackers' own")
     own_D = honest_ND.mean(dim=0) if own_D is None else own_D
     own_FD = own_D.expand(max(m, 1), -1)
     agnostic = attack.asks_for == "agnostic"

@@ -80,7 +80,8 @@ class Fang(Colluding):
             return crafted_wins(squared_BB, cross_B.clamp(min=0), attackers)
 
         strength = upper_bound(squared_BB, linalg.norms(rows, mean_D), rows.dim, attackers)
-        while strength >= self.least and not picked(strength):
+        # No halving ends where an honest update is not finite.
+        while math.inf > strength >= self.least and not picked(strength):
             strength /= 2
         return -strength * signs_D
 

@@ -104,6 +104,16 @@ def test_craft_takes_the_model_that_the_attackers_trained_from() -> None:
     torch.testing.assert_close(out_D, torch.full((400,), (9 + 6) / 2 - 5.0))
 
 
+def test_craft_refuses_updates_that_say_nothing() -> None:
+    """The mean of none would be NaN, whatever the attack."""
+    with pytest.raises(PreconditionError, match="no honest update is known"):
+        craft("sign_flip", torch.zeros(0, 2), n=3, m=1)
+    assert craft("sign_flip", torch.zeros(0, 1), n=3, m=1, own_D=torch.ones(1)).tolist() == [-1.0]
+    for wrong in (torch.ones(3), torch.ones(3, 2, dtype=torch.int64)):
+        with pytest.raises(ValueError, match=r"must be a floating \[N, D\] tensor"):
+            craft("ipm", wrong, n=3, m=1)
+
+
 def test_craft_takes_a_jacobian() -> None:
     """Without one the model is stable everywhere, and nothing pulls at the target."""
     honest_ND = torch.tensor([[0.0], [2.0], [4.0]])

@@ -118,3 +118,10 @@ def test_upper_bound_against_the_formula() -> None:
     radii_B = (benign_BD - benign_BD.mean(dim=0)).norm(dim=1)
     bound = upper_bound(squared_BB, radii_B, dim=20, f=6)
     assert bound == pytest.approx(slow_upper_bound(benign_BD.tolist(), 6))
+
+
+@pytest.mark.parametrize("value", [torch.inf, torch.nan])
+def test_halving_ends_where_an_honest_update_is_not_finite(value: float) -> None:
+    benign_BD = noise(3, 1.0)
+    benign_BD[0, 0] = value
+    assert craft("fang", benign_BD, n=20, m=6, version="krum").shape == (20,)

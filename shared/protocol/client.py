@@ -101,7 +101,7 @@ class AggregatorClient:
         Raises:
             Refused: a 4xx answer.
             Unavailable: patience ended.
-            ConfigurationError: the URL is none.
+            ConfigurationError: the URL is none, or leads elsewhere.
         """
         loop = asyncio.get_running_loop()
         started, told = loop.time(), False
@@ -117,6 +117,11 @@ class AggregatorClient:
                     params=params,
                     headers={"Authorization": f"Bearer {token}", **(headers or {})},
                 )
+                if answer.has_redirect_location:
+                    raise ConfigurationError(
+                        f"aggregator {self.url!r} sends on to {answer.headers['location']!r}: "
+                        "name the URL that answers itself"
+                    )
                 if answer.status_code < 400:
                     return answer
                 problem = _problem(answer)
@@ -131,7 +136,7 @@ class AggregatorClient:
                 reason = str(problem)
             except httpx.UnsupportedProtocol as error:
                 raise ConfigurationError(f"aggregator {self.url!r}: {error}") from error
-            except httpx.TransportError as error:
+            except (httpx.TransportError, httpx.DecodingError) as error:
                 wait, reason = 0.0, f"{type(error).__name__}: {error}"
             pause = max(wait, min(2.0, 2 * pause))
             if loop.time() + pause > give_up:

@@ -52,6 +52,7 @@ async def test_what_fails_is_repeated_until_it_is_answered(no_pauses: list[float
         httpx.ReadError("reset"),
         problem(503, "unavailable"),
         problem(429, "too-many-requests", **{"Retry-After": "7"}),
+        httpx.DecodingError("a proxy's gzip is cut short"),
         httpx.Response(502, text="<html>"),
         httpx.Response(503, headers={"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}),
         httpx.Response(200, json={"name": "x"}),
@@ -65,7 +66,7 @@ async def test_what_fails_is_repeated_until_it_is_answered(no_pauses: list[float
 
     connection = connect(answer)
     assert await connection.experiment() == {"name": "x"}
-    assert len(no_pauses) == 6
+    assert len(no_pauses) == 7
     assert no_pauses[3] >= 3.5, "Retry-After is obeyed, jitter aside"
     assert max(no_pauses) <= 7
     await connection.close()
@@ -89,6 +90,16 @@ async def test_an_answer_that_is_no_problem_is_still_a_refusal() -> None:
     connection = connect(lambda _: httpx.Response(404, text="<html>nginx"))
     with pytest.raises(Refused, match="404 unknown: <html>nginx"):
         await connection.heartbeat()
+    await connection.close()
+
+
+@pytest.mark.parametrize("code", [301, 308])
+async def test_an_address_that_leads_elsewhere_is_named(code: int) -> None:
+    """As one with http that a proxy moves to https: tokens are not sent after it."""
+    moved = {"Location": "https://other/v1/experiment"}
+    connection = connect(lambda _: httpx.Response(code, headers=moved))
+    with pytest.raises(ConfigurationError, match="'http://test' sends on to 'https://other"):
+        await connection.experiment()
     await connection.close()
 
 

@@ -4,6 +4,7 @@ RampartError
 ├── ConfigurationError        an experiment, a setting or a parameter is wrong
 │   └── UnknownMember         no such rule, attack, data set, ... (lists those known)
 ├── PreconditionError         too few rows for the declared bound f
+│   └── Absent                the one client that a rule counts on has no row
 ├── Refusal                   a request that breaks the protocol (see shared.protocol.refusals)
 └── Unavailable               a dependency is away; try again
 """
@@ -59,6 +60,13 @@ class PreconditionError(RampartError, ValueError):
     status = 422
     slug = "precondition-failed"
     title = "Too few rows"
+
+
+class Absent(PreconditionError):
+    """The one client that a rule counts on sent no row in this round."""
+
+    slug = "row-missing"
+    title = "A row is missing"
 
 
 class Unavailable(RampartError):

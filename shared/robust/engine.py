@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.errors import ConfigurationError, PreconditionError
+from shared.errors import Absent, ConfigurationError, PreconditionError
 from shared.registry import Member
 from shared.robust import statistics
 from shared.robust.base import Context, Detector, Report, Rows, Stage, State, Verdict
@@ -97,23 +97,28 @@ class Plan:
             )
 
     def check_rows(self, n: int) -> None:
-        """Refuses a pipeline for which not even n rows are enough, whatever is in them.
+        """Refuses stages for which not even n rows are enough, or that cannot work together.
 
-        Groups that share nothing do without its result, and rules that need samples are not tried.
+        Groups that share nothing do without the pipeline's result and may be small; stages that
+        need samples are not tried.
 
         Raises:
             ConfigurationError: no round could succeed; the message has n, f and the bound.
         """
-        if self.customizer.isolates or any(stage.needs() for stage in self.pipeline.stages):
-            return
         rows = Rows.of(torch.zeros(n, 1), metadata={"loss_gap": [0.0] * n})
+        nothing_D = torch.zeros(1)
+        context = Context(reference_D=nothing_D, aggregate_D=nothing_D)
+        self.customizer.check_rows(rows, context)
         try:
-            self.pipeline.apply(rows, self.pipeline.init(1), Context())
+            if not self.customizer.isolates and not self.pipeline.needs():
+                self.pipeline.apply(rows, self.pipeline.init(1), context)
+            for stage in self.detectors:
+                if not stage.needs():
+                    stage.apply(rows, stage.init(1), context)
+        except Absent:
+            return  # Who is there only a round knows.
         except PreconditionError as error:
             raise ConfigurationError(f"no round can succeed: {error}") from None
-        except ConfigurationError:
-            # Of what only a round has, such as a pivot's row.
-            return
 
     def stages(self) -> dict[str, Stage]:
         """Every detector by its key in the state."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from shared.errors import ConfigurationError, PreconditionError, UnknownMember
 from shared.robust import linalg
 from shared.robust.base import Context, PreAggregator, Report, Rows, Rule, Stage, State
+from shared.robust.context import Need
 from shared.robust.preaggregators import preaggregators
 from shared.robust.rows import Updates
 from shared.robust.rules import rules
@@ -54,6 +55,10 @@ class Pipeline:
     def stages(self) -> tuple[Stage, ...]:
         """All stages in order."""
         return (*self.preaggregators, self.rule)
+
+    def needs(self) -> frozenset[Need]:
+        """What its stages ask of their context."""
+        return frozenset[Need]().union(*(stage.needs() for stage in self.stages))
 
     def init(self, dim: int) -> State:
         """The state of every stage before the first round."""

@@ -78,6 +78,9 @@ class Customizer(Stage):
         one, and nothing of one group's clients may reach another group."""
         return False
 
+    def check_rows(self, rows: Rows, context: Context) -> None:
+        """Refuses (`ConfigurationError`) what fails in every round, whatever the rows are."""
+
     @abstractmethod
     def apply(
         self, rows: Rows, similar: Rows, state: State, context: Context

@@ -4,6 +4,7 @@ Legend: L models, D coordinates.
 """
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -50,7 +51,13 @@ class Grouped(Customizer):
         return Pipeline.of(self.rule)
 
     def needs(self) -> frozenset[Need]:
-        return frozenset[Need]().union(*(stage.needs() for stage in self.pipeline().stages))
+        return self.pipeline().needs()
+
+    def check_rows(self, rows: Rows, context: Context) -> None:
+        pipeline = self.pipeline()
+        if not pipeline.needs():
+            with suppress(PreconditionError):  # Groups may be small for a while.
+                pipeline.apply(rows, pipeline.init(rows.dim), context)
 
 
 def numbered(kind: str, count: int) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ Legend: M rows, D coordinates.
 
 from torch import Tensor
 
-from shared.errors import ConfigurationError
+from shared.errors import Absent, ConfigurationError
 from shared.robust import linalg
 from shared.robust.base import Context, Report, Rows, Rule, State
 from shared.robust.context import Need
@@ -27,7 +27,8 @@ class MoNNA(Rule):
     breakdown = "f < n/2 beside a trusted pivot"
     complexity = "O(nd)"
     pivot: str | None = None
-    """Id of the trusted client; the server's own update where none is named."""
+    """Id of the trusted client, without whose row a round fails; the server's own update where none
+    is named."""
 
     def needs(self) -> frozenset[Need]:
         return frozenset({"server_update"}) if self.pivot is None else frozenset()
@@ -46,5 +47,5 @@ class MoNNA(Rule):
                 raise ConfigurationError("monna needs a pivot's id or the server's own update")
             return context.own_update(self.name, rows.dim)
         if self.pivot not in rows.ids:
-            raise ConfigurationError(f"monna: no row of its pivot {self.pivot!r}")
+            raise Absent(f"monna: no row of its pivot {self.pivot!r}")
         return rows.row(rows.ids.index(self.pivot))

@@ -194,6 +194,23 @@ def test_what_only_a_round_knows_is_no_reason_to_refuse() -> None:
     groups = {"name": "flcert", "groups": 2, "rule": "median"}
     Plan.of("krum", customizer=groups, f=3).check_rows(4)
     Plan.of("performance_aware", f=1).check_rows(4)
+    small = {"name": "clustered", "rule": {"name": "krum", "f": 1}}
+    Plan.of("median", customizer=small).check_rows(4)
+
+
+def test_stages_that_cannot_work_together_are_refused_before_there_are_rows() -> None:
+    aware = {"name": "performance_aware", "rule": "median"}
+    selection = {"name": "selection", "rule": "median"}
+    for plan in (
+        Plan.of(aware),
+        Plan.of("median", [selection]),
+        Plan.of("median", customizer={"name": "clustered", "rule": aware}),
+        Plan.of("median", customizer={"name": "flcert", "rule": aware}),
+    ):
+        with pytest.raises(ConfigurationError, match=r"weights|one weight"):
+            plan.check_rows(9)
+    with pytest.raises(ConfigurationError, match=r"no round can succeed: krum .* n=6, f=5"):
+        Plan.of("median", [{"name": "selection", "rule": "krum", "f": 5}]).check_rows(6)
 
 
 @pytest.mark.parametrize("name", rules.names())

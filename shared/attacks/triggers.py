@@ -76,13 +76,15 @@ class Backdoor(DataAttack):
             raise ConfigurationError(
                 f"{self.name} needs images, not samples of shape {tuple(x.shape[1:])}"
             )
-        rows, columns = (list(axis) for axis in zip(*pixels, strict=True))
+        # The whole trigger has to fit, whichever part is stamped: the test shows all of it.
+        last_row, last_column = (max(axis) for axis in zip(*self.whole(), strict=True))
         height, width = x.shape[-2:]
-        if max(rows) >= height or max(columns) >= width:
+        if last_row >= height or last_column >= width:
             raise ConfigurationError(
-                f"{self.name}: a trigger of {max(rows) + 1}x{max(columns) + 1} pixels "
+                f"{self.name}: a trigger of {last_row + 1}x{last_column + 1} pixels "
                 f"does not fit into {height}x{width}"
             )
+        rows, columns = (list(axis) for axis in zip(*pixels, strict=True))
         stamped = x.clone()
         stamped[..., rows, columns] = self.value
         return stamped

@@ -1,9 +1,11 @@
 """DBA: the published pixels, a part per attacker, their union at test time."""
 
+import pytest
 import torch
 
 from shared.attacks.data import attacks
 from shared.attacks.triggers import Backdoor
+from shared.errors import ConfigurationError
 
 MNIST = [
     {(0, 0), (0, 1), (0, 2), (0, 3)},
@@ -55,3 +57,11 @@ def test_an_attacker_trains_with_its_part_and_the_test_shows_all() -> None:
 def test_twenty_of_sixty_four_samples() -> None:
     _, y = build().apply(torch.zeros(64, 1, 12, 12), torch.zeros(64).long(), 10, torch.Generator())
     assert int((y == 2).sum()) == 20
+
+
+@pytest.mark.parametrize("attacker", range(4))
+def test_images_too_small_for_the_whole_are_refused_to_every_attacker(attacker: int) -> None:
+    """Also to those whose own bar would fit."""
+    x, y = torch.zeros(4, 1, 3, 20), torch.zeros(4, dtype=torch.int64)
+    with pytest.raises(ConfigurationError, match="4x10 pixels does not fit into 3x20"):
+        attacks.build("dba").apply(x, y, 10, torch.Generator(), attacker)

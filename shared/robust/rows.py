@@ -79,7 +79,7 @@ class Rows:
         from shared.robust import linalg
 
         block_ND = _block(updates_ND).detach()
-        if block_ND.ndim != 2 or block_ND.dtype not in FLOATING or block_ND.is_sparse:
+        if block_ND.ndim != 2 or block_ND.dtype not in FLOATING or block_ND.layout != torch.strided:
             raise ValueError(
                 f"updates must be a dense floating [N, D] tensor, not {block_ND.dtype} "
                 f"of shape {tuple(block_ND.shape)}"
@@ -220,12 +220,19 @@ def _block(updates: Updates) -> Tensor:
     if isinstance(updates, Tensor):
         return updates
     if isinstance(updates, np.ndarray):
-        return torch.tensor(updates)
-    given = [vector if isinstance(vector, Tensor) else torch.tensor(vector) for vector in updates]
+        return _copied(updates)
+    given = [vector if isinstance(vector, Tensor) else _copied(vector) for vector in updates]
     if len({vector.shape for vector in given}) != 1:
         shapes = sorted({tuple(vector.shape) for vector in given})
         raise ValueError(f"updates must be vectors of one length, got shapes {shapes}")
     return torch.stack(given)
+
+
+def _copied(values: NDArray[Any] | Sequence[float]) -> Tensor:
+    if isinstance(values, np.ndarray):
+        # Reversed views and files of other machines: torch takes neither.
+        values = values.astype(values.dtype.newbyteorder("="), order="C")
+    return torch.tensor(values)
 
 
 def _column(values: Sequence[float] | Tensor, n: int, what: str, positive: bool) -> Tensor:

@@ -45,5 +45,5 @@ def plain_width(rows: Rows) -> int:
 
 def mixed_width(rows: Rows) -> int:
     """How many coordinates of mixed rows one chunk holds."""
-    size = len(rows) * rows.block_ND.element_size()
+    size = max(1, len(rows)) * rows.block_ND.element_size()
     return max(1024, min(1 << 16, MIXED_BYTES // size) // 1024 * 1024)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -89,6 +90,25 @@ def test_sequences_and_narrow_types_are_taken() -> None:
     assert float(aggregate([torch.tensor([1.0]), torch.tensor([3.0])], "median")) == 2
     assert aggregate(BLOCK_ND.bfloat16(), "median").dtype == torch.float32
     assert aggregate(BLOCK_ND.double(), "median").dtype == torch.float64
+
+
+@pytest.mark.parametrize("block_ND", [np.zeros((0, 3)), torch.zeros(0, 3), torch.zeros(3, 0).T])
+def test_no_rows_are_too_few_however_they_lie_in_memory(block_ND: Any) -> None:
+    with pytest.raises(PreconditionError, match="n=0"):
+        aggregate(block_ND, "median")
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support:UserWarning")
+def test_compressed_updates_are_refused() -> None:
+    with pytest.raises(ValueError, match="dense"):
+        aggregate(torch.eye(2).to_sparse_csr(), "median")
+
+
+def test_numpy_arrays_may_be_reversed_or_of_the_other_byte_order() -> None:
+    array_ND = np.array([[1.0, 5.0], [2.0, 6.0], [9.0, 7.0]])
+    assert aggregate(array_ND[::-1, ::-1], "median").tolist() == [6, 2]
+    assert aggregate(array_ND.astype(">f4"), "median").tolist() == [2, 6]
+    assert aggregate([row[::-1] for row in array_ND], "median").tolist() == [6, 2]
 
 
 def test_numpy_arrays_and_lists_are_taken_and_stay_as_they_are() -> None:

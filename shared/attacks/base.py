@@ -10,10 +10,10 @@ are known, S samples, D coordinates.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from shared.errors import ConfigurationError, PreconditionError
@@ -124,6 +124,13 @@ class Attack(Member):
     """First round without it again; never by default."""
     probability: float = Field(default=1.0, ge=0, le=1)
     """Chance of each round in between to be attacked, drawn once for all attackers."""
+
+    @model_validator(mode="after")
+    def _begins_before_it_ends(self) -> Self:
+        # Both the same is an attacker that never attacks, as matrices compare with.
+        if self.until_round is not None and self.until_round < self.from_round:
+            raise ValueError(f"until_round {self.until_round} is before from_round")
+        return self
 
     def active(self, round: int, seed: int) -> bool:  # noqa: A002 - the field's word
         """Whether this round is attacked; outside, an attacker is as honest as anyone."""

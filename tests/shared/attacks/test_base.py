@@ -114,6 +114,19 @@ def test_craft_refuses_updates_that_say_nothing() -> None:
             craft("ipm", wrong, n=3, m=1)
 
 
+def test_an_attack_that_ends_before_it_begins_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="until_round 3 is before from_round"):
+        attacks.build("sign_flip", from_round=5, until_round=3)
+    never = attacks.build("sign_flip", until_round=0)
+    assert not never.active(0, seed=0)
+
+
+@pytest.mark.parametrize("inner", [5, ["lie"]])
+def test_an_attack_inside_is_a_name_or_a_table(inner: object) -> None:
+    with pytest.raises(ConfigurationError, match="a model attack is a name or a table, not"):
+        attacks.build("sleeper", attack=inner)
+
+
 def test_craft_takes_a_jacobian() -> None:
     """Without one the model is stable everywhere, and nothing pulls at the target."""
     honest_ND = torch.tensor([[0.0], [2.0], [4.0]])

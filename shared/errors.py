@@ -3,7 +3,7 @@
 RampartError
 ├── ConfigurationError        an experiment, a setting or a parameter is wrong
 │   └── UnknownMember         no such rule, attack, data set, ... (lists those known)
-├── PreconditionError         too few rows for the declared bound f
+├── PreconditionError         no result from these rows, such as too few for the declared bound f
 │   └── Absent                the one client that a rule counts on has no row
 ├── Refusal                   a request that breaks the protocol (see shared.protocol.refusals)
 └── Unavailable               a dependency is away; try again
@@ -55,11 +55,14 @@ class UnknownMember(ConfigurationError):
 
 
 class PreconditionError(RampartError, ValueError):
-    """A rule received too few rows for its bound on hostile rows; the message has n and f."""
+    """A rule comes to no result on these rows, such as too few for its bound; the message says why.
+
+    The round fails and models stay as they are; the next one may succeed.
+    """
 
     status = 422
     slug = "precondition-failed"
-    title = "Too few rows"
+    title = "No result from these rows"
 
 
 class Absent(PreconditionError):

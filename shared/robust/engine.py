@@ -20,6 +20,7 @@ from shared.robust.base import Context, Detector, Report, Rows, Stage, State, Ve
 from shared.robust.context import Need
 from shared.robust.customizers import Customization, Customizer, customizers
 from shared.robust.detectors import detectors
+from shared.robust.linalg.finite import exactly
 from shared.robust.pipeline import Pipeline, Spec, join_states, split_state
 
 SEVERITY = {"accepted": 0, "rejected": 1, "evicted": 2}
@@ -218,12 +219,16 @@ def _decide(
     reports: tuple[Report, ...] = ()
     try:
         if len(accepted):
-            aggregate_D, states["pipeline"], reports = plan.pipeline.apply(
+            aggregate_D, carried, found = plan.pipeline.apply(
                 accepted, states.get("pipeline", State()), context
             )
-            global_D, states["step"] = plan.step.apply(
+            next_D, moved = plan.step.apply(
                 context.reference_D, aggregate_D, states.get("step", State())
             )
+            if not all(exactly(next_D.unsqueeze(0))):
+                raise PreconditionError("the next global model would not be finite")
+            global_D, reports = next_D, found
+            states |= {"pipeline": carried, "step": moved}
             context = replace(context, aggregate_D=aggregate_D)
     except PreconditionError:
         # Groups that share nothing go on without a global model, whatever clients of others send.

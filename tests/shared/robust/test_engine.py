@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.errors import ConfigurationError, UnknownMember
+from shared.errors import ConfigurationError, PreconditionError, UnknownMember
 from shared.robust import Context, Rows, State, Verdict
 from shared.robust.base import Detector
 from shared.robust.engine import Plan, RoundOutcome, ServerStep, run_round
@@ -216,3 +216,19 @@ def test_stages_that_cannot_work_together_are_refused_before_there_are_rows() ->
 @pytest.mark.parametrize("name", rules.names())
 def test_every_rule_can_be_asked_how_many_rows_it_takes(name: str) -> None:
     Plan.of(name, f=2).check_rows(11)
+
+
+@pytest.mark.parametrize("isolates", [False, True])
+def test_a_model_that_is_not_finite_is_never_published(isolates: bool) -> None:
+    """Under a rule that bounds nothing, one upload near the end of float32 is enough."""
+    groups = {"name": "flcert", "groups": 2, "rule": "median"}
+    plan = Plan.of("weighted_mean", customizer=groups if isolates else "global_model")
+    most = torch.finfo(torch.float32).max
+    rows = Rows.of(torch.tensor([[most], [most]]), ["a", "b"])
+    context = Context(reference_D=torch.tensor([most / 2]))
+    if isolates:
+        outcome = run_round(plan, rows, plan.init(1), context)
+        assert torch.equal(outcome.global_D, torch.tensor([most / 2]))
+    else:
+        with pytest.raises(PreconditionError, match="would not be finite"):
+            run_round(plan, rows, plan.init(1), context)

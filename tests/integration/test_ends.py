@@ -4,6 +4,7 @@ Legend: D coordinates.
 """
 
 import hashlib
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from services.aggregator.blobs import Blobs
 from services.aggregator.round_store import RoundStore
+from services.console.testing import PATIENCE
 from shared.protocol import wire
 from shared.protocol.messages import Ticket
 from tests.integration.hosted import FEDCAP, Hosted, Scripted, experiment, upload_of, vector
@@ -61,10 +63,14 @@ def test_those_who_come_after_the_end_are_told_so(host: Host) -> None:
 
 
 def test_the_run_ends_without_those_who_are_gone(host: Host) -> None:
-    hosted = host(experiment(2, rounds=1), offline_after=1.0)
+    hosted = host(experiment(2, rounds=1), offline_after=4.0)
     hosted.scripted(["ada"])
     hosted.take_part("bob", Scripted("bob", hold=lambda ticket: ticket.kind == "evaluate"))
     hosted.wait("evaluating")
+    give_up = time.monotonic() + PATIENCE
+    while not hosted.operator.evaluations():
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
     hosted.vanish("bob")
     hosted.wait()
     assert hosted.operator.evaluations().keys() == {"ada"}

@@ -203,7 +203,7 @@ def test_an_evicted_attacker_comes_back_and_is_judged_like_any_newcomer(
     red_team: Callable[..., RedTeam],
 ) -> None:
     server = {**NORM, "customizer": {"name": "fedcap", "alpha": 10, "phi": 0.1}}
-    team = red_team(clients=4, rounds=8, server=server, phases=collecting())
+    team = red_team(clients=4, rounds=40, server=server, phases=collecting())
     team.meet(1)
     team.defend(["ann", "ben", "cat"])
     loud = '{"name": "rejoin", "attack": {"name": "gaussian", "std": 5}}'

@@ -132,10 +132,11 @@ def test_groups_go_on_without_a_barrier(host: Host) -> None:
     hosted = host(experiment(6, rounds=5, policy="buffered", buffer=2, server=FLCERT))
     clients = start(hosted, NAMES)
     hosted.wait()
-    before = dict.fromkeys(GROUPS, vector(clients["ada"].models[0]))
+    before, heard = dict.fromkeys(GROUPS, vector(clients["ada"].models[0])), set[str]()
     for number in range(5):
         record = hosted.record(number)
         assert record.status == "published"
+        heard |= {OWN[name] for name in record.participants}
         assert record.assignment == {name: [OWN[name]] for name in record.participants}
         for group in GROUPS:
             if not any(OWN[name] == group for name in record.participants):
@@ -151,8 +152,11 @@ def test_groups_go_on_without_a_barrier(host: Host) -> None:
         assert {ticket.models["model"] for ticket in client.tickets} <= known
     last = {group: hosted.model(digest) for group, digest in hosted.record(4).customized.items()}
     for group in GROUPS:
+        moved = np.abs(vector(last[group]) - before[group]).max()
         # Small updates: no group ran away by counting the same one again and again.
-        assert 0 < np.abs(vector(last[group]) - before[group]).max() < 0.2
+        assert moved < 0.2
+        # On a busy machine five rounds may end before a group's only client is heard.
+        assert (moved > 0) == (group in heard)
 
 
 LEARNING = """

@@ -1,6 +1,9 @@
-"""Where tensors live, by name."""
+"""Where tensors live, and how they get there."""
+
+from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from shared.errors import ConfigurationError
 
@@ -21,3 +24,25 @@ def device(name: str) -> torch.device:
         why = str(error).splitlines()[0]
         raise ConfigurationError(f"device {name!r} cannot be used: {why}") from None
     return found
+
+
+def sent(
+    values: Tensor | Sequence[float],
+    to: torch.device | str,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """The values on a device, where the host does not wait until they have arrived.
+
+    What runs on the device afterwards finds them there. For the way up only: numbers that come down
+    must have arrived before anyone reads them, and `Tensor.cpu` sees to that.
+
+    Args:
+        values: a tensor, or numbers.
+        to: the device.
+        dtype: that of the result; by default the tensor's own, for numbers that of `torch.tensor`.
+
+    >>> sent([1, 2], "cpu", torch.float64)
+    tensor([1., 2.], dtype=torch.float64)
+    """
+    held = values if isinstance(values, Tensor) else torch.tensor(values)
+    return held.to(to, dtype or held.dtype, non_blocking=True)

@@ -12,6 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from shared.attacks.base import DataAttack
+from shared.device import sent
 from shared.errors import ConfigurationError
 
 Pixels = tuple[tuple[int, int], ...]
@@ -84,10 +85,9 @@ class Backdoor(DataAttack):
                 f"{self.name}: a trigger of {last_row + 1}x{last_column + 1} pixels "
                 f"does not fit into {height}x{width}"
             )
-        rows, columns = (list(axis) for axis in zip(*pixels, strict=True))
-        stamped = x.clone()
-        stamped[..., rows, columns] = self.value
-        return stamped
+        shown_HW = torch.zeros(height, width, dtype=torch.bool)
+        shown_HW[tuple(torch.tensor(axis) for axis in zip(*pixels, strict=True))] = True
+        return x.masked_fill(sent(shown_HW, x.device), self.value)
 
 
 def parse_trigger(spec: Mapping[str, Any] | None) -> Backdoor | None:

@@ -20,6 +20,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor, nn
 
+from shared.device import sent
 from shared.errors import ConfigurationError
 from shared.experiment import Privacy, Training
 from shared.learning.cohort import Draws
@@ -174,7 +175,7 @@ def normal(scale: Sequence[float], draws: Sequence[torch.Generator], like_KD: Te
         factor * torch.randn(like_KD.shape[1], generator=one, dtype=like_KD.dtype)
         for factor, one in zip(scale, draws, strict=True)
     ]
-    return torch.stack(rows).to(like_KD.device)
+    return sent(torch.stack(rows), like_KD.device)
 
 
 def output_noise(deviation: float, draws: Draws, update_KD: Tensor) -> Tensor:

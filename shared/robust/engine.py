@@ -13,6 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from shared.device import sent
 from shared.errors import Absent, ConfigurationError, PreconditionError
 from shared.registry import Member
 from shared.robust import statistics
@@ -38,7 +39,7 @@ class ServerStep(Member):
             return reference_D + self.learning_rate * aggregate_D, state
         velocity_D = aggregate_D.clone()
         if "velocity" in state.tensors:
-            held_D = state.tensors["velocity"].to(aggregate_D.device)
+            held_D = sent(state.tensors["velocity"], aggregate_D.device)
             velocity_D.add_(held_D, alpha=self.momentum)
         return reference_D + self.learning_rate * velocity_D, State({"velocity": velocity_D})
 

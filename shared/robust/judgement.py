@@ -61,14 +61,15 @@ def judge(rows: Rows, context: Context, stage: str, labels: bool = False) -> Jud
     entropies, losses = [], []
     with torch.no_grad():
         for models_KD in _models(rows, reference_D):
-            totals, wrong = torch.zeros(2, len(models_KD), dtype=torch.float64).unbind()
+            sums_2K = torch.zeros(2, len(models_KD), dtype=torch.float64, device=models_KD.device)
             for start, log_KBC in _predictions(models_KD, context, x_P):
-                totals += _entropies(log_KBC).double().sum(1).cpu()
+                sums_2K[0] += _entropies(log_KBC).double().sum(1)
                 if labels and y_P is not None:
                     y_B = y_P[start : start + log_KBC.shape[1]].expand(len(models_KD), -1)
-                    wrong -= log_KBC.gather(2, y_B.unsqueeze(2)).double().sum((1, 2)).cpu()
-            entropies.append(totals / len(x_P))
-            losses.append(wrong / len(x_P))
+                    sums_2K[1] -= log_KBC.gather(2, y_B.unsqueeze(2)).double().sum((1, 2))
+            total_K, wrong_K = (sums_2K / len(x_P)).cpu().unbind()
+            entropies.append(total_K)
+            losses.append(wrong_K)
     return Judgement(_or_infinite(entropies), _or_infinite(losses) if labels else None)
 
 

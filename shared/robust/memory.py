@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from shared.device import sent
 from shared.robust.base import Rows, State
 
 
@@ -32,4 +33,4 @@ def carry(
 
 def positions(at: dict[str, int], clients: Iterable[str], device: torch.device) -> Tensor:
     """Where some clients stand, as an index on the block's device."""
-    return torch.tensor([at[client] for client in clients], dtype=torch.long, device=device)
+    return sent([at[client] for client in clients], device, torch.long)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from shared.device import sent
 from shared.robust.base import CHUNK, Rows
 
 
@@ -60,7 +61,7 @@ class Mixture(Models):
         return self.rows.block_ND
 
     def chunks(self) -> Iterator[tuple[int, int, Tensor]]:
-        mix_LM = self.mix_LM.to(self.rows.device, self.rows.block_ND.dtype)
+        mix_LM = sent(self.mix_LM, self.rows.device, self.rows.block_ND.dtype)
         for start, stop, chunk_MC in self.rows.chunks():
             yield start, stop, mix_LM @ chunk_MC + self.reference_D[start:stop]
 
@@ -107,4 +108,5 @@ class Block(Models):
             yield start, stop, self.models_LD[:, start:stop]
 
     def pick(self, names: Sequence[str]) -> "Block":
-        return replace(self, names=tuple(names), models_LD=self.models_LD[self._places(names)])
+        at = sent(self._places(names), self.models_LD.device, torch.long)
+        return replace(self, names=tuple(names), models_LD=self.models_LD.index_select(0, at))

@@ -13,6 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from shared.device import sent
+
 Updates = Tensor | NDArray[Any] | Sequence[Tensor | NDArray[Any] | Sequence[float]]
 """One update per row: a matrix, or vectors of one length."""
 NARROW = (torch.float16, torch.bfloat16)
@@ -32,7 +34,7 @@ class Rows:
     Args:
         block_ND: the pool, one update per row; never written.
         ids: one name per row of the view; order of rows never matters beyond these names.
-        index_K: which rows of the pool are read, in order; all of them when None.
+        index_K: which rows of the pool are read, in order, on the CPU; all of them when None.
         mix_MK: the mixing matrix over those rows, float64 on the CPU.
         weights_M: trusted weights (float64, > 0), 1 each by default.
         metadata: numbers per row by name: what clients claim ("loss_gap"), and what the server
@@ -101,7 +103,7 @@ class Rows:
         return Rows(
             block_ND=block_ND,
             ids=tuple(names[i] for i in order),
-            index_K=None if whole else torch.tensor(order, dtype=torch.long).to(block_ND.device),
+            index_K=None if whole else torch.tensor(order, dtype=torch.long),
             weights_M=None if weights is None else _column(weights, n, "weights", True)[order],
             metadata={k: _column(v, n, k, False)[order] for k, v in (metadata or {}).items()},
             dropped=tuple(sorted(names[i] for i in range(n) if not finite_N[i])),
@@ -138,12 +140,15 @@ class Rows:
 
     def chunks(self, size: int = CHUNK) -> Iterator[tuple[int, int, Tensor]]:
         """Column bounds with the chunk (M, C) of the view, which the caller must not write to."""
-        mix_MK = None if self.mix_MK is None else self.mix_MK.to(self.device, self.block_ND.dtype)
+        mix_MK = self.mix_MK
+        if mix_MK is not None:
+            mix_MK = sent(mix_MK, self.device, self.block_ND.dtype)
+        index_K = None if self.index_K is None else sent(self.index_K, self.device)
         for start in range(0, self.dim, size):
             stop = min(start + size, self.dim)
             block_KC = self.block_ND[:, start:stop]
-            if self.index_K is not None:
-                block_KC = block_KC[self.index_K]
+            if index_K is not None:
+                block_KC = block_KC.index_select(0, index_K)
             yield start, stop, block_KC if mix_MK is None else mix_MK @ block_KC
 
     def row(self, position: int) -> Tensor:
@@ -171,8 +176,7 @@ class Rows:
         if mix_MK is not None:
             mix_MK = mix_MK[picks]
         else:
-            here = picks.to(self.device)
-            index_K = here if index_K is None else index_K[here]
+            index_K = picks if index_K is None else index_K[picks]
         return replace(
             self,
             ids=tuple(self.ids[i] for i in picks.tolist()),
@@ -192,7 +196,7 @@ class Rows:
         if isinstance(which, Tensor):
             # Several times as fast as indexing, for drawn coordinates.
             return replace(
-                self, block_ND=self.block_ND.index_select(1, which.to(self.device)), cache=cache
+                self, block_ND=self.block_ND.index_select(1, sent(which, self.device)), cache=cache
             )
         return replace(self, block_ND=self.block_ND[:, which], cache=cache)
 

@@ -37,6 +37,8 @@ KEPT = {kind.__name__: kind for kind in TYPES}
 """The types that a memory may hold besides plain values and tensors."""
 DERIVED = {"cache"}
 """Fields that are measured again when they are needed."""
+HOST = {"index_K", "mix_MK", "mix_LM", "weights_M", "metadata"}
+"""Fields whose numbers stay on the CPU, whatever device holds the models."""
 
 
 def save(path: Path, memory: Mapping[str, Any]) -> None:
@@ -58,7 +60,7 @@ def save(path: Path, memory: Mapping[str, Any]) -> None:
 
 
 def load(path: Path, device: str = "cpu") -> dict[str, Any]:
-    """The memory that a file holds, its tensors on a device.
+    """The memory that a file holds, its tensors on a device, but those of `HOST`.
 
     Raises:
         ConfigurationError: the file is no checkpoint.
@@ -70,7 +72,8 @@ def load(path: Path, device: str = "cpu") -> dict[str, Any]:
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - safe_open is no mapping
     except (SafetensorError, KeyError, ValueError) as error:
         raise ConfigurationError(f"{path} is no checkpoint of a simulation: {error}") from None
-    memory: dict[str, Any] = _decode(told, {n: t.to(device) for n, t in tensors.items()})
+    there = {name: tensor.to(device) for name, tensor in tensors.items()}
+    memory: dict[str, Any] = _decode(told, there, tensors)
     return memory
 
 
@@ -110,16 +113,20 @@ def _own(tensor: Tensor) -> Tensor:
     return host.clone() if shared else host
 
 
-def _decode(told: Any, tensors: Mapping[str, Tensor]) -> Any:
+def _decode(told: Any, tensors: Mapping[str, Tensor], host: Mapping[str, Tensor]) -> Any:
+    """A value from JSON with its tensors; `host` are the same ones on the CPU."""
     if not isinstance(told, dict):
         return told
     ((kind, inside), *rest) = told.items()
     if kind == "tensor":
         return tensors[inside]
     if kind == "type":
-        named = {name: _decode(part, tensors) for name, part in rest[0][1].items()}
+        named = {
+            name: _decode(part, host if name in HOST else tensors, host)
+            for name, part in rest[0][1].items()
+        }
         return KEPT[inside](**named)
     if kind == "map":
-        return {key: _decode(part, tensors) for key, part in inside.items()}
-    parts = [_decode(part, tensors) for part in inside]
+        return {key: _decode(part, tensors, host) for key, part in inside.items()}
+    parts = [_decode(part, tensors, host) for part in inside]
     return {"set": frozenset, "tuple": tuple, "list": list}[kind](parts)

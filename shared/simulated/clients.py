@@ -13,6 +13,7 @@ from torch import Tensor
 from shared.attacks.base import DataAttack, Knowledge, ModelAttack
 from shared.attacks.data import attacks as data_attacks
 from shared.attacks.model import attacks as model_attacks
+from shared.device import sent
 from shared.experiment import Experiment
 from shared.learning.cohort import Batches, Cohort
 from shared.learning.data import ClientData, client_data, poisoned
@@ -145,7 +146,7 @@ class Clients:
         return list(range(len(self.names) - sum(len(group.members) for group in self.groups)))
 
     def _keep(self, names: Sequence[str], personal: Mapping[str, Tensor]) -> None:
-        at = torch.tensor([self.names.index(name) for name in names], device=self.device)
+        at = sent([self.names.index(name) for name in names], self.device, torch.long)
         for key, tensor in personal.items():
             self.personal[key] = self.personal[key].index_copy(0, at, tensor)
 
@@ -169,7 +170,8 @@ class Clients:
         seed, training = self.experiment.seed, self.learner.training
         held_out = self.learner.personalizer.held_out
         batches = Batches.draw(cohort.train_K, names, training, seed, round_, held_out=held_out)
-        personal = {key: tensor[slots] for key, tensor in self.personal.items()}
+        at = sent(slots, self.device, torch.long)
+        personal = {key: tensor.index_select(0, at) for key, tensor in self.personal.items()}
         bad = {name for group in self.groups for name in group.members}
         hostile = [k for k, name in enumerate(names) if name in bad]
         return train(self.learner, cohort, batches, sent_KD, personal, measure, hostile, offers)
@@ -206,7 +208,10 @@ class Clients:
         place = {name: k for k, name in enumerate(names)}
         honest = [k for name, k in place.items() if name not in hostile]
         met = [place[name] for name in hostile]
-        colluders_MD, colluders_sent_MD = trained.update_KD[met], sent_KD[met]
+        honest_B = sent(honest, self.device, torch.long)
+        honest_BD, honest_sent_BD = trained.update_KD[honest_B], sent_KD[honest_B]
+        met_M = sent(met, self.device, torch.long)
+        colluders_MD, colluders_sent_MD = trained.update_KD[met_M], sent_KD[met_M]
         attacks = [group.attack for group in self.groups if group.attack is not None]
         server_update_D = None
         if self.server_update is not None and any(a.asks_for == "full" for a in attacks):
@@ -215,8 +220,8 @@ class Clients:
             participants=len(names),
             attackers=len(hostile),
             # Where attackers alone are probed, no honest update is there to be seen.
-            honest_BD=trained.update_KD[honest] if honest else colluders_MD,
-            honest_sent_BD=sent_KD[honest] if honest else colluders_sent_MD,
+            honest_BD=honest_BD if honest else colluders_MD,
+            honest_sent_BD=honest_sent_BD if honest else colluders_sent_MD,
             round=round_,
             seed=self.experiment.seed,
             reference_D=global_D,

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from shared.assignment import GLOBAL
+from shared.device import sent
 from shared.errors import PreconditionError
 from shared.experiment import Experiment
 from shared.learning.equipment import Equipment
@@ -96,11 +97,12 @@ class Server:
         peers = [self.customization.names_for(name)[1:] for name in names]
         for place in range(max(map(len, peers), default=0)):
             assert models is not None
-            there = [len(own) > place for own in peers]
+            there = [k for k, own in enumerate(peers) if len(own) > place]
             block_KD = self.global_D.repeat(len(names), 1)
-            given = [own[place] for own in peers if len(own) > place]
-            block_KD[torch.tensor(there, device=block_KD.device)] = models.block(given)
-            yield block_KD, torch.tensor(there, dtype=torch.float64, device=block_KD.device)
+            at = sent(there, block_KD.device, torch.long)
+            block_KD[at] = models.block([peers[k][place] for k in there])
+            there_K = torch.zeros(len(names), dtype=torch.float64, device=block_KD.device)
+            yield block_KD, there_K.index_fill_(0, at, 1)
 
     def voters(self) -> list[Tensor]:
         """The models (D,) that decide by their majority in the end; none where there is no vote."""

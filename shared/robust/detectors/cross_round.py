@@ -9,6 +9,7 @@ from typing import Literal, Self
 import torch
 from pydantic import Field, model_validator
 
+from shared.device import sent
 from shared.robust.base import Context, Detector, Rows, State, Verdict
 from shared.robust.detectors import detectors
 from shared.robust.memory import carry, positions
@@ -79,11 +80,11 @@ def _to_last(rows: Rows, state: State, known: dict[str, int]) -> list[float]:
     last_HD = state.tensors["last"]
     met = [i for i, client in enumerate(rows.ids) if client in known]
     at = positions(known, (rows.ids[i] for i in met), last_HD.device)
-    here = torch.tensor(met, dtype=torch.long, device=rows.device)
+    here = sent(met, rows.device, torch.long)
     sums_3M = torch.zeros(3, len(met), dtype=torch.float64, device=rows.device)
     for start, stop, chunk_MC in rows.chunks():
         new_MC = chunk_MC[here].double()
-        old_MC = last_HD[at, start:stop].to(rows.device, torch.float64)
+        old_MC = sent(last_HD[at, start:stop], rows.device, torch.float64)
         sums_3M[0] += (new_MC * old_MC).sum(dim=1)
         sums_3M[1] += new_MC.square().sum(dim=1)
         sums_3M[2] += old_MC.square().sum(dim=1)
@@ -99,7 +100,7 @@ def _remember(rows: Rows, accepted: Sequence[int], state: State) -> State:
     clients = [rows.ids[i] for i in accepted]
     last_HD, at = carry(state, "last", rows, clients)
     where = positions(at, clients, rows.device)
-    here = torch.tensor(accepted, dtype=torch.long, device=rows.device)
+    here = sent(accepted, rows.device, torch.long)
     for start, stop, chunk_MC in rows.chunks():
         last_HD[where, start:stop] = chunk_MC[here]
     return State({"last": last_HD}, {"last": tuple(at)})

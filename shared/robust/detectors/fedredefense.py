@@ -10,6 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from shared.device import sent
 from shared.errors import ConfigurationError
 from shared.robust.base import Context, Detector, Rows, State, Verdict
 from shared.robust.context import Need
@@ -118,7 +119,7 @@ class FedREDefense(Detector):
             reference_D,
             update_MD[moved],
             self._begin(clients, held, context, reference_D),
-            torch.tensor(limits, device=update_MD.device),
+            sent(limits, update_MD.device),
             Search(
                 self.steps,
                 (self.sample_rate, self.label_rate, self.rate_rate),

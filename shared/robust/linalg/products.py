@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shared.device import sent
 from shared.robust.base import Rows
 from shared.robust.linalg import native
 from shared.robust.linalg.finite import awaited, exactly, told
@@ -77,7 +78,7 @@ def combine(rows: Rows, coefficients_M: Tensor) -> Tensor:
         told(chosen, clean=not broken.item())
         return out_D
     # A copy of the rows in the order of their ids: their place in memory must not show.
-    shares = weights.to(rows.device, out_D.dtype)
+    shares = sent(weights, rows.device, out_D.dtype)
     for start, stop, chunk_KC in chosen.chunks(plain_width(rows)):
         out_D[start:stop] = shares @ chunk_KC.contiguous()
     if awaited(rows):
@@ -106,7 +107,7 @@ def norms(rows: Rows, centre_D: Tensor | None = None) -> Tensor:
         return _products(rows, centre_D)[:, 0].sqrt()
     squares_N = rows.cache.get("squares")
     if squares_N is not None:
-        kept = slice(None) if rows.index_K is None else rows.index_K.cpu()
+        kept = slice(None) if rows.index_K is None else rows.index_K
         return cast(Tensor, squares_N[kept]).sqrt()
     squares_M = _products(rows, None)[:, 0]
     if rows.index_K is None:
@@ -174,7 +175,7 @@ def _products_by_torch(rows: Rows, centre_D: Tensor | None, wide: bool) -> Tenso
     for start, stop, chunk_MC in rows.chunks(plain_width(rows)):
         chunk_MC = chunk_MC.to(dtype)
         if centre_D is not None:
-            centre_C = centre_D[start:stop].to(rows.device)
+            centre_C = sent(centre_D[start:stop], rows.device)
             total_M2[:, 1] += chunk_MC @ centre_C.to(dtype)
             chunk_MC = (chunk_MC - centre_C).to(dtype)
         total_M2[:, 0] += torch.linalg.vecdot(chunk_MC, chunk_MC)

@@ -7,6 +7,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from shared.device import sent
 from shared.robust import linalg
 from shared.robust.base import Context, Report, Rows, Rule, State
 from shared.robust.rules import rules
@@ -33,7 +34,7 @@ class CenteredClipping(Rule):
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         self.require_majority(rows)
-        centre_D = state.tensors["centre"].to(rows.device, rows.block_ND.dtype)
+        centre_D = sent(state.tensors["centre"], rows.device, rows.block_ND.dtype)
         for _ in range(self.iterations):
             distances_M = linalg.norms(rows, centre_D)
             tau = float(distances_M.median()) if self.tau is None else self.tau

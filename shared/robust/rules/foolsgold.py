@@ -10,7 +10,7 @@ from torch import Tensor
 
 from shared.robust import linalg
 from shared.robust.base import CHUNK, Context, Report, Rows, Rule, State
-from shared.robust.memory import carry, positions
+from shared.robust.memory import carry
 from shared.robust.rules import rules
 
 RESOLVED = 1e-6
@@ -42,7 +42,8 @@ class FoolsGold(Rule):
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         state = _remember(rows, state)
         at = {client: i for i, client in enumerate(state.ids["history"])}
-        history = Rows(state.tensors["history"], rows.ids, positions(at, rows.ids, rows.device))
+        index_M = torch.tensor([at[client] for client in rows.ids], dtype=torch.long)
+        history = Rows(state.tensors["history"], rows.ids, index_M)
         alpha_M = self.weights(linalg.cosines(history))
         total = {"weights": float(alpha_M.sum()), "count": float(len(rows)), "none": 1.0}
         shares_M = alpha_M / (total[self.normalize] or 1.0)

@@ -10,6 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from shared.device import sent
 from shared.robust import clustering, linalg
 from shared.robust.base import Context, Report, Rows, Rule, State
 from shared.robust.context import Need
@@ -110,22 +111,24 @@ class SDEA(Rule):
         draws = context.generator(self.name)
         logits_M = torch.zeros(len(rows), dtype=torch.float64)
         adam = torch.optim.Adam([logits_M], self.learning_rate, weight_decay=self.weight_decay)
-        losses: list[float] = []
+        losses: list[Tensor] = []
         for _ in range(self.epochs):
             for at_B in torch.split(torch.randperm(len(x_P), generator=draws), self.batch_size):
-                loss, gradient_M = self.step(rows, logits_M.softmax(0), x_P[at_B], context, draws)
+                x_B = x_P.index_select(0, sent(at_B, x_P.device))
+                loss, gradient_M = self.step(rows, logits_M.softmax(0), x_B, context, draws)
                 if not bool(gradient_M.isfinite().all()):
                     return None
                 losses.append(loss)
                 logits_M.grad = gradient_M
                 adam.step()
         steps = len(losses) // self.epochs
-        first, last = sum(losses[:steps]) / steps, sum(losses[-steps:]) / steps
+        losses_S = torch.stack(losses).double().cpu()
+        first, last = float(losses_S[:steps].mean()), float(losses_S[-steps:].mean())
         return Learned(logits_M.softmax(0), first, last)
 
     def step(
         self, rows: Rows, weights_M: Tensor, x_B: Tensor, context: Context, draws: torch.Generator
-    ) -> tuple[float, Tensor]:
+    ) -> tuple[Tensor, Tensor]:
         """The loss of a batch, and its gradient (M,) in the logits.
 
         The mixed model is one model: dL/da_i = <dL/dw, x_i>, and with a = softmax(M)
@@ -140,7 +143,7 @@ class SDEA(Rule):
         loss = torch.stack([information(one) for one in logits_VBC.chunk(len(views))]).mean()
         (slope_D,) = torch.autograd.grad(loss, model_D)
         along_M = linalg.dots(rows, slope_D)
-        return float(loss.detach()), weights_M * (along_M - weights_M @ along_M)
+        return loss.detach(), weights_M * (along_M - weights_M @ along_M)
 
     def group(self, weights_M: Tensor) -> Tensor:
         """The cluster (M,) of every weight, numbered from 0."""

@@ -13,6 +13,7 @@ from shared.robust.base import Rows, State
 from shared.robust.customizers import customizers
 from shared.simulated import checkpoint
 from shared.simulation import Simulation
+from tests.pretended import NAME, PretendedDevice, near
 
 SMALL: dict[str, Any] = {
     "name": "small",
@@ -65,6 +66,19 @@ def test_everything_comes_back(tmp_path: Path) -> None:
     assert found["state"].tensors["v"].tolist() == [2, 3]
     assert found["state"].ids == {"v": ("a", "b")}
     assert found["half"].dtype == torch.bfloat16
+
+
+def test_what_belongs_on_the_host_stays_there(tmp_path: Path) -> None:
+    path, block_ND = tmp_path / "one.safetensors", torch.arange(6.0).view(2, 3)
+    rows = Rows.of(block_ND, ["b", "a"], weights=[1, 2], metadata={"loss_gap": [0, 1]})
+    checkpoint.save(path, {"rows": rows.mixed(torch.eye(2)), "model": block_ND[0]})
+    with PretendedDevice():
+        found = checkpoint.load(path, NAME)
+        rows = found["rows"]
+        assert near(found["model"]).tolist() == [0, 1, 2]
+        assert near(rows.block_ND).tolist() == block_ND.tolist()
+        held = (rows.index_K, rows.mix_MK, rows.weights_M, rows.metadata["loss_gap"])
+        assert {tensor.device.type for tensor in held} == {"cpu"}
 
 
 def test_a_tensor_that_stands_twice_is_written_once(tmp_path: Path) -> None:

@@ -1,0 +1,156 @@
+"""What every member does on another device: the same, all of it there, hardly ever waiting."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from shared.robust import Context, Rows, State
+from shared.robust.customizers import customizers
+from shared.robust.detectors import detectors
+from shared.robust.preaggregators import preaggregators
+from shared.robust.rules import rules
+from tests.contracts.conftest import Case, honest
+from tests.pretended import NAME, PretendedDevice, far, near
+
+MakeRows = Callable[..., Rows]
+F, SMALL, LARGE = 2, 240, 3 * (1 << 16)
+"""Numbers of coordinates: within one chunk, and over several."""
+WAITS = {
+    "clustered": 4,
+    "dnc": 12,
+    "fltrust": 5,
+    "foolsgold": 3,
+    "performance_aware": 4,
+    "sdea": 7,
+}
+"""How often a rule makes the host wait, where it is not once for the Gram matrix, once for lengths.
+
+DnC waits for both in each of its five tests; SDEA once in each of its steps (here two)."""
+
+
+@pytest.fixture(autouse=True)
+def _without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other devices have none."""
+    monkeypatch.setenv("RAMPART_KERNELS", "torch")
+
+
+def moved(context: Context) -> Context:
+    """The context with its tensors on the pretended device."""
+    held = {f.name: getattr(context, f.name) for f in fields(context)}
+    there = {name: far(value) for name, value in held.items() if isinstance(value, Tensor)}
+    public = context.public
+    if public is not None:
+        labels_P = None if public.y_P is None else far(public.y_P)
+        there["public"] = replace(public, x_P=far(public.x_P), y_P=labels_P)
+    return replace(context, **there)
+
+
+def agree(one: Tensor, other: Tensor) -> None:
+    torch.testing.assert_close(near(one), other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dim", [SMALL, LARGE])
+def test_a_rule_gives_the_same_result_and_waits_a_fixed_number_of_times(
+    rule: Case, dim: int, make_rows: MakeRows
+) -> None:
+    block_ND = honest(dim=dim)
+    member, context = rules.build(rule.name, f=F, **rule.parameters), rule.context(dim)
+    rows = make_rows(block_ND)
+    expected_D, _, report = member.apply(rows, member.init(dim), context)
+    with PretendedDevice() as device:
+        context = moved(context)
+        rows = make_rows(far(block_ND))
+        device.waits.clear()
+        found_D, state, told = member.apply(rows, member.init(dim), context)
+        waits = device.waits.copy()
+        member.apply(rows, state, context)  # It can go on from what it remembers.
+    agree(found_D, expected_D)
+    for name, column_M in report.per_row.items():
+        torch.testing.assert_close(told.per_row[name], column_M, rtol=1e-5, atol=1e-6)
+    assert waits.total() <= WAITS.get(rule.name, 2), waits
+
+
+def test_a_preaggregator_gives_the_same_rows(preaggregator: Case, make_rows: MakeRows) -> None:
+    block_ND, context = honest(dim=SMALL), preaggregator.context(SMALL)
+    member = preaggregators.build(preaggregator.name, f=F, **preaggregator.parameters)
+    rows = make_rows(block_ND)
+    expected, _, _ = member.apply(rows, member.init(SMALL), context)
+    with PretendedDevice():
+        found, _, _ = member.apply(make_rows(far(block_ND)), member.init(SMALL), moved(context))
+        assert found.ids == expected.ids
+        for i in range(len(found)):
+            agree(found.row(i), expected.row(i))
+
+
+@pytest.mark.parametrize("name", detectors.names())
+def test_a_detector_gives_the_same_verdicts(name: str, make_rows: MakeRows) -> None:
+    quick: Mapping[str, Any] = {"fedredefense": {"iterations": 3, "steps": 2}}
+    member = detectors.parse({"name": name, **quick.get(name, {})}, f=F)
+    block_ND = honest(dim=SMALL)
+    block_ND[3] *= -40
+    context = replace(Case(name).context(SMALL), aggregate_D=torch.ones(SMALL), shape=(60,))
+
+    def judge(rows: Rows, context: Context) -> list[Any]:
+        state, told = State(), []
+        for _ in range(2):
+            verdicts, state = member.apply(rows, state, context)
+            told += [(v.client, v.decision, pytest.approx(v.score, rel=1e-4)) for v in verdicts]
+        return told
+
+    expected = judge(make_rows(block_ND), context)
+    with PretendedDevice():
+        assert judge(make_rows(far(block_ND)), moved(context)) == expected
+
+
+@pytest.mark.parametrize("name", customizers.names())
+def test_a_customizer_makes_the_same_models(name: str, make_rows: MakeRows) -> None:
+    member, block_ND = customizers.build(name), honest(dim=SMALL)
+    layout = (("body.weight", 0, SMALL - 10), ("head.weight", SMALL - 10, SMALL))
+    context = Context(round=3, seed=5, reference_D=torch.linspace(0, 1, SMALL), layout=layout)
+    rows = make_rows(block_ND)
+    expected, _ = member.apply(rows, rows, State(), context)
+    with PretendedDevice():
+        rows = make_rows(far(block_ND))
+        found, _ = member.apply(rows, rows, State(), moved(context))
+        assert found.assignment == expected.assignment
+        assert (found.models is None) == (expected.models is None)
+        if found.models is not None and expected.models is not None:
+            assert found.models.names == expected.models.names
+            for model in found.models.names:
+                agree(found.models.model(model), expected.models.model(model))
+
+
+def test_the_pretended_device_fails_and_counts_as_a_real_one() -> None:
+    with PretendedDevice() as device:
+        there, here = far(torch.arange(4.0)), torch.ones(4)
+        with pytest.raises(RuntimeError, match="tensors on"):
+            there + here
+        with pytest.raises(RuntimeError, match="generator of the CPU"):
+            torch.rand(3, generator=torch.Generator(), device=NAME)
+        with pytest.raises(RuntimeError, match="not supported"):
+            there.numpy()
+        with pytest.raises(AssertionError, match="before it has arrived"):
+            there.to("cpu", non_blocking=True)
+        assert not device.waits
+        for waits in (
+            lambda: there.sum().item(),
+            there.cpu,
+            there.tolist,
+            lambda: here.to(NAME),
+            lambda: torch.tensor([1, 2], device=NAME),
+            lambda: there[torch.tensor([0, 1])],
+            lambda: there[there > 1],
+            lambda: bool(there.any()),
+        ):
+            device.waits.clear()
+            waits()
+            assert device.waits.total() == 1
+        device.waits.clear()
+        there[there > 2] = 0
+        there[1:].add_(here.to(NAME, non_blocking=True)[1:])
+        assert not device.waits
+        assert near(there).tolist() == [0, 2, 3, 1]

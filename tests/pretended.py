@@ -1,0 +1,150 @@
+"""A device that is not there: tensors that name it and keep their numbers on the CPU.
+
+Where no GPU is at hand it shows what one would: an operation on tensors of two devices fails, and
+so does reading numbers past the device; and whenever the host would wait for the device, that is
+noted. Torch has the type of device, `lazy`, in every build, and nothing that computes on it.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from traceback import extract_stack
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+NAME = "lazy:0"
+DEVICE = torch.device(NAME)
+ROOT = Path(__file__).resolve().parent.parent
+READS = {"_local_scalar_dense", "bincount", "equal", "masked_select", "nonzero"}
+READS |= {"_unique2", "unique_consecutive", "unique_dim"}
+"""Operations that give the host a number, or a tensor whose size depends on the numbers."""
+COPIES = {"_to_copy", "copy_"}
+INDEXES = {"index", "index_put", "index_put_", "_index_put_impl_"}
+"""Operations that take positions from the host as well, and wait until these are up."""
+
+
+class Far(Tensor):
+    """A tensor on the pretended device."""
+
+    held: Tensor
+
+    @staticmethod
+    def __new__(cls, held: Tensor) -> "Far":
+        made: Far = torch.Tensor._make_wrapper_subclass(
+            cls,
+            held.shape,
+            strides=held.stride(),
+            storage_offset=held.storage_offset(),
+            dtype=held.dtype,
+            device=DEVICE,
+            requires_grad=held.requires_grad,
+        )
+        made.held = held
+        return made
+
+    def tolist(self) -> Any:
+        """The numbers, from a copy: torch lists those of no subclass."""
+        return self.cpu().tolist()
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise RuntimeError(f"{func} runs where its device is not pretended")
+
+
+class PretendedDevice(TorchDispatchMode):
+    """While entered, tensors can be made on `NAME`, moved there and back, and computed with.
+
+    >>> with PretendedDevice() as device:
+    ...     ones = torch.ones(2).to(NAME, non_blocking=True)
+    ...     total = (ones + ones).sum().item()
+    >>> total, device.waits.total()
+    (4.0, 1)
+    """
+
+    waits: Counter[str]
+    """How often the host waited, by the line of this project that it waited in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits = Counter()
+
+    def __enter__(self) -> "PretendedDevice":
+        # Or torch.tensor(..., device=...) would look for one that computes.
+        torch._C._set_only_lift_cpu_tensors(True)
+        super().__enter__()
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)
+        torch._C._set_only_lift_cpu_tensors(False)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, name = dict(kwargs or {}), func.overloadpacket.__name__
+        leaves = tree_leaves((args, kwargs))
+        far = any(isinstance(leaf, Far) for leaf in leaves)
+        target = kwargs.pop("device", None)
+        ends_far = far if target is None else torch.device(target).type == DEVICE.type
+        if name == "copy_":
+            ends_far = isinstance(args[0], Far)
+        if ends_far and name not in COPIES:
+            _check(name, args, leaves)
+        if far or ends_far:
+            self._note(name, args, kwargs, ends_far)
+        if target is not None:
+            kwargs["device"] = "cpu"
+        own: dict[int, Far] = {}
+
+        def near(tensor: Far) -> Tensor:
+            own[id(tensor.held)] = tensor
+            return tensor.held
+
+        given, named = tree_map_only(Far, near, (args, kwargs))
+        made = func(*given, **named)
+        if not ends_far:
+            return made.clone() if name == "_to_copy" and far else made
+        # What an operation has written to stays the tensor that it was.
+        return tree_map_only(Tensor, lambda t: own[id(t)] if id(t) in own else Far(t), made)
+
+    def _note(self, name: str, args: Sequence[Any], kwargs: Any, ends_far: bool) -> None:
+        """Counts what the host waits for."""
+        waits = name in READS
+        if name in COPIES:
+            at_once = kwargs.get("non_blocking", name == "copy_" and args[2:] == (True,))
+            starts_far = isinstance(args[1] if name == "copy_" else args[0], Far)
+            assert not (at_once and starts_far and not ends_far), "read before it has arrived"
+            waits = starts_far != ends_far and not at_once
+        if name in INDEXES:
+            one = len(args) > 2 and args[2].numel() == 1
+            for index in (index for index in args[1] if index is not None):
+                # A mask's positions have to be known, but for filling in one number.
+                waits |= not isinstance(index, Far) or (index.dtype == torch.bool and not one)
+        if waits:
+            frames = [f for f in extract_stack() if str(ROOT / "shared") in f.filename]
+            at = frames[-1] if frames else extract_stack()[0]
+            self.waits[f"{at.filename}:{at.lineno} {at.line} [{name}]"] += 1
+
+
+def _check(name: str, args: Sequence[Any], leaves: Sequence[Any]) -> None:
+    """Refuses what a device cannot take from the host."""
+    positions = tree_leaves(args[1]) if name in INDEXES else []
+    for leaf in leaves:
+        if isinstance(leaf, torch.Generator):
+            raise RuntimeError(f"{name} on {NAME} draws from a generator of the CPU")
+        near = isinstance(leaf, Tensor) and not isinstance(leaf, Far) and leaf.ndim > 0
+        if near and not any(leaf is position for position in positions):
+            raise RuntimeError(f"{name}: tensors on {NAME} and on the CPU")
+
+
+def far(tensor: Tensor) -> Tensor:
+    """A copy of a tensor, on the pretended device."""
+    return Far(tensor.detach().clone())
+
+
+def near(tensor: Tensor) -> Tensor:
+    """The numbers of a tensor that has to be on the pretended device."""
+    assert isinstance(tensor, Far)
+    return tensor.held

@@ -1,0 +1,86 @@
+"""A whole federation on another device: the same models, and no step that waits for it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from shared.experiment import Experiment
+from shared.learning import steps
+from shared.simulated import checkpoint
+from shared.simulation import Simulation
+from tests.pretended import NAME, PretendedDevice, near
+
+EXPERIMENTS = [
+    "digits-buffered",
+    "digits-clustered",
+    "digits-dba",
+    "digits-fedfomo",
+    "digits-flcert",
+    "digits-fltrust",
+    "digits-hmsdfl",
+    "digits-privacy",
+    "digits-robust",
+    "digits-sageflow",
+    "digits-sign-flip",
+]
+
+
+@pytest.fixture(autouse=True)
+def _without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other devices have none."""
+    monkeypatch.setenv("RAMPART_KERNELS", "torch")
+
+
+def short(name: str, **changes: object) -> Experiment:
+    return Experiment.load(name).model_copy(update={"rounds": 2, **changes})
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_rounds_come_to_the_same_models(name: str) -> None:
+    here = Simulation.of(short(name))
+    expected = [here.step() for _ in range(2)]
+    with PretendedDevice():
+        there = Simulation.of(short(name), NAME)
+        found = [there.step() for _ in range(2)]
+    torch.testing.assert_close(near(there.server.global_D), here.server.global_D)
+    for one, other in zip(found, expected, strict=True):
+        assert one.participants == other.participants and one.status == other.status
+        assert {v.client: v.decision for v in one.verdicts} == {
+            v.client: v.decision for v in other.verdicts
+        }
+    for key, tensor_K in here.clients.personal.items():
+        torch.testing.assert_close(near(there.clients.personal[key]), tensor_K)
+
+
+@pytest.mark.parametrize("name", ["digits-sign-flip", "digits-hmsdfl", "digits-privacy"])
+def test_no_step_waits_for_the_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: list[int] = []
+    take = steps.take_steps
+
+    def counted(*args: Any) -> Any:
+        before = device.waits.total()
+        made = take(*args)
+        counts.append(device.waits.total() - before)
+        return made
+
+    monkeypatch.setattr("shared.learning.local.take_steps", counted)
+    with PretendedDevice() as device:
+        Simulation.of(short(name), NAME).step()
+    assert counts and not any(counts), device.waits
+
+
+@pytest.mark.parametrize("name", ["digits-sign-flip", "digits-buffered", "digits-fedfomo"])
+def test_a_run_goes_on_there_from_its_checkpoint(name: str, tmp_path: Path) -> None:
+    path, here = tmp_path / "checkpoint.safetensors", Simulation.of(short(name, rounds=3))
+    for _ in range(2):
+        here.step()
+    checkpoint.save(path, here.memory())
+    expected = here.step()
+    with PretendedDevice():
+        there = Simulation.of(short(name, rounds=3), NAME)
+        there.recall(checkpoint.load(path, NAME), list(here.records[:2]))
+        found = there.step()
+    assert found.participants == expected.participants
+    torch.testing.assert_close(near(there.server.global_D), here.server.global_D)

@@ -169,7 +169,7 @@ class Pool:
         return Rows(
             block_ND=self.block_ND,
             ids=tuple(ids),
-            index_K=None if whole else torch.tensor(slots, device=self._vectors.device),
+            index_K=None if whole else torch.tensor(slots),
             weights_M=torch.tensor([weights[client] for client in ids], dtype=torch.float64),
             metadata=self._metadata(ids, stale),
             dropped=tuple(sorted(self._broken & self.receipts.keys())),

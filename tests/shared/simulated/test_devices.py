@@ -6,10 +6,13 @@ from typing import Any
 import pytest
 import torch
 
+from shared.attacks.model import attacks
 from shared.experiment import Experiment
 from shared.learning import steps
+from shared.learning.objectives import objectives
+from shared.learning.personalizers import personalizers
 from shared.simulated import checkpoint
-from shared.simulation import Simulation
+from shared.simulation import Simulation, simulate
 from tests.pretended import NAME, PretendedDevice, near
 
 EXPERIMENTS = [
@@ -52,6 +55,46 @@ def test_rounds_come_to_the_same_models(name: str) -> None:
         }
     for key, tensor_K in here.clients.personal.items():
         torch.testing.assert_close(near(there.clients.personal[key]), tensor_K)
+
+
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "rounds": 2,
+    "data": {"dataset": "digits", "clients": 6},
+    "model": {"name": "mlp", "hidden": [8]},
+    "training": {"epochs": 1, "batch_size": 40},
+    "server": {"rule": "trimmed_mean", "f": 2},
+}
+NEEDED: dict[str, dict[str, Any]] = {
+    "schedule": {"attacks": ["ipm"]},
+    "sybil_clones": {"attack": "min_max"},
+}
+"""What some attacks cannot do without."""
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        *({"personalizer": name} for name in personalizers.names()),
+        {"personalizer": {"name": "interpolated", "mode": "exact"}},
+        *({"training": {"objective": [name]}} for name in objectives.names()),
+        {"training": {"momentum": 0.9, "output_noise": 0.1}},
+        *(
+            {"attackers": [{"count": 2, "attack": {"name": name, **NEEDED.get(name, {})}}]}
+            for name in attacks.names()
+        ),
+    ],
+    ids=str,
+)
+def test_every_member_does_the_same(part: dict[str, Any]) -> None:
+    training = {**SMALL["training"], **part.get("training", {})}
+    experiment = Experiment.from_tables({**SMALL, **part, "training": training})
+    here = simulate(experiment)
+    with PretendedDevice():
+        there = simulate(experiment, device=NAME)
+    torch.testing.assert_close(near(there.global_D), here.global_D)
+    for name, model_D in here.models.items():
+        torch.testing.assert_close(near(there.models[name]), model_D)
 
 
 @pytest.mark.parametrize("name", ["digits-sign-flip", "digits-hmsdfl", "digits-privacy"])

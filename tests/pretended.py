@@ -67,10 +67,12 @@ class PretendedDevice(TorchDispatchMode):
 
     waits: Counter[str]
     """How often the host waited, by the line of this project that it waited in."""
+    sent: int
+    """How many tensors went up."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.waits = Counter()
+        self.waits, self.sent = Counter(), 0
 
     def __enter__(self) -> "PretendedDevice":
         # Or torch.tensor(..., device=...) would look for one that computes.
@@ -117,6 +119,7 @@ class PretendedDevice(TorchDispatchMode):
             starts_far = isinstance(args[1] if name == "copy_" else args[0], Far)
             assert not (at_once and starts_far and not ends_far), "read before it has arrived"
             waits = starts_far != ends_far and not at_once
+            self.sent += ends_far and not starts_far
         if name in INDEXES:
             one = len(args) > 2 and args[2].numel() == 1
             for index in (index for index in args[1] if index is not None):

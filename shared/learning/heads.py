@@ -8,6 +8,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
+from shared.device import sent
 from shared.errors import ConfigurationError
 from shared.modelspec import STATISTIC, ModelSpec
 
@@ -61,7 +62,7 @@ def _mask(spec: ModelSpec, layer: str, device: str) -> Tensor:
     if not bool(mask_D.any()):
         names = ", ".join(tensor.name for tensor in spec.tensors)
         raise ConfigurationError(f"no tensor of the model stands under {layer!r}; it has {names}")
-    return mask_D.to(device)
+    return sent(mask_D, device)
 
 
 def check_body(module: nn.Module, spec: ModelSpec, head: str | None = None) -> None:

@@ -16,6 +16,7 @@ import torch
 
 from shared.errors import RampartError
 from shared.robust import Context, aggregate, linalg
+from shared.robust.context import Public
 from shared.robust.rules import rules
 
 SLOW = 5.0
@@ -25,6 +26,9 @@ MEMORY = 12 * 2**30
 SMALL, MORE = 64 * 2**20, 8
 """Of a smaller pool all calls are made that many times as often: they are soon made, and whatever
 else the machine does weighs more."""
+
+SAMPLES, CLASSES = 16, 10
+"""Public samples, and classes of the network that rules with a network see."""
 
 Call = Callable[[], object]
 
@@ -113,12 +117,30 @@ def plans(n: int, f: int) -> dict[str, list]:
     return found
 
 
+def linear(models_KD: torch.Tensor, x_KB: torch.Tensor) -> torch.Tensor:
+    """Logits (K, B, C) of linear models without a bias: a network of any size."""
+    return x_KB.to(models_KD.dtype) @ models_KD.unflatten(1, (CLASSES, -1)).mT
+
+
+def equipped(update_D: torch.Tensor) -> Context:
+    """A context with whatever a rule may ask for."""
+    draws, features = torch.Generator().manual_seed(1), len(update_D) // CLASSES
+    return Context(
+        seed=1,
+        server_update_D=update_D.clone(),
+        reference_D=torch.zeros_like(update_D),
+        predict=linear,
+        public=Public(
+            torch.randn(SAMPLES, features, generator=draws).to(update_D.device),
+            (torch.arange(SAMPLES) % CLASSES).to(update_D.device),
+        ),
+    )
+
+
 def aggregation(block_ND: torch.Tensor, plan: list, f: int) -> Call:
     """A call that aggregates rows, with whatever a stage may ask for."""
-    n, d = block_ND.shape
-    context = Context(
-        server_update_D=block_ND[0].clone(), reference_D=torch.zeros(d, device=block_ND.device)
-    )
+    n = len(block_ND)
+    context = equipped(block_ND[0])
     gaps = {"loss_gap": torch.linspace(0, 1, n, dtype=torch.float64)}
     return lambda: aggregate(block_ND, plan, f=f, metadata=gaps, context=context)
 

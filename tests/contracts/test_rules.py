@@ -58,6 +58,15 @@ def test_context_and_state_are_not_written(
         assert torch.equal(tensor, second[1].tensors[name])
 
 
+def test_a_caller_that_switched_gradients_off_gets_the_same_result(
+    rule: Any, updates_ND: Tensor, make_rows: MakeRows
+) -> None:
+    expected_D, _, _ = run(rule, make_rows(updates_ND))
+    with torch.no_grad():
+        result_D, _, _ = run(rule, make_rows(updates_ND))
+    assert torch.equal(result_D, expected_D) and not result_D.requires_grad
+
+
 def test_row_order_never_matters_given_ids(
     rule: Any, updates_ND: Tensor, make_rows: MakeRows
 ) -> None:

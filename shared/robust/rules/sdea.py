@@ -126,6 +126,7 @@ class SDEA(Rule):
         first, last = float(losses_S[:steps].mean()), float(losses_S[-steps:].mean())
         return Learned(logits_M.softmax(0), first, last)
 
+    @torch.enable_grad()
     def step(
         self, rows: Rows, weights_M: Tensor, x_B: Tensor, context: Context, draws: torch.Generator
     ) -> tuple[Tensor, Tensor]:

@@ -6,6 +6,7 @@ import httpx
 
 from shared.protocol import wire
 from shared.protocol.messages import Receipt, Ticket
+from shared.selection import select
 from tests.integration.hosted import FEDCAP, Hold, Hosted, experiment, upload_of
 
 NAMES = ["ada", "bob", "cleo"]
@@ -77,4 +78,29 @@ def test_an_upload_may_wait_for_the_next_ticket_and_its_model(host: Host) -> Non
     receipt, answer = put(1, 1)
     assert (receipt.round, wire.RECEIPT_HEADER in answer.headers) == (1, False)
     hosted.received("cleo")
+    hold.on = False
+
+
+def test_an_upload_waits_no_longer_once_a_round_goes_on_without_its_client(host: Host) -> None:
+    def drawn(seed: int, round_: int) -> bool:
+        return "cleo" in select(seed, round_, NAMES, 0.6)
+
+    seed = next(seed for seed in range(100) if drawn(seed, 0) and not drawn(seed, 1))
+    hosted, hold = host(experiment(3, seed=seed, fraction=0.6)), Hold(1)
+    hosted.scripted(NAMES[:2], hold=hold)
+    token = hosted.join("cleo").token
+    bearer = {"Authorization": f"Bearer {token}", "Prefer": "wait=30", "Accept": wire.MEDIA_TYPE}
+    first = httpx.get(f"{hosted.url}/v1/ticket", headers=bearer, timeout=60)
+    while wire.TICKET_HEADER not in first.headers:  # Told to wait until all have joined.
+        known = {"If-None-Match": first.headers["etag"]}
+        first = httpx.get(f"{hosted.url}/v1/ticket", headers={**bearer, **known}, timeout=60)
+    answer = httpx.put(
+        f"{hosted.url}/v1/rounds/0/update",
+        content=upload_of(first.content),
+        headers={**bearer, "Content-Type": wire.MEDIA_TYPE},
+        timeout=60,
+    )
+    assert Receipt.model_validate_json(answer.headers[wire.RECEIPT_HEADER]).client == "cleo"
+    ticket = Ticket.model_validate_json(answer.content)
+    assert (ticket.round, ticket.kind) == (1, "wait")
     hold.on = False

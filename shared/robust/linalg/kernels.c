@@ -262,31 +262,24 @@ int rampart_ranks(const REAL *const *rows, int64_t count, int64_t width, const i
 
 /* ---- sums ---- */
 
-#define BLOCK 1024    /* columns of a sum that stays in the nearest cache */
+#define BLOCK 1024    /* columns that are never split between threads */
+#define TILE 64       /* columns of a sum that stays in registers */
+#define NEXT 256      /* how far ahead of its use a row of a tile is fetched */
 #define AHEAD 1024    /* how far ahead of its use a row is fetched */
 #define STRETCH 16384 /* columns of a row that are read in one go */
 
 static void weighted_sum(part *p) {
-  double sum[BLOCK];
-  for (int64_t c = p->begin; c < p->end; c += BLOCK) {
-    int64_t w = p->end - c < BLOCK ? p->end - c : BLOCK;
-    for (int64_t k = 0; k < w; k++) sum[k] = 0;
-    for (int64_t i = 0; i < p->count; i += 4) {
-      const REAL *row[4];
-      double weight[4];
-      for (int64_t q = 0; q < 4; q++) {
-        int64_t r = i + q < p->count ? i + q : i;
-        row[q] = p->rows[r] + c;
-        weight[q] = r == i + q ? p->weights[r] : 0;
-        if (c + 2 * BLOCK <= p->end)
-          for (int64_t k = 0; k < BLOCK; k += 64 / sizeof(REAL))
-            __builtin_prefetch(row[q] + BLOCK + k);
-      }
-      const REAL *restrict r0 = row[0], *restrict r1 = row[1];
-      const REAL *restrict r2 = row[2], *restrict r3 = row[3];
-      for (int64_t k = 0; k < w; k++)
-        sum[k] += ((weight[0] * r0[k] + weight[1] * r1[k]) + weight[2] * r2[k]) + weight[3] * r3[k];
+  for (int64_t c = p->begin; c < p->end; c += TILE) {
+    int64_t w = p->end - c < TILE ? p->end - c : TILE;
+    double sum[TILE] = {0};
+    for (int64_t i = 0; i < p->count && w == TILE; i++) {
+      const REAL *restrict row = p->rows[i] + c;
+      double weight = p->weights[i];
+      for (int64_t k = 0; k < TILE; k += 64 / sizeof(REAL)) __builtin_prefetch(row + NEXT + k);
+      for (int64_t k = 0; k < TILE; k++) sum[k] += weight * row[k];
     }
+    for (int64_t i = 0; i < p->count && w < TILE; i++)
+      for (int64_t k = 0; k < w; k++) sum[k] += p->weights[i] * p->rows[i][c + k];
     for (int64_t k = 0; k < w; k++) p->out[c + k] = (REAL)sum[k];
     *p->sums += not_finite(p->out + c, w);
   }

@@ -18,8 +18,8 @@ PASS = 4096
 """Samples in one forward pass, over all of its models."""
 MODELS = 8
 """Models of one forward pass, at most."""
-NUMBERS = 1 << 24
-"""Numbers in the models of one forward pass: what stands beside the rows (64 MiB in float32)."""
+NUMBERS = 1 << 22
+"""Numbers in the models of one forward pass: what stands beside the rows (16 MiB in float32)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,10 +104,14 @@ def _entropies(log_C: Tensor) -> Tensor:
 
 
 def _models(rows: Rows, reference_D: Tensor) -> Iterator[Tensor]:
-    many = max(1, min(MODELS, NUMBERS // max(rows.dim, 1)))
+    """Some models (K, D) after the others, in the same memory."""
+    many = max(1, min(MODELS, NUMBERS // max(rows.dim, 1), len(rows)))
+    block_KD = rows.block_ND.new_empty(many, rows.dim)
     for start in range(0, len(rows), many):
-        stop = min(start + many, len(rows))
-        yield torch.stack([reference_D + rows.row(i) for i in range(start, stop)])
+        models_KD = block_KD[: len(rows) - start]
+        for i, model_D in enumerate(models_KD, start):
+            model_D.copy_(rows.row(i)).add_(reference_D)
+        yield models_KD
 
 
 def _predictions(models_KD: Tensor, context: Context, x_P: Tensor) -> Iterator[tuple[int, Tensor]]:

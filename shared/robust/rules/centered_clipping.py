@@ -3,7 +3,6 @@
 Legend: M rows, D coordinates.
 """
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -29,18 +28,20 @@ class CenteredClipping(Rule):
     """τ, in the units of the updates; by default the median of |x_i - v|, so that scale is free."""
     iterations: int = Field(default=1, ge=1)
 
-    def init(self, dim: int) -> State:
-        return State({"centre": torch.zeros(dim)})
-
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         self.require_majority(rows)
-        centre_D = sent(state.tensors["centre"], rows.device, rows.block_ND.dtype)
+        centre_D = state.tensors.get("centre")
+        if centre_D is not None:
+            centre_D = sent(centre_D, rows.device, rows.block_ND.dtype)
         for _ in range(self.iterations):
             distances_M = linalg.norms(rows, centre_D)
             tau = float(distances_M.median()) if self.tau is None else self.tau
             weights_M = (tau / distances_M).nan_to_num(nan=1.0).clamp(max=1) / len(rows)
             moved_D = rows.combine(weights_M)
-            centre_D = moved_D.add_(centre_D, alpha=1 - float(weights_M.sum()))
+            if centre_D is not None:
+                moved_D.add_(centre_D, alpha=1 - float(weights_M.sum()))
+            centre_D = moved_D
+        assert centre_D is not None
         columns = {"score": distances_M, "weight": weights_M}
         report = Report(self.name, rows.ids, columns, {"tau": tau})
         return centre_D, State({"centre": centre_D.clone()}), report

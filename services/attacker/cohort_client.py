@@ -16,7 +16,7 @@ from safetensors.numpy import load
 from services.attacker.cohort import REFERENCE, STARTED
 from shared.errors import ConfigurationError, Unavailable
 from shared.protocol.client import RETRIED, Refused
-from shared.protocol.http_client import HttpClient
+from shared.protocol.http_client import HttpClient, bearer
 from shared.protocol.refusals import Late
 
 ATTEMPTS = 60
@@ -53,7 +53,7 @@ class CohortClient:
         self._member = member
         self._http = HttpClient(
             base_url=url,
-            headers={"Authorization": f"Bearer {token}"},
+            headers={"Authorization": bearer(token, "the cohort token")},
             timeout=httpx.Timeout(5, read=300),
         )
 

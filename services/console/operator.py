@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from shared.errors import ConfigurationError, RampartError, Unavailable
-from shared.protocol.http_client import trusted
+from shared.protocol.http_client import bearer, trusted
 from shared.protocol.messages import ClientInfo, FederationStatus, JoinTokens, RoundRecord
 
 SILENCE = 60.0
@@ -33,9 +33,7 @@ class Operator:
     """
 
     def __init__(self, url: str, token: str, ca: str | None = None, patience: float = 10.0) -> None:
-        if not token.isascii():
-            raise ConfigurationError("the operator token has letters that no token has")
-        headers = {"Authorization": f"Bearer {token}"}
+        headers = {"Authorization": bearer(token, "the operator token")}
         self.url = url
         self._patience = patience
         self._http = httpx.Client(base_url=url, headers=headers, timeout=30, verify=trusted(ca))

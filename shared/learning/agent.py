@@ -18,7 +18,7 @@ from shared.learning.datasets import datasets
 from shared.learning.participant import LearningClient, client_experiment
 from shared.process import ServiceSettings
 from shared.protocol.client import AggregatorClient
-from shared.protocol.identity import Identity, establish, kept_fresh
+from shared.protocol.identity import Identity, establish, held, kept_fresh
 from shared.protocol.messages import Ticket
 from shared.protocol.participate import Participant, participate
 
@@ -91,7 +91,7 @@ class AgentSettings(ServiceSettings):
         if self.join_tokens is not None:
             lines = [line.strip() for line in self.join_tokens.read_text().splitlines()]
             return [line for line in lines if line]
-        return [] if self.join_token is None else [self.join_token]
+        return [] if self.join_token is None else [self.join_token.strip()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,16 +215,17 @@ async def _take_part(
 ) -> Ticket:
     slot = settings.first_slot + position
     verify = str(settings.ca_certificate) if settings.ca_certificate else None
-    identity = await establish(
-        settings.aggregator, folder, join_token, verify=verify, patience=settings.patience
-    )
-    connection = AggregatorClient(
-        settings.aggregator, identity.token, settings.patience, verify, settings.compress
-    )
-    try:
-        async with kept_fresh(connection, folder):
-            experiment = client_experiment(await connection.experiment())
-            seat = Seat(settings, experiment, identity, folder, thread, slot)
-            return await participate(connection, await build(seat), seat.client)
-    finally:
-        await connection.close()
+    with held(folder):
+        identity = await establish(
+            settings.aggregator, folder, join_token, verify=verify, patience=settings.patience
+        )
+        connection = AggregatorClient(
+            settings.aggregator, identity.token, settings.patience, verify, settings.compress
+        )
+        try:
+            async with kept_fresh(connection, folder):
+                experiment = client_experiment(await connection.experiment())
+                seat = Seat(settings, experiment, identity, folder, thread, slot)
+                return await participate(connection, await build(seat), seat.client)
+        finally:
+            await connection.close()

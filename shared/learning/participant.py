@@ -9,7 +9,6 @@ Legend: D parameters.
 
 import asyncio
 import json
-import os
 import secrets
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
@@ -22,6 +21,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
+from shared import durable
 from shared.experiment import Experiment
 from shared.learning.cohort import Cohort
 from shared.learning.data import ClientData
@@ -68,12 +68,7 @@ class Keeper:
         """Stores an upload with the personal state that follows from it."""
         head = json.dumps({"ticket": ticket.etag, "length": len(upload)}).encode() + b"\n"
         state = save_tensors({name: tensor.contiguous() for name, tensor in personal.items()})
-        part = self._folder / f"{ticket.kind}.part"
-        with part.open("wb") as file:
-            file.writelines((head, upload, state))
-            file.flush()
-            os.fsync(file.fileno())
-        part.rename(self._folder / f"{ticket.kind}.kept")
+        durable.replace(self._folder / f"{ticket.kind}.kept", (head, upload, state))
 
     def _read(self, kind: str) -> tuple[dict[str, Any], bytes] | None:
         path = self._folder / f"{kind}.kept"

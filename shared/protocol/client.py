@@ -10,13 +10,14 @@ import random
 import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import zstandard
+from pydantic import BaseModel, RootModel, ValidationError
 
 from shared.errors import ConfigurationError, RampartError, Unavailable
-from shared.protocol.http_client import HttpClient, trusted
+from shared.protocol.http_client import HttpClient, bearer, trusted
 from shared.protocol.messages import Joined, Receipt, Ticket
 from shared.protocol.wire import MEDIA_TYPE, RECEIPT_HEADER, TICKET_HEADER
 
@@ -31,6 +32,8 @@ QUIET = 10.0
 """Seconds for which a request is repeated without a word in the log."""
 SECONDS = re.compile(r"[0-9]{1,6}")
 """The Retry-After that is obeyed; a date, which a proxy may send, is not."""
+M = TypeVar("M", bound=BaseModel)
+Tables = RootModel[dict[str, Any]]
 RETRIED = {408, 425, 429, 500, 502, 503, 504}
 
 
@@ -71,12 +74,16 @@ class AggregatorClient:
     http: httpx.AsyncClient = field(init=False)
 
     def __post_init__(self) -> None:
-        self.http = HttpClient(
-            base_url=self.url,
-            timeout=TIMEOUT,
-            verify=trusted(self.verify),
-            limits=httpx.Limits(max_connections=8, max_keepalive_connections=4),
-        )
+        bearer(self.token, "the token")
+        try:
+            self.http = HttpClient(
+                base_url=self.url,
+                timeout=TIMEOUT,
+                verify=trusted(self.verify),
+                limits=httpx.Limits(max_connections=8, max_keepalive_connections=4),
+            )
+        except httpx.InvalidURL as error:
+            raise ConfigurationError(f"aggregator {self.url!r}: {error}") from error
 
     @property
     def _tokens(self) -> list[str]:
@@ -115,7 +122,7 @@ class AggregatorClient:
                     content=None if content is None else _pieces(content),
                     json=json,
                     params=params,
-                    headers={"Authorization": f"Bearer {token}", **(headers or {})},
+                    headers={"Authorization": bearer(token, "the token"), **(headers or {})},
                 )
                 if answer.has_redirect_location:
                     raise ConfigurationError(
@@ -153,17 +160,16 @@ class AggregatorClient:
         """Registers with a join token (this connection's token); repeating it joins once."""
         body = {"token_hash": token_hash, "client_id": client_id}
         answer = await self.request("POST", "/v1/clients", json=body)
-        return Joined.model_validate_json(answer.content)
+        return self._read(answer, Joined)
 
     async def rotate(self, client_id: str, token_hash: str) -> Joined:
         """Replaces the client's token by the one with this hash."""
         path, body = f"/v1/clients/{client_id}/token", {"token_hash": token_hash}
-        return Joined.model_validate_json((await self.request("PUT", path, json=body)).content)
+        return self._read(await self.request("PUT", path, json=body), Joined)
 
     async def experiment(self) -> dict[str, Any]:
         """The client part of the experiment."""
-        tables: dict[str, Any] = (await self.request("GET", "/v1/experiment")).json()
-        return tables
+        return self._read(await self.request("GET", "/v1/experiment"), Tables).root
 
     async def ticket(self, known: str | None, wait: int = POLL) -> Ticket | None:
         """The next ticket that differs from the one with this ETag; None when none came."""
@@ -185,7 +191,7 @@ class AggregatorClient:
         if known is not None:
             headers["If-None-Match"] = f'"{known}"'
         answer = await self.request("GET", "/v1/ticket", headers=headers)
-        return None if answer.status_code == 204 else _ticket_and_model(answer)
+        return None if answer.status_code == 204 else self._ticket_and_model(answer)
 
     async def model(self, name: str) -> bytes:
         """A model's safetensors bytes, by digest or by name."""
@@ -193,8 +199,7 @@ class AggregatorClient:
 
     async def upload(self, round_: int, kind: str, data: bytes) -> Receipt:
         """Puts an update or the answer to a probe."""
-        answer = await self._put(round_, kind, data, {})
-        return Receipt.model_validate_json(answer.content)
+        return self._read(await self._put(round_, kind, data, {}), Receipt)
 
     async def upload_and_wait(
         self, round_: int, kind: str, data: bytes, held: str, wait: int = POLL
@@ -211,8 +216,8 @@ class AggregatorClient:
         answer = await self._put(round_, kind, data, _wish(wait, MEDIA_TYPE, held))
         receipt = answer.headers.get(RECEIPT_HEADER)
         if receipt is None:
-            return Receipt.model_validate_json(answer.content), None
-        return Receipt.model_validate_json(receipt), _ticket_and_model(answer)
+            return self._read(answer, Receipt), None
+        return self._read(answer, Receipt, receipt), self._ticket_and_model(answer)
 
     async def _put(
         self, round_: int, kind: str, data: bytes, wish: Mapping[str, str]
@@ -229,22 +234,35 @@ class AggregatorClient:
         """Puts what was measured with the final models."""
         body = {"metrics": dict(metrics)}
         answer = await self.request("PUT", f"/v1/rounds/{round_}/evaluation", json=body)
-        return Receipt.model_validate_json(answer.content)
+        return self._read(answer, Receipt)
 
     async def heartbeat(self) -> None:
         """Says that this client is alive."""
         await self.request("POST", "/v1/heartbeat")
 
+    def _read(self, answer: httpx.Response, message: type[M], given: str | None = None) -> M:
+        """An answer's body, or what a header of it gives, as the message that it has to be.
+
+        Raises:
+            ConfigurationError: whoever answers is no aggregator.
+        """
+        try:
+            return message.model_validate_json(answer.content if given is None else given)
+        except ValidationError:
+            raise ConfigurationError(
+                f"{self.url!r} does not answer as an aggregator does: {answer.request.method} "
+                f"{answer.request.url.path}: {answer.status_code} {answer.text[:80]!r}"
+            ) from None
+
+    def _ticket_and_model(self, answer: httpx.Response) -> TicketAndModel:
+        if (ticket := answer.headers.get(TICKET_HEADER)) is not None:
+            return self._read(answer, Ticket, ticket), answer.content
+        return self._read(answer, Ticket), None
+
 
 def _wish(wait: int, accept: str, held: str) -> dict[str, str]:
     headers = {"Prefer": f"wait={wait}", "Accept": accept}
     return {**headers, "Rampart-Model": held} if held else headers
-
-
-def _ticket_and_model(answer: httpx.Response) -> TicketAndModel:
-    if (ticket := answer.headers.get(TICKET_HEADER)) is not None:
-        return Ticket.model_validate_json(ticket), answer.content
-    return Ticket.model_validate_json(answer.content), None
 
 
 async def _pieces(content: bytes) -> AsyncIterator[bytes]:

@@ -1,11 +1,15 @@
 """httpx's client, with every loss of a connection as an httpx error, so that a retry sees it."""
 
+import re
 import ssl
 from typing import Any
 
 import httpx
 
 from shared.errors import ConfigurationError
+
+TOKEN = re.compile(r"[!-~]([ -~]*[!-~])?")
+"""What a header can carry and a token can have."""
 
 
 def trusted(ca: str | None) -> ssl.SSLContext | bool:
@@ -20,6 +24,22 @@ def trusted(ca: str | None) -> ssl.SSLContext | bool:
         return ssl.create_default_context(cafile=ca)
     except OSError as error:
         raise ConfigurationError(f"CA bundle {ca!r}: {error.strerror or error}") from error
+
+
+def bearer(token: str, whose: str) -> str:
+    """The header's value for a token, which no error repeats.
+
+    >>> bearer("secret", "the operator token")
+    'Bearer secret'
+
+    Raises:
+        ConfigurationError: it has what no token has, such as the end of a line.
+    """
+    if not TOKEN.fullmatch(token):
+        raise ConfigurationError(
+            f"{whose} has letters that no token has, or blanks or line ends around it, or is empty"
+        )
+    return f"Bearer {token}"
 
 
 class HttpClient(httpx.AsyncClient):

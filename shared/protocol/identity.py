@@ -1,17 +1,18 @@
 """A client's identity: the token it made for itself, kept on its own disk, renewed in time."""
 
 import asyncio
+import fcntl
 import json
 import logging
-import os
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from shared.errors import RampartError
+from shared import durable
+from shared.errors import ConfigurationError, RampartError
 from shared.protocol.client import AggregatorClient, Refused
 from shared.protocol.messages import Joined
 from shared.tokens import mint, token_hash
@@ -46,6 +47,30 @@ class Identity(BaseModel):
         )
 
 
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keeps a client's folder to this process: two of one identity undo each other's renewals.
+
+    The hold ends with the process, however that ends.
+
+    Raises:
+        ConfigurationError: another process holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigurationError(
+                f"another process runs the client of {folder}: end that one first, or give this "
+                "one a folder of its own"
+            ) from None
+        except OSError as error:
+            # Not every network disk has locks.
+            log.warning("%s is not kept to this process: %s", folder, error)
+        yield
+
+
 def _kept(path: Path) -> Identity:
     """The identity in this file; a fresh one, stored, if there is none."""
     if path.exists():
@@ -57,13 +82,7 @@ def _kept(path: Path) -> Identity:
 
 
 def _write(path: Path, identity: Identity) -> None:
-    part = path.with_suffix(".part")
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(identity.model_dump_json())
-        file.flush()
-        os.fsync(file.fileno())
-    part.rename(path)
+    durable.replace(path, [identity.model_dump_json().encode()], 0o600)
 
 
 async def establish(
@@ -118,7 +137,8 @@ async def _renew_in_time(connection: AggregatorClient, folder: Path) -> None:
         try:
             await renew(connection, folder)
             log.info("token renewed")
-        except RampartError as error:
+        except (RampartError, OSError, ValueError) as error:
+            # A disk that is full just now, too: one failure must not be the last attempt.
             log.warning("token not renewed: %s", error)
             await asyncio.sleep(RETRY)
 
@@ -134,6 +154,12 @@ async def renew(connection: AggregatorClient, folder: Path) -> Identity:
     """
     path = folder / "identity.json"
     identity = _kept(path)
+    if identity.next_token is not None:
+        # An earlier renewal got no answer, or no place on the disk.
+        identity = await _settle(
+            path, identity, connection.url, connection.verify, connection.patience
+        )
+        connection.token = identity.token
     assert identity.client_id is not None
     fresh = mint()
     _write(path, identity.model_copy(update={"next_token": fresh}))
@@ -148,6 +174,8 @@ async def renew(connection: AggregatorClient, folder: Path) -> Identity:
         if identity.token != fresh:
             raise
     else:
+        # The old one counts no more, whether the disk takes the new one or not.
+        connection.token = fresh
         identity = identity.with_token(fresh, joined)
         _write(path, identity)
     finally:
@@ -165,7 +193,10 @@ async def _settle(
     token = identity.next_token
     try:
         await connection.heartbeat()
-    except Refused:
+    except Refused as refusal:
+        # What a proxy refuses says nothing of the token.
+        if refusal.reason != "unauthorized":
+            raise
         token = identity.token
     finally:
         await connection.close()

@@ -11,7 +11,7 @@ from shared.errors import ConfigurationError
 from shared.experiment import Experiment
 from shared.learning import agent
 from shared.learning.agent import AgentSettings, Seat, honest, host
-from shared.protocol.identity import Identity
+from shared.protocol.identity import Identity, held
 from shared.protocol.messages import Ticket
 
 pytestmark = pytest.mark.anyio
@@ -28,6 +28,7 @@ def test_tokens_go_to_clients_in_order(tmp_path: Path) -> None:
     assert AgentSettings(clients=1, join_tokens=path).tokens() == ["first"]
     assert AgentSettings(clients=2, join_token="only").tokens() == ["only", None]
     assert AgentSettings().tokens() == [None]
+    assert AgentSettings(join_token="of a file\n").tokens() == ["of a file"]
 
 
 async def test_a_client_that_fails_does_not_stop_the_others(
@@ -124,3 +125,11 @@ async def test_a_model_by_import_path_needs_trust_before_anything_is_imported(
         seat = Seat(settings, experiment, identity, tmp_path, thread, 0)
         with pytest.raises(ConfigurationError, match="RAMPART_TRUSTED_PACKAGES"):
             await honest(settings)(seat)
+
+
+async def test_two_processes_do_not_run_one_client(tmp_path: Path) -> None:
+    settings = AgentSettings(state=tmp_path, join_token="t" * 43)
+    with held(tmp_path / "client-0"), pytest.raises(ExceptionGroup) as caught:
+        await host(settings, honest(settings))
+    assert "another process runs the client" in str(caught.value.exceptions[0])
+    assert not (tmp_path / "client-0" / "identity.json").exists()

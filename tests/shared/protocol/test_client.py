@@ -220,3 +220,30 @@ async def test_an_upload_may_wait_for_the_next_ticket() -> None:
     assert following is not None
     assert (following[0].models, following[1]) == ({"model": DIGEST}, b"the model")
     await connection.close()
+
+
+@pytest.mark.parametrize("body", ["<html>welcome</html>", "[]", ""])
+async def test_what_is_no_aggregator_is_named(body: str) -> None:
+    connection = connect(lambda _: httpx.Response(200, text=body))
+    for asked in (
+        connection.join("h" * 64, None),
+        connection.experiment(),
+        connection.ticket(None),
+        connection.upload(1, "update", b"x"),
+        connection.evaluate(1, {}),
+    ):
+        with pytest.raises(ConfigurationError, match="'http://test' does not answer as an"):
+            await asked
+
+
+@pytest.mark.parametrize("token", ["", "s3cret\n", " s3cret", "s3cret\r\nx: y", "s3crété"])
+async def test_what_is_no_token_is_not_waited_for_nor_told(token: str) -> None:
+    with pytest.raises(ConfigurationError, match="no token has") as caught:
+        AggregatorClient("http://test", token)
+    assert "s3cr" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:abc", "http://[::1"])
+async def test_a_url_with_no_port_is_named(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="Invalid port"):
+        AggregatorClient(url, "t" * 43)

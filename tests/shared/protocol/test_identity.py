@@ -1,7 +1,10 @@
 """Identities: joined once, renewed in time, and never lost to a death in between."""
 
 import asyncio
+import errno
+import fcntl
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -9,9 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
+from shared.errors import ConfigurationError
 from shared.protocol import identity as identities
 from shared.protocol.client import AggregatorClient, Refused
-from shared.protocol.identity import Identity, establish, kept_fresh, renew
+from shared.protocol.identity import Identity, establish, held, kept_fresh, renew
 from shared.tokens import token_hash
 
 pytestmark = pytest.mark.anyio
@@ -207,3 +211,72 @@ async def test_what_is_asked_while_a_token_changes_is_answered(
         assert sum(await asyncio.gather(ask(), ask(), ask())) > 3
     assert office.renewals > 1
     await connection.close()
+
+
+def fill(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    """Fills the disk for one write, after so many."""
+    written, sync = 0, os.fsync
+
+    def full(descriptor: int) -> None:
+        nonlocal written
+        written += 1
+        if written == after + 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+
+
+@pytest.mark.parametrize("after", [0, 1])
+async def test_a_disk_that_is_full_for_a_moment_ends_no_renewals(
+    office: Office,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    after: int,
+) -> None:
+    monkeypatch.setattr(identities, "RETRY", 0.01)
+    fill(monkeypatch, after)
+    connection = connect(office, "b" * 43)
+    async with asyncio.timeout(5), kept_fresh(connection, tmp_path):
+        while office.renewals < 1 + after:
+            await asyncio.sleep(0.01)
+            await connection.heartbeat()
+    assert "No space left on device: '" in caplog.text
+    assert str(tmp_path / "identity.part") in caplog.text
+    identity = await establish(URL, tmp_path, None)
+    assert token_hash(identity.token) == office.known
+    await connection.close()
+
+
+async def test_a_proxy_that_refuses_costs_no_identity(
+    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh = Identity(token="a" * 43, client_id="ada", sample_cap=9, next_token="b" * 43)
+    identities._write(tmp_path / "identity.json", fresh)
+    with monkeypatch.context() as patch:
+        lead_to(lambda _: httpx.Response(404, text="404 page not found"), patch)
+        with pytest.raises(Refused, match="404"):
+            await establish(URL, tmp_path, None)
+    lead_to(office, monkeypatch)
+    assert (await establish(URL, tmp_path, None)).token == "b" * 43
+
+
+def test_a_folder_is_held_by_one_process_at_a_time(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    refused = pytest.raises(ConfigurationError, match=f"the client of {folder}")
+    with held(folder), refused, held(folder):
+        pass
+    with held(folder):
+        pass
+
+
+def test_a_disk_without_locks_is_told_and_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def lock(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", lock)
+    with held(tmp_path):
+        assert "No locks available" in caplog.text

@@ -33,8 +33,8 @@ def sent(
 ) -> Tensor:
     """The values on a device, where the host does not wait until they have arrived.
 
-    What runs on the device afterwards finds them there. For the way up only: numbers that come down
-    must have arrived before anyone reads them, and `Tensor.cpu` sees to that.
+    What runs on the device afterwards finds them there. Numbers that come down to the CPU have
+    arrived: anyone may read them.
 
     Args:
         values: a tensor, or numbers.
@@ -44,5 +44,6 @@ def sent(
     >>> sent([1, 2], "cpu", torch.float64)
     tensor([1., 2.], dtype=torch.float64)
     """
-    held = values if isinstance(values, Tensor) else torch.tensor(values)
-    return held.to(to, dtype or held.dtype, non_blocking=True)
+    held = values if isinstance(values, Tensor) else torch.tensor(values, dtype=dtype)
+    up = torch.device(to).type != "cpu"
+    return held.to(to, dtype or held.dtype, non_blocking=up)

@@ -1,6 +1,8 @@
 """A ticket over HTTP: as JSON, as the header of the model that it names, or after an upload."""
 
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 
@@ -104,3 +106,29 @@ def test_an_upload_waits_no_longer_once_a_round_goes_on_without_its_client(host:
     ticket = Ticket.model_validate_json(answer.content)
     assert (ticket.round, ticket.kind) == (1, "wait")
     hold.on = False
+
+
+def test_without_a_barrier_an_upload_for_a_round_long_over_brings_the_next_ticket(
+    host: Host,
+) -> None:
+    hosted, hold = host(experiment(3, rounds=9, policy="buffered", buffer=2)), Hold(3)
+    hosted.scripted(NAMES[:2], hold=hold)
+    bearer = {"Authorization": f"Bearer {hosted.join('cleo').token}", "Accept": wire.MEDIA_TYPE}
+    wish = {**bearer, "Prefer": "wait=30"}
+    first = httpx.get(f"{hosted.url}/v1/ticket", headers=wish, timeout=60)
+    hosted.wait("collecting", 3)
+    with ThreadPoolExecutor(1) as thread:
+        put = thread.submit(
+            httpx.put,
+            f"{hosted.url}/v1/rounds/0/update",
+            content=upload_of(first.content),
+            headers={**wish, "Content-Type": wire.MEDIA_TYPE},
+            timeout=60,
+        )
+        while "cleo" in hosted.store(lambda store: store.tickets()) and not put.done():
+            time.sleep(0.02)
+        hold.on = False
+        answer = put.result()
+    assert Receipt.model_validate_json(answer.headers[wire.RECEIPT_HEADER]).closing_round == 3
+    ticket = Ticket.model_validate_json(answer.headers[wire.TICKET_HEADER])
+    assert ticket.kind == "train" and ticket.round > 3

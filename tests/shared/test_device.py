@@ -1,10 +1,11 @@
-"""Devices by name."""
+"""Devices by name, and how tensors get there and back."""
 
 import pytest
 import torch
 
-from shared.device import device
+from shared.device import device, sent
 from shared.errors import ConfigurationError
+from tests.pretended import NAME, PretendedDevice
 
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:99", "meta", ""])
@@ -15,3 +16,17 @@ def test_a_device_that_is_not_there_is_told(name: str) -> None:
 
 def test_the_cpu_is_always_there() -> None:
     assert device("cpu") == torch.device("cpu")
+
+
+def test_numbers_are_sent_as_exactly_as_their_type_holds_them() -> None:
+    assert sent([0.1, 0.2], "cpu", torch.float64).tolist() == [0.1, 0.2]
+    assert sent([1, 2], "cpu").dtype == torch.int64
+    assert sent([], "cpu", torch.long).dtype == torch.long
+
+
+def test_the_host_waits_for_what_comes_down_alone() -> None:
+    with PretendedDevice() as device:
+        there = sent([1.0, 2.0], NAME)
+        assert device.waits.total() == 0
+        assert sent(there, "cpu", torch.float64).tolist() == [1, 2]
+        assert device.waits.total() == 1

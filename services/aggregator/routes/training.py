@@ -83,10 +83,10 @@ async def upload(
 
     The bytes are durable when this answers 2xx. The same bytes again give the same receipt.
 
-    With `Prefer: wait=N`, the answer is held until the client has its next ticket, or is not drawn
-    for a later round, and is that of `/v1/ticket`, with the receipt as the header
-    `Rampart-Receipt`: one request a round. Whoever would know sooner that its bytes are stored
-    asks without.
+    With `Prefer: wait=N`, the answer is held until the client has its next ticket, or, where
+    rounds draw their clients, is not drawn for a later one, and is that of `/v1/ticket`, with the
+    receipt as the header `Rampart-Receipt`: one request a round. Whoever would know sooner that
+    its bytes are stored asks without.
     """
     outcome = "failed"
     try:
@@ -100,12 +100,15 @@ async def upload(
     text = receipt.model_dump_json()
     if wish.patience and len(text) <= IN_HEADER and runtime.hub.count(known.client) < POLLS:
         started = time.perf_counter()
+        _, _, tables = await runtime.fixed()
         # Who is not drawn for a later round hears of that too, as one that asks for its ticket.
+        # Without a barrier rounds end while it trains, and its next ticket comes all the same.
+        draws = tables["policy"] == "sync"
         found = await await_ticket(
             runtime,
             known.client,
             wish.patience,
-            lambda found: found.kind != "wait" or found.round > round,
+            lambda found: found.kind != "wait" or (draws and found.round > round),
         )
         request.state.held = time.perf_counter() - started
         if found is not None:

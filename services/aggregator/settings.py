@@ -78,6 +78,9 @@ class Settings(ServiceSettings):
         token = self.operator_token.get_secret_value()
         if len(token) < 16 or token in {"change-me-please-now", "operator-token-here"}:
             raise ValueError("RAMPART_OPERATOR_TOKEN must be a secret of at least 16 characters")
+        if token != token.strip():
+            # No header can carry it: nobody would ever be let in.
+            raise ValueError("RAMPART_OPERATOR_TOKEN has blanks or line ends around it")
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("TLS needs both RAMPART_TLS_CERTIFICATE and RAMPART_TLS_KEY")
         return self

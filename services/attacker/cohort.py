@@ -26,6 +26,7 @@ from safetensors.numpy import save
 
 from shared.process import ServiceSettings
 from shared.protocol.client import RETRIED
+from shared.protocol.http_client import bearer
 
 log = logging.getLogger(__name__)
 Kind = Literal["train", "probe"]
@@ -166,7 +167,7 @@ class Tap:
         self._patience = patience
         self._http = httpx.AsyncClient(
             base_url=url,
-            headers={"Authorization": f"Bearer {token}"},
+            headers={"Authorization": bearer(token, "the tap's token")},
             timeout=httpx.Timeout(5, read=patience + 60),
         )
         self._reading: dict[tuple[int, str], asyncio.Task[bytes]] = {}

@@ -17,6 +17,7 @@ TOKEN = "operators-own-token"
         {"operator_token": ""},
         {"operator_token": "fifteen-letters"},
         {"operator_token": "change-me-please-now"},
+        {"operator_token": f"{TOKEN}\n"},
         {"operator_token": "operator-token-here"},
         {"operator_token": TOKEN, "tls_certificate": "cert.pem"},
         {"operator_token": TOKEN, "tls_key": "key.pem"},

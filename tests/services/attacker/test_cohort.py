@@ -230,3 +230,9 @@ async def test_a_tap_that_was_away_is_read_again() -> None:
         assert refusal.value.status_code == 503, "so that members ask again"
     assert await tap.read(0, "train", set(), True) == b"x"
     await tap.close()
+
+
+def test_a_tap_s_token_with_a_line_end_is_told_at_the_start_and_not_repeated() -> None:
+    with pytest.raises(ConfigurationError, match="the tap's token has") as caught:
+        Tap("http://aggregator", "s3cret\n", patience=5)
+    assert "s3cret" not in str(caught.value)

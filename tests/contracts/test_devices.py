@@ -24,12 +24,14 @@ WAITS = {
     "dnc": 12,
     "fltrust": 5,
     "foolsgold": 3,
+    "gas": 2 * SMALL,
     "performance_aware": 4,
     "sdea": 7,
 }
-"""How often a rule makes the host wait, where it is not once for the Gram matrix, once for lengths.
+"""How often a stage makes the host wait, if not once for the Gram matrix and once for lengths.
 
-DnC waits for both in each of its five tests; SDEA once in each of its steps (here two)."""
+DnC waits for both in each of its five tests; SDEA once in each of its steps (here two); GAS for the
+lengths in each of its pieces (here of one coordinate), and again where a row is the median."""
 
 
 @pytest.fixture(autouse=True)
@@ -74,13 +76,18 @@ def test_a_rule_gives_the_same_result_and_waits_a_fixed_number_of_times(
     assert waits.total() <= WAITS.get(rule.name, 2), waits
 
 
-def test_a_preaggregator_gives_the_same_rows(preaggregator: Case, make_rows: MakeRows) -> None:
+def test_a_preaggregator_gives_the_same_rows_and_waits_a_fixed_number_of_times(
+    preaggregator: Case, make_rows: MakeRows
+) -> None:
     block_ND, context = honest(dim=SMALL), preaggregator.context(SMALL)
     member = preaggregators.build(preaggregator.name, f=F, **preaggregator.parameters)
     rows = make_rows(block_ND)
     expected, _, _ = member.apply(rows, member.init(SMALL), context)
-    with PretendedDevice():
-        found, _, _ = member.apply(make_rows(far(block_ND)), member.init(SMALL), moved(context))
+    with PretendedDevice() as device:
+        rows, context = make_rows(far(block_ND)), moved(context)
+        device.waits.clear()
+        found, _, _ = member.apply(rows, member.init(SMALL), context)
+        assert device.waits.total() <= WAITS.get(preaggregator.name, 2), device.waits
         assert found.ids == expected.ids
         for i in range(len(found)):
             agree(found.row(i), expected.row(i))

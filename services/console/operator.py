@@ -3,14 +3,16 @@
 import json
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
+from pydantic import TypeAdapter, ValidationError
 
 from shared.errors import ConfigurationError, RampartError, Unavailable
 from shared.protocol.http_client import bearer, trusted
 from shared.protocol.messages import ClientInfo, FederationStatus, JoinTokens, RoundRecord
 
+T = TypeVar("T")
 SILENCE = 60.0
 """Seconds without a word after which a stream of events is given up; it has one every two."""
 
@@ -36,7 +38,10 @@ class Operator:
         headers = {"Authorization": bearer(token, "the operator token")}
         self.url = url
         self._patience = patience
-        self._http = httpx.Client(base_url=url, headers=headers, timeout=30, verify=trusted(ca))
+        try:
+            self._http = httpx.Client(base_url=url, headers=headers, timeout=30, verify=trusted(ca))
+        except httpx.InvalidURL as error:
+            raise ConfigurationError(f"aggregator {url!r}: {error}") from error
 
     def close(self) -> None:
         """Closes the connection."""
@@ -62,6 +67,17 @@ class Operator:
                 raise Unavailable(f"{self.url} does not answer: {reason}")
             time.sleep(0.1)
 
+    def _ask(self, message: type[T], method: str, path: str, **options: Any) -> T:
+        """One request, with its answer as what it has to be."""
+        answer = self.request(method, path, **options)
+        try:
+            return TypeAdapter(message).validate_json(answer.content)
+        except ValidationError:
+            raise ConfigurationError(
+                f"{self.url!r} does not answer as an aggregator does: {method} {path}: "
+                f"{answer.status_code} {answer.text[:80]!r}"
+            ) from None
+
     def ready(self, patience: float = 60.0) -> None:
         """Returns once the aggregator is ready; waits at most so many seconds."""
         usual, self._patience = self._patience, patience
@@ -72,42 +88,35 @@ class Operator:
 
     def status(self) -> FederationStatus:
         """Where the federation stands."""
-        return FederationStatus.model_validate_json(
-            self.request("GET", "/v1/rounds/current").content
-        )
+        return self._ask(FederationStatus, "GET", "/v1/rounds/current")
 
     def rounds(self, since: int = 0, limit: int = 1000) -> list[RoundRecord]:
         """Records of finished rounds."""
-        answer = self.request("GET", "/v1/rounds", params={"since": since, "limit": limit})
-        return [RoundRecord.model_validate(record) for record in answer.json()]
+        which = {"since": since, "limit": limit}
+        return self._ask(list[RoundRecord], "GET", "/v1/rounds", params=which)
 
     def clients(self) -> list[ClientInfo]:
         """The roster."""
-        return [ClientInfo.model_validate(c) for c in self.request("GET", "/v1/clients").json()]
+        return self._ask(list[ClientInfo], "GET", "/v1/clients")
 
     def evaluations(self) -> dict[str, dict[str, float]]:
         """What clients measured at the end."""
-        found: dict[str, dict[str, float]] = self.request("GET", "/v1/evaluations").json()
-        return found
+        return self._ask(dict[str, dict[str, float]], "GET", "/v1/evaluations")
 
     def mint(self, client_ids: list[str], lifetime: float = 86_400) -> JoinTokens:
         """Join tokens bound to these ids."""
         body = {"client_ids": client_ids, "lifetime": lifetime}
-        return JoinTokens.model_validate_json(
-            self.request("POST", "/v1/join-tokens", json=body).content
-        )
+        return self._ask(JoinTokens, "POST", "/v1/join-tokens", json=body)
 
     def mint_unbound(self, count: int, lifetime: float = 86_400) -> JoinTokens:
         """Join tokens for whoever holds them."""
         body = {"count": count, "lifetime": lifetime}
-        return JoinTokens.model_validate_json(
-            self.request("POST", "/v1/join-tokens", json=body).content
-        )
+        return self._ask(JoinTokens, "POST", "/v1/join-tokens", json=body)
 
     def decide(self, client: str, verb: str, reason: str) -> ClientInfo:
         """Evicts or reinstates a client."""
-        answer = self.request("POST", f"/v1/clients/{client}/{verb}", json={"reason": reason})
-        return ClientInfo.model_validate_json(answer.content)
+        path = f"/v1/clients/{client}/{verb}"
+        return self._ask(ClientInfo, "POST", path, json={"reason": reason})
 
     def revoke(self, client: str) -> None:
         """Ends a client's token at once."""
@@ -115,9 +124,7 @@ class Operator:
 
     def steer(self, verb: str) -> FederationStatus:
         """Pauses, resumes or stops the federation."""
-        return FederationStatus.model_validate_json(
-            self.request("POST", f"/v1/federation/{verb}").content
-        )
+        return self._ask(FederationStatus, "POST", f"/v1/federation/{verb}")
 
     def events(self, after: str | None = None, ticks: bool = False) -> Iterator[dict[str, str]]:
         """Events as they happen, each with its id; ends when the connection does.

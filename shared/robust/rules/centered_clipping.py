@@ -17,6 +17,7 @@ class CenteredClipping(Rule):
     """v <- v + (1/n) sum_i (x_i - v) min(1, τ / |x_i - v|), from the last round's v (first 0).
 
     >>> from shared.robust import aggregate
+    >>> import torch
     >>> aggregate(torch.tensor([[3.0, 4.0]]), {"name": "centered_clipping", "tau": 1.0})
     tensor([0.6000, 0.8000])
     """

@@ -68,6 +68,18 @@ count = { min = 1.0 }
 FEDCAP = {"customizer": {"name": "fedcap", "alpha": 10, "phi": 0.1}}
 
 
+def until(comes_true: Callable[[], object]) -> None:
+    """Returns once something holds, and fails after `PATIENCE` seconds without it.
+
+    It is asked for again and again: a server tells nobody that a request of another one has come
+    to where it waits, or that a line was logged.
+    """
+    give_up = time.monotonic() + PATIENCE
+    while not comes_true():
+        assert time.monotonic() < give_up, "it never came true"
+        time.sleep(0.01)
+
+
 def experiment(clients: int = 3, rounds: int = 2, **tables: Any) -> Experiment:
     """A small experiment; tables replace those of the same name."""
     base = Experiment.parse(TINY).tables()
@@ -242,10 +254,7 @@ class Hosted(Company):
 
     def received(self, *names: str) -> None:
         """Returns once the open round has these clients' updates, and no others."""
-        give_up = time.monotonic() + PATIENCE
-        while (status := self.operator.status()).received != sorted(names):
-            assert time.monotonic() < give_up, status
-            time.sleep(0.02)
+        until(lambda: self.operator.status().received == sorted(names))
 
     def expire(self) -> None:
         """Brings the deadline of the open round forward to now."""

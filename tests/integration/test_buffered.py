@@ -1,6 +1,5 @@
 """The buffered policy over HTTP: no barrier, the K-th arrival refreshes, the stale weighs less."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import pytest
 
 from services.aggregator.round_store import RoundStore
 from shared.experiment import Experiment
-from tests.integration.hosted import FEDCAP, Hold, Hosted, Scripted, experiment
+from tests.integration.hosted import FEDCAP, Hold, Hosted, Scripted, experiment, until
 from tests.integration.replay import check_replay
 
 NAMES = ["ada", "bob", "cleo", "dan"]
@@ -20,12 +19,6 @@ def buffered(clients: int, rounds: int, buffer: float, **tables: Any) -> Experim
     """A buffered experiment with FedCAP's customized models."""
     tables = {"server": FEDCAP, "seed": 2, **tables}
     return experiment(clients, rounds, policy="buffered", buffer=buffer, **tables)
-
-
-def until(comes_true: Callable[[], object]) -> None:
-    """Waits for something."""
-    while not comes_true():
-        time.sleep(0.005)
 
 
 def test_every_kth_arrival_refreshes_and_a_replay_agrees(host: Host, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ Legend: D coordinates.
 """
 
 import hashlib
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,10 +13,9 @@ import pytest
 
 from services.aggregator.blobs import Blobs
 from services.aggregator.round_store import RoundStore
-from services.console.testing import PATIENCE
 from shared.protocol import wire
 from shared.protocol.messages import Ticket
-from tests.integration.hosted import FEDCAP, Hosted, Scripted, experiment, upload_of, vector
+from tests.integration.hosted import FEDCAP, Hosted, Scripted, experiment, until, upload_of, vector
 
 NAMES = ["ada", "bob", "cleo"]
 Host = Callable[..., Hosted]
@@ -67,10 +65,7 @@ def test_the_run_ends_without_those_who_are_gone(host: Host) -> None:
     hosted.scripted(["ada"])
     hosted.take_part("bob", Scripted("bob", hold=lambda ticket: ticket.kind == "evaluate"))
     hosted.wait("evaluating")
-    give_up = time.monotonic() + PATIENCE
-    while not hosted.operator.evaluations():
-        assert time.monotonic() < give_up
-        time.sleep(0.02)
+    until(hosted.operator.evaluations)
     hosted.vanish("bob")
     hosted.wait()
     assert hosted.operator.evaluations().keys() == {"ada"}

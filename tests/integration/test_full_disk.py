@@ -2,7 +2,6 @@
 
 import errno
 import os
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,9 +9,8 @@ import httpx
 import pytest
 
 from services.aggregator.blobs import BlobWriter
-from services.console.testing import PATIENCE
 from shared.protocol import wire
-from tests.integration.hosted import Hosted, experiment, upload_of
+from tests.integration.hosted import Hosted, experiment, until, upload_of
 
 NAMES = ["ada", "bob", "cleo"]
 
@@ -62,10 +60,7 @@ def test_a_full_disk_is_waited_for(
 
     monkeypatch.setattr(BlobWriter, "commit", last)
     assert put(hosted, "cleo", update).status_code == 200
-    give_up = time.monotonic() + PATIENCE
-    while "waiting for Redis or blobs: blobs: No space left on device" not in caplog.text:
-        assert time.monotonic() < give_up
-        time.sleep(0.05)
+    until(lambda: "waiting for Redis or blobs: blobs: No space left on device" in caplog.text)
     assert hosted.operator.status().phase == "aggregating"
     monkeypatch.undo()
     hosted.wait("collecting", 1)

@@ -6,7 +6,6 @@ The agents are those of the services, on a thread of the test; the aggregator is
 import asyncio
 import json
 import re
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from shared.learning.agent import host as run_agents
 from shared.protocol.client import AggregatorClient
 from shared.simulation import simulate
 from shared.tokens import mint
-from tests.integration.hosted import FEDCAP, Hosted, Scripted, collecting, experiment
+from tests.integration.hosted import FEDCAP, Hosted, Scripted, collecting, experiment, until
 
 Host = Callable[..., Hosted]
 QUICK = {"training": {"epochs": 1, "batch_size": 50}}
@@ -173,8 +172,8 @@ def test_an_attacker_sends_the_requests_of_an_honest_client(
     team.defend(["ann", "ben"])
     poison = '{"name": "dba", "width": 3}'
     team.attack("lie", ["mal", "moe"], 2, data_attack=poison)
-    while sum(polls(log) == 2 for log in [*requests.values()]) < 4:
-        time.sleep(0.02)  # Until all four wait for the first round, which begins with the fifth.
+    # All four wait for the first round, which begins with the fifth.
+    until(lambda: sum(polls(log) == 2 for log in [*requests.values()]) == 4)
     team.hosted.scripted(["zoe"])
     team.hosted.wait()
     team.hosted.last_ticket("zoe")
@@ -193,8 +192,8 @@ def test_colluders_that_join_first_meet_in_the_first_round(
     team = red_team(clients=3, rounds=2, phases=collecting())
     team.meet(2)
     team.attack('{"name": "lie", "z": 1}', ["mal", "moe"], 0)
-    while sum(polls(log) == 2 for log in [*requests.values()]) < 2:
-        time.sleep(0.02)  # Until both have been told to wait, and wait for what comes after.
+    # Both have been told to wait, and wait for what comes after.
+    until(lambda: sum(polls(log) == 2 for log in [*requests.values()]) == 2)
     team.hosted.scripted(["zoe"])
     team.hosted.wait()
     for record in team.hosted.operator.rounds():

@@ -1,6 +1,5 @@
 """A ticket over HTTP: as JSON, as the header of the model that it names, or after an upload."""
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,7 +8,7 @@ import httpx
 from shared.protocol import wire
 from shared.protocol.messages import Receipt, Ticket
 from shared.selection import select
-from tests.integration.hosted import FEDCAP, Hold, Hosted, experiment, upload_of
+from tests.integration.hosted import FEDCAP, Hold, Hosted, experiment, until, upload_of
 
 NAMES = ["ada", "bob", "cleo"]
 Host = Callable[..., Hosted]
@@ -125,8 +124,7 @@ def test_without_a_barrier_an_upload_for_a_round_long_over_brings_the_next_ticke
             headers={**wish, "Content-Type": wire.MEDIA_TYPE},
             timeout=60,
         )
-        while "cleo" in hosted.store(lambda store: store.tickets()) and not put.done():
-            time.sleep(0.02)
+        until(lambda: put.done() or "cleo" not in hosted.store(lambda store: store.tickets()))
         hold.on = False
         answer = put.result()
     assert Receipt.model_validate_json(answer.headers[wire.RECEIPT_HEADER]).closing_round == 3

@@ -71,9 +71,13 @@ def test_more_clients_than_samples_is_refused(name: str) -> None:
         member.split(y, 100, torch.Generator().manual_seed(1), torch.zeros(16, dtype=torch.long))
 
 
+SPREAD = [{"name": name, "imbalance": 100} for name in ("iid", "classes_per_client")]
+"""Partitions whose clients can differ in size."""
+
+
 @settings(max_examples=60)
 @given(
-    partition=st.sampled_from(partitions.names()),
+    partition=st.sampled_from([*({"name": name} for name in partitions.names()), *SPREAD]),
     n=st.integers(300, 700),
     clients=st.integers(1, 8),
     seed=st.integers(0, 1000),
@@ -82,7 +86,7 @@ def test_more_clients_than_samples_is_refused(name: str) -> None:
     test_fraction=st.sampled_from([0.1, 0.25, 0.5]),
 )
 def test_nobody_shares_a_sample(
-    partition: str,
+    partition: dict[str, Any],
     n: int,
     clients: int,
     seed: int,
@@ -97,7 +101,7 @@ def test_nobody_shares_a_sample(
     samples = Samples(torch.arange(n, dtype=torch.float32)[:, None], y, 8, groups)
     table = Data(
         dataset="digits",
-        partition={"name": partition, **PARAMETERS.get(partition, {})},
+        partition={**partition, **PARAMETERS.get(partition["name"], {})},
         clients=clients,
         samples=cap,
         reserved=reserved,

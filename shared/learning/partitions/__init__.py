@@ -3,7 +3,7 @@
 To add one: a module here with a subclass of `Partition` under `@partitions.register("name")`, and
 a test file of the same name.
 
-Legend: n samples.
+Legend: n samples, K clients.
 """
 
 from abc import ABC, abstractmethod
@@ -47,3 +47,31 @@ def deck(n: int, clients: int, draws: torch.Generator) -> Tensor:
     if clients > n:
         raise ConfigurationError(f"{n} samples do not suffice for {clients} clients")
     return shuffled(torch.arange(n), draws)
+
+
+def spread(clients: int, imbalance: float, draws: torch.Generator) -> Tensor | None:
+    """Relative sizes (K,), the largest `imbalance` times the smallest; None where all are alike.
+
+    They are a geometric progression in random order.
+
+    >>> spread(3, 100, torch.Generator().manual_seed(0)).sort().values.tolist()
+    [1.0, 10.0, 100.0]
+    """
+    if imbalance == 1:
+        return None
+    size_K = imbalance ** torch.linspace(0, 1, clients, dtype=torch.float64)
+    return size_K[torch.randperm(clients, generator=draws)]
+
+
+def cut(positions: Tensor, runs: int, size_K: Tensor | None = None) -> tuple[Tensor, ...]:
+    """The positions cut into runs of one or more, in proportion to relative sizes or alike.
+
+    >>> [len(run) for run in cut(torch.arange(10), 3)]
+    [4, 3, 3]
+    >>> [len(run) for run in cut(torch.arange(10), 2, torch.tensor([1.0, 3.0]))]
+    [3, 7]
+    """
+    if size_K is None:
+        return positions.tensor_split(runs)
+    ends_K = (size_K.cumsum(0) / size_K.sum() * (len(positions) - runs)).floor().long()
+    return positions.tensor_split(ends_K[:-1] + torch.arange(1, runs))

@@ -5,7 +5,7 @@ from pydantic import Field
 from torch import Tensor
 
 from shared.errors import ConfigurationError
-from shared.learning.partitions import Partition, partitions, shuffled
+from shared.learning.partitions import Partition, cut, partitions, shuffled, spread
 
 
 @partitions.register("classes_per_client")
@@ -13,7 +13,8 @@ class ClassesPerClient(Partition):
     """Each client holds `classes` classes; each class is shared evenly by about as many clients.
 
     Every client in turn takes the classes with most places left (ties at random), so all its
-    classes differ and every class has floor or ceil of clients·classes/C holders.
+    classes differ and every class has floor or ceil of clients·classes/C holders. With `imbalance`,
+    holders share a class in proportion to sizes that are in geometric progression over all clients.
 
     >>> y = torch.arange(4).repeat(6)
     >>> parts = ClassesPerClient(classes=2).split(y, 4, torch.Generator().manual_seed(0))
@@ -23,6 +24,8 @@ class ClassesPerClient(Partition):
 
     paper = "FedCAP, section VI-A1, and MSDFL: two classes per client"
     classes: int = Field(default=2, ge=1)
+    imbalance: float = Field(default=1.0, ge=1)
+    """Relative size of the largest client over that of the smallest."""
 
     def split(
         self, y: Tensor, clients: int, draws: torch.Generator, groups: Tensor | None = None
@@ -33,6 +36,7 @@ class ClassesPerClient(Partition):
                 f"{self.classes} classes per client, but the data has {len(labels)} classes"
             )
         holders = self._holders(len(labels), clients, draws)
+        size_K = spread(clients, self.imbalance, draws)
         parts: list[list[Tensor]] = [[] for _ in range(clients)]
         for label, held_by in zip(labels, holders, strict=True):
             if not held_by:
@@ -42,7 +46,8 @@ class ClassesPerClient(Partition):
                 raise ConfigurationError(
                     f"class {int(label)} has {len(own)} samples for {len(held_by)} clients"
                 )
-            for client, share in zip(held_by, own.tensor_split(len(held_by)), strict=True):
+            sizes = None if size_K is None else size_K[held_by]
+            for client, share in zip(held_by, cut(own, len(held_by), sizes), strict=True):
                 parts[client].append(share)
         return [torch.cat(part).sort().values for part in parts]
 

@@ -1,22 +1,29 @@
 """Independent and identically distributed clients."""
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from shared.learning.partitions import Partition, deck, partitions
+from shared.learning.partitions import Partition, cut, deck, partitions, spread
 
 
 @partitions.register("iid")
 class IID(Partition):
     """Every sample goes to a client drawn uniformly; sizes differ by one at most.
 
+    With `imbalance`, sizes are in geometric progression, of one sample at least.
+
     >>> parts = IID().split(torch.zeros(5), 2, torch.Generator().manual_seed(0))
     >>> [len(part) for part in parts], sorted(torch.cat(parts).tolist())
     ([3, 2], [0, 1, 2, 3, 4])
     """
 
+    imbalance: float = Field(default=1.0, ge=1)
+    """Size of the largest client over that of the smallest, about."""
+
     def split(
         self, y: Tensor, clients: int, draws: torch.Generator, groups: Tensor | None = None
     ) -> list[Tensor]:
         order = deck(len(y), clients, draws)
-        return [part.sort().values for part in order.tensor_split(clients)]
+        size_K = spread(clients, self.imbalance, draws)
+        return [part.sort().values for part in cut(order, clients, size_K)]

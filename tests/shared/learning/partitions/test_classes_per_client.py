@@ -38,6 +38,16 @@ def test_draws_differ_by_seed() -> None:
     assert first == again != other
 
 
+def test_unbalanced_clients_keep_their_classes() -> None:
+    y = torch.arange(10).repeat_interleave(600)
+    member = partitions.build("classes_per_client", classes=2, imbalance=100)
+    parts = member.split(y, 50, torch.Generator().manual_seed(1))
+    assert all(len(y[part].unique()) == 2 for part in parts)
+    assert torch.cat(parts).sort().values.tolist() == list(range(6000))
+    sizes = [len(part) for part in parts]
+    assert max(sizes) > 50 * min(sizes)
+
+
 def test_what_cannot_be_divided() -> None:
     y, draws = torch.tensor([0, 1, 1, 1]), torch.Generator()
     with pytest.raises(ConfigurationError, match="3 classes per client, but the data has 2"):

@@ -58,9 +58,10 @@ class Dirichlet(Partition):
             # Every share underflowed or is full: all clients alike.
             share_K = share_K / total if total > 0 else torch.full_like(share_K, 1 / clients)
             cuts = (share_K.cumsum(0) * len(own)).round().long()[:-1]
-            for client, part in enumerate(own.tensor_split(cuts)):
-                parts[client].append(part)
-                held_K[client] += len(part)
+            shares = own.tensor_split(cuts)
+            held_K += torch.tensor([len(share) for share in shares])
+            for part, share in zip(parts, shares, strict=True):
+                part.append(share)
         return [torch.cat(part) for part in parts]
 
 

@@ -1,0 +1,85 @@
+"""Command line of the detection benchmark: plans a section, runs what is missing, reports it."""
+
+import argparse
+import os
+import shlex
+import sys
+from collections import Counter
+from pathlib import Path
+
+from benchmarks.detection import benign, claims, collusion, loud, network, table
+from benchmarks.detection.combinations import DEFAULT, FACTORS
+from benchmarks.detection.options import Options, member
+from benchmarks.detection.report import renew
+from benchmarks.detection.runs import ROOT, Cache, Run, finish, span
+
+SECTIONS = {
+    "benign": benign,
+    "loud": loud,
+    "collusion": collusion,
+    "table": table,
+    "claims": claims,
+    "network": network,
+}
+OUT = ROOT / "benchmarks/results/detection.md"
+
+
+def main() -> None:
+    """Runs one section."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.detection", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("section", choices=SECTIONS)
+    parser.add_argument("--detector", type=member, default=DEFAULT, help="a name, or JSON")
+    parser.add_argument("--seed", type=int, default=1, help="of the sample, or the first seed")
+    parser.add_argument("--runs", type=int, help="how many, per cell where there are cells")
+    parser.add_argument(
+        "--data-sets", nargs="+", default=FACTORS["data_set"], choices=FACTORS["data_set"]
+    )
+    parser.add_argument("--paired", action="store_true", help="benign: without a detector, too")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--cache", type=Path, default=ROOT / "runs/detection.jsonl", help="of finished runs")
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--plan", action="store_true", help="say what would be run, and stop")
+    parser.add_argument("--limit", type=int, help="run the first so many of the plan only")
+    given = parser.parse_args()
+    options = Options(
+        detector=given.detector,
+        seed=given.seed,
+        runs=given.runs,
+        data_sets=tuple(given.data_sets),
+        paired=given.paired,
+        command=shlex.join(["python", "-m", "benchmarks.detection", *sys.argv[1:]]),
+    )
+    section, kept = SECTIONS[given.section], Cache.of(given.cache)
+    runs = section.plan(options)
+    describe(runs, kept)
+    if given.plan:
+        return
+    runs = runs[: given.limit]
+    found = finish(runs, kept, given.jobs)
+    text = "\n".join(section.write(options, found))
+    if len(found) < len(runs):
+        text += f"\n\n**{len(runs) - len(found)} runs failed.**"
+    renew(given.out, given.section, text, list(SECTIONS))
+    print(text)
+
+
+def describe(runs: list[Run], kept: Cache) -> None:
+    """How much is planned, and how long the rest takes on one core."""
+    left = [run for run in runs if run.key not in kept.found]
+    longest = max((run.seconds for run in left), default=0.0)
+    print(
+        f"{len(runs)} runs, {len(left)} to do: about {span(sum(run.seconds for run in left))} "
+        f"of one core, the longest {span(longest)}",
+        file=sys.stderr,
+    )
+    for factor in FACTORS:
+        counts = Counter(run.label[factor] for run in runs if factor in run.label)
+        if counts:
+            told = ", ".join(f"{level} {n}" for level, n in sorted(counts.items(), key=str))
+            print(f"  {factor}: {told}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""Whether a combination can be run, and why not."""
+
+from typing import Any
+
+from benchmarks.detection.combinations import LEAST, SIZED, Combination
+
+
+_IMPOSSIBLE: dict[tuple[Any, ...], str] = {}
+"""Reasons by what they depend on, the seed aside: a thousand Dirichlet draws take seconds."""
+
+
+def refusal(one: Combination) -> str | None:
+    """Why a combination cannot be run; None if it can.
+
+    The data are divided as the run divides them. What cannot be divided under one seed counts as
+    impossible under every seed.
+    """
+    from shared.errors import ConfigurationError
+
+    key = (one.data_set, one.partition, one.clients, one.network, one.samples)
+    if key in _IMPOSSIBLE:
+        return _IMPOSSIBLE[key]
+    if one.samples < LEAST:
+        return f"{one.samples} samples per client"
+    try:
+        sizes = _sizes(one)
+    except ConfigurationError as error:
+        return _IMPOSSIBLE.setdefault(key, str(error))
+    if sizes[0] < LEAST:
+        return f"a client with {sizes[0]} samples"
+    if one.partition in SIZED and sizes[-1] < 100 * sizes[0]:
+        return f"sizes from {sizes[0]} to {sizes[-1]} only"
+    return None
+
+
+def _sizes(one: Combination) -> list[int]:
+    """Samples of every client, in rising order; its model is built as well."""
+    from shared.experiment import Experiment
+    from shared.learning.data import divided
+    from shared.learning.vector import initial_model
+
+    experiment = Experiment.from_tables(one.tables())
+    initial_model(experiment)
+    _, parts = divided(experiment.data, one.seed)
+    return sorted(len(part) for part in parts)

@@ -1,0 +1,88 @@
+"""Colluders just below half of the clients: are the honest ones ever evicted?"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from functools import cache
+from typing import Any
+
+from benchmarks.detection import report
+from benchmarks.detection.admissible import refusal
+from benchmarks.detection.combinations import FACTORS, Combination
+from benchmarks.detection.options import Options
+from benchmarks.detection.runs import Figures, Run
+from benchmarks.detection.sample import draw
+
+FORMS: dict[str, dict[str, Any]] = {
+    "IPM 0.2": {"name": "ipm", "epsilon": 0.2, "knows": "full"},
+    "IPM 0.5": {"name": "ipm", "epsilon": 0.5, "knows": "full"},
+    "IPM 0.8": {"name": "ipm", "epsilon": 0.8, "knows": "full"},
+    "IPM, epsilon n": {"name": "ipm", "knows": "full"},
+    "IPM, epsilon n, partial": {"name": "ipm"},
+    "mimic": {"name": "mimic"},
+    "Sybil clones": {"name": "sybil_clones"},
+    "Sybil clones, jitter": {"name": "sybil_clones", "jitter": 0.01},
+    "Min-Max": {"name": "min_max", "knows": "full"},
+    "Min-Sum": {"name": "min_sum", "knows": "full"},
+    "LIE": {"name": "lie", "knows": "full"},
+}
+CLIENTS = (10, 20, 30)
+ROUNDS = 40
+RUNS = 20
+
+
+def colluders(clients: int) -> int:
+    """As many as there can be below half of the clients.
+
+    >>> colluders(10), colluders(20)
+    (4, 9)
+    """
+    return (clients - 1) // 2
+
+
+@cache
+def sample(seed: int, count: int, data_sets: tuple[str, ...], form: str) -> list[Combination]:
+    """The combinations that one form is run on."""
+    levels = {
+        **FACTORS,
+        "data_set": data_sets,
+        "clients": CLIENTS,
+        "fraction": (1.0,),
+        "rounds": (ROUNDS,),
+    }
+    return draw(f"{seed} {form}", count, refusal, levels, often=0).combinations
+
+
+def plan(options: Options) -> list[Run]:
+    """Every form of collusion."""
+    return [
+        Run(
+            one.tables(
+                [options.detector], [{"count": colluders(one.clients), "attack": FORMS[form]}]
+            ),
+            {"form": form, **asdict(one)},
+            one.seconds,
+        )
+        for form in FORMS
+        for one in sample(options.seed, options.runs or RUNS, options.data_sets, form)
+    ]
+
+
+def write(options: Options, found: Sequence[tuple[Run, Figures]]) -> Iterator[str]:
+    """The section's part of the report."""
+    yield "## Colluders below half"
+    yield ""
+    yield from report.provenance(options.command, [one for _, one in found])
+    shown = ", ".join(f"{colluders(n)} of {n}" for n in CLIENTS)
+    yield (
+        f"Seed {options.seed}; {shown} clients collude, all clients in every round, {ROUNDS} rounds;"
+        " full knowledge unless it says partial. The rest is drawn at random."
+    )
+    rows = []
+    for form in FORMS:
+        cell = [one for run, one in found if run.label["form"] == form]
+        if cell:
+            fnr = report.percent(report.mean_of(cell, "fnr"))
+            told = [*report.wronged(cell), fnr, *report.silenced(cell), *report.accuracies(cell)]
+            rows.append([form, *told])
+    names = (f"accuracy {name}" for name in report.ACCURACIES)
+    yield from report.table(("form", *report.WRONGED, "FNR", *report.SILENCED, *names), rows)

@@ -1,0 +1,63 @@
+"""What a run came to: who was evicted and when, who was silenced, what accuracy is left."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from shared.experiment import Experiment
+from shared.figures import final_figures, sides
+from shared.protocol.messages import RoundRecord
+
+SILENCED = ("rejected", "quarantined")
+"""Decisions that keep an update out of a round."""
+ACCURACIES = {"received": "customized", "local": "local", "personal": "personalized"}
+"""What the report calls an accuracy, and what the final figures call it."""
+
+
+def figures(
+    experiment: Experiment, records: Sequence[RoundRecord], evicted: Sequence[str]
+) -> dict[str, Any]:
+    """The figures of one run.
+
+    Args:
+        experiment: what ran.
+        records: of its rounds.
+        evicted: clients barred at the end.
+
+    A client's own rounds are those that it took part in or was judged in.
+    """
+    honest, hostile = sides(experiment)
+    final = final_figures(experiment, [record.metrics for record in records], evicted)
+    own: Counter[str] = Counter()
+    silenced: Counter[str] = Counter()
+    evictions: list[dict[str, Any]] = []
+    for record in records:
+        judged = {verdict.client: verdict for verdict in record.verdicts}
+        own.update({*record.participants, *judged})
+        for client, verdict in judged.items():
+            silenced[client] += verdict.decision in SILENCED
+            if verdict.decision == "evicted":
+                evictions.append(
+                    {
+                        "client": client,
+                        "hostile": client in hostile,
+                        "round": record.round,
+                        "own": own[client],
+                        "reason": verdict.reason,
+                    }
+                )
+    return {
+        "rounds": len(records),
+        "failed_rounds": sum(record.status == "failed" for record in records),
+        "honest": len(honest),
+        "hostile": len(hostile),
+        "honest_evicted": len(set(honest) & {one["client"] for one in evictions}),
+        "fnr": len(set(hostile) - set(evicted)) / len(hostile) if hostile else None,
+        "evictions": evictions,
+        "client_rounds": sum(own[client] for client in honest),
+        "silenced": sum(silenced[client] for client in honest),
+        "worst_silenced": max(
+            (silenced[client] / own[client] for client in honest if own[client]), default=0.0
+        ),
+        **{name: final[f"accuracy_{kind}"] for name, kind in ACCURACIES.items()},
+    }

@@ -1,0 +1,155 @@
+"""The loud attacks by 30% of the clients: are they found, and when?"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from functools import cache
+from math import inf
+from statistics import median
+from typing import Any
+
+from benchmarks.detection import report
+from benchmarks.detection.admissible import refusal
+from benchmarks.detection.bounds import interval
+from benchmarks.detection.combinations import FACTORS, PARTITIONS, WIDE, Combination
+from benchmarks.detection.options import Options
+from benchmarks.detection.runs import Figures, Run
+from benchmarks.detection.sample import draw
+
+ATTACKS: dict[str, dict[str, Any]] = {
+    "sign_flip": {"name": "sign_flip"},
+    "model_replacement": {"name": "model_replacement"},
+    "ipm": {"name": "ipm", "epsilon": 20},
+    "min_max": {"name": "min_max"},
+    "min_sum": {"name": "min_sum"},
+    "fang": {"name": "fang"},
+    "gaussian": {"name": "gaussian"},
+}
+WITHIN = ("min_max", "min_sum", "fang")
+"""Attacks that stay within the spread of honest updates: they have a target only where it is not
+wide."""
+HOSTILE = 0.3
+ROUNDS = 100
+RUNS, RUNS_WIDE = 20, 10
+"""Per attack and fraction; besides, for attacks within the spread, where it is wide."""
+SMALLEST = {0.2: 20}
+"""Fewest clients by fraction: of ten, two would be drawn."""
+NARROW = tuple(name for name in PARTITIONS if name not in WIDE)
+
+
+@cache
+def sample(
+    seed: int, count: int, data_sets: tuple[str, ...], attack: str, fraction: float, wide: bool
+) -> list[Combination]:
+    """The combinations of one cell."""
+    partitions = WIDE if wide else NARROW if attack in WITHIN else tuple(PARTITIONS)
+    levels = {
+        **FACTORS,
+        "data_set": data_sets,
+        "partition": partitions,
+        "clients": tuple(n for n in FACTORS["clients"] if n >= SMALLEST.get(fraction, 0)),
+        "fraction": (fraction,),
+        "rounds": (ROUNDS,),
+    }
+    name = f"{seed} {attack} {fraction} {wide}"
+    return draw(name, count, refusal, levels, often=0).combinations
+
+
+def plan(options: Options) -> list[Run]:
+    """Every attack at every fraction."""
+    cells = [
+        (attack, fraction, wide)
+        for attack in ATTACKS
+        for fraction in FACTORS["fraction"]
+        for wide in ((False, True) if attack in WITHIN else (False,))
+    ]
+    runs = []
+    for attack, fraction, wide in cells:
+        own = RUNS_WIDE if wide else RUNS
+        count = own if options.runs is None else min(own, options.runs)
+        for one in sample(options.seed, count, options.data_sets, attack, fraction, wide):
+            hostile = [{"count": round(HOSTILE * one.clients), "attack": ATTACKS[attack]}]
+            label = {"attack": attack, "spread": "wide" if wide else "", **asdict(one)}
+            # Most runs end once all attackers are evicted.
+            tables = one.tables([options.detector], hostile)
+            runs.append(Run(tables, label, one.seconds, settles=True))
+    return runs
+
+
+def write(options: Options, found: Sequence[tuple[Run, Figures]]) -> Iterator[str]:
+    """The section's part of the report."""
+    yield "## Loud attacks"
+    yield ""
+    yield from report.provenance(options.command, [one for _, one in found])
+    yield (
+        f"Seed {options.seed}; {HOSTILE:.0%} of the clients attack, with the attack's default"
+        f" knowledge; {ROUNDS} rounds, or fewer once all attackers are evicted, but 30 at least."
+        " Data set, partition, clients, epochs, network and method are drawn at random. FNR 0:"
+        " runs in which every attacker is evicted, with a 95% Clopper-Pearson interval. Median"
+        " eviction: over attackers, the round, and how many rounds it had taken part in, both"
+        " counted from 1; never: not half of them are evicted. `wide`: one class per client or"
+        " Dirichlet 0.1, where attacks within the spread of honest updates have no target."
+    )
+    for fraction in FACTORS["fraction"]:
+        at = [(run, one) for run, one in found if run.label["fraction"] == fraction]
+        if at:
+            yield ""
+            yield f"### Fraction {fraction:g}"
+            yield from report.table(
+                (
+                    "attack",
+                    "runs",
+                    "FNR",
+                    "FNR 0",
+                    "interval",
+                    "median eviction",
+                    "own rounds",
+                    "runs with an honest client evicted",
+                    *report.SILENCED,
+                    *(f"accuracy {name}" for name in report.ACCURACIES),
+                ),
+                _rows(at),
+            )
+
+
+def _rows(at: Sequence[tuple[Run, Figures]]) -> Iterator[list[str]]:
+    for attack in ATTACKS:
+        for wide in ("", "wide"):
+            cell = [
+                one
+                for run, one in at
+                if (run.label["attack"], run.label["spread"]) == (attack, wide)
+            ]
+            if cell:
+                yield [f"{attack} {wide}".strip(), *row(cell)]
+
+
+def row(cell: Sequence[Figures]) -> list[str]:
+    """One cell's figures."""
+    clean = sum(one["fnr"] == 0 for one in cell)
+    low, high = interval(clean, len(cell))
+    return [
+        str(len(cell)),
+        report.percent(report.mean_of(cell, "fnr")),
+        f"{clean}/{len(cell)}",
+        f"{low:.0%} to {high:.0%}",
+        *(eviction(cell, key) for key in ("round", "own")),
+        f"{sum(one['honest_evicted'] > 0 for one in cell)}",
+        *report.silenced(cell),
+        *report.accuracies(cell),
+    ]
+
+
+def eviction(cell: Sequence[Figures], key: str) -> str:
+    """The median round of eviction over all attackers; those never evicted count as never.
+
+    Args:
+        cell: figures of some runs.
+        key: "round", or "own" for the rounds that the attacker took part in.
+    """
+    first = 1 if key == "round" else 0
+    rounds: list[float] = []
+    for one in cell:
+        found = {e["client"]: e[key] + first for e in one["evictions"] if e["hostile"]}
+        rounds += [*found.values(), *[inf] * (one["hostile"] - len(found))]
+    middle = median(rounds)
+    return "never" if middle == inf else f"{middle:g}"

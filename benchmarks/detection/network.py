@@ -1,0 +1,57 @@
+"""Loud attacks over HTTP, beside the same runs in simulation."""
+
+from collections.abc import Iterator, Sequence
+
+from benchmarks.detection import report
+from benchmarks.detection.loud import ATTACKS, HOSTILE, eviction
+from benchmarks.detection.options import Options
+from benchmarks.detection.runs import Figures, Run
+
+CLIENTS, ROUNDS = 20, 30
+CASES = (*((attack, 1.0) for attack in ATTACKS), ("sign_flip", 0.5), ("model_replacement", 0.5))
+SECONDS = 60.0
+"""About what a run over HTTP takes."""
+
+
+def plan(options: Options) -> list[Run]:
+    """Every case over HTTP and in simulation."""
+    from shared.experiment import Experiment
+
+    runs = []
+    for attack, fraction in CASES:
+        for seed in range(options.seed, options.seed + (options.runs or 1)):
+            tables = Experiment.load("digits-benign").tables()
+            customizer = tables["server"]["customizer"]
+            tables |= {
+                "seed": seed,
+                "rounds": ROUNDS,
+                "fraction": fraction,
+                "server": {"detectors": [options.detector], "customizer": customizer},
+                "attackers": [{"count": round(HOSTILE * CLIENTS), "attack": ATTACKS[attack]}],
+            }
+            label = {"attack": attack, "fraction": fraction, "seed": seed}
+            runs.append(Run(tables, {**label, "over": "HTTP"}, SECONDS, network=True))
+            runs.append(Run(tables, {**label, "over": "simulation"}, 15.0))
+    return runs
+
+
+def write(options: Options, found: Sequence[tuple[Run, Figures]]) -> Iterator[str]:
+    """The section's part of the report."""
+    yield "## Loud attacks over HTTP"
+    yield ""
+    yield from report.provenance(options.command, [one for _, one in found])
+    yield (
+        f"Real Redis, aggregator, agents and attackers on one machine; digits, {CLIENTS} clients"
+        f" with two classes each, {ROUNDS} rounds of FedCAP; every line is followed by the same"
+        " experiment in simulation."
+    )
+    rows = []
+    for run, one in found:
+        label = run.label
+        name = f"{label['attack']}, fraction {label['fraction']:g}, seed {label['seed']}"
+        told = [report.percent(one["fnr"], 0), eviction([one], "round"), one["honest_evicted"]]
+        shares = [*report.silenced([one])[:2], *report.accuracies([one])]
+        rows.append([f"{name}, {label['over']}", *told, *shares, f"{one['wall_s']:.0f}"])
+    names = (f"accuracy {name}" for name in report.ACCURACIES)
+    header = ("attack", "FNR", "median eviction", "honest evicted", *report.SILENCED[:2], *names)
+    yield from report.table((*header, "seconds"), rows)

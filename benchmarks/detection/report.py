@@ -1,0 +1,82 @@
+"""The report: Markdown, one part per section."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from benchmarks.detection.bounds import upper
+from benchmarks.detection.figures import ACCURACIES
+from benchmarks.detection.runs import Figures
+
+TITLE = "# Detection"
+PART = re.compile(r"<!-- part (\w+) -->\n(.*?)\n<!-- end \1 -->", re.DOTALL)
+WORST = 0.05
+"""Share of its own rounds that no honest client may be kept out of more often."""
+
+
+def renew(path: Path, section: str, text: str, order: Sequence[str]) -> None:
+    """Writes one section's part of the report and keeps the others."""
+    parts = dict(PART.findall(path.read_text())) if path.exists() else {}
+    parts[section] = text
+    blocks = [f"<!-- part {s} -->\n{parts[s]}\n<!-- end {s} -->" for s in order if s in parts]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n\n".join([TITLE, *blocks]) + "\n")
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+    """A table; the first column is text."""
+    yield ""
+    yield f"| {' | '.join(header)} |"
+    yield f"|---|{'---:|' * (len(header) - 1)}"
+    for row in rows:
+        yield f"| {' | '.join(map(str, row))} |"
+    yield ""
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """A share in percent, or a hyphen where there is none."""
+    return "-" if share is None else f"{share:.{digits}%}"
+
+
+WRONGED = ("runs", "with an honest client evicted", "95% bound", "honest clients evicted")
+"""Columns of `wronged`."""
+
+
+def wronged(found: Sequence[Figures]) -> list[str]:
+    """In how many runs honest clients were evicted, and how many were."""
+    events = sum(one["honest_evicted"] > 0 for one in found)
+    clients = sum(one["honest"] for one in found)
+    evicted = sum(one["honest_evicted"] for one in found)
+    return [str(len(found)), str(events), percent(upper(events, len(found))), f"{evicted}/{clients}"]
+
+
+SILENCED = ("honest rounds silenced", "worst client", "runs above 5%")
+"""Columns of `silenced`."""
+
+
+def silenced(found: Sequence[Figures]) -> list[str]:
+    """The share of honest client-rounds that were kept out, and of the worst client's own."""
+    total = sum(one["client_rounds"] for one in found)
+    worst = [one["worst_silenced"] for one in found]
+    share = sum(one["silenced"] for one in found) / total if total else None
+    return [percent(share, 2), percent(max(worst)), str(sum(one > WORST for one in worst))]
+
+
+def accuracies(found: Sequence[Figures]) -> list[str]:
+    """Mean accuracies, in the order of `ACCURACIES`."""
+    return [percent(mean_of(found, name)) for name in ACCURACIES]
+
+
+def mean_of(found: Sequence[Figures], name: str) -> float | None:
+    """The mean of a figure over the runs that have it."""
+    values = [one[name] for one in found if one[name] is not None]
+    return fmean(values) if values else None
+
+
+def provenance(command: str, found: Sequence[Figures]) -> Iterator[str]:
+    """What was run, and with what."""
+    commits = ", ".join(sorted({one["commit"] for one in found})) or "none"
+    hours = sum(one["core_s"] for one in found) / 3600
+    yield f"`{command}`; {len(found)} runs in {hours:.2f} core-hours, commit {commits}."

@@ -1,0 +1,199 @@
+"""Runs, several at the same time; what ended once is kept and not run again."""
+
+import hashlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from subprocess import check_output
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+JUDGES = ("shared/robust/detectors", "shared/robust/judgement.py", "shared/robust/engine.py")
+"""Source files that decide who is evicted: when they change, runs of before do not count."""
+SETTLED = 30
+"""Rounds after which a run may end once all attackers are evicted."""
+Figures = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One run.
+
+    Args:
+        tables: of its experiment.
+        label: what it is counted under.
+        seconds: its estimated time on one core.
+        settles: whether it ends once all attackers are evicted and `SETTLED` rounds have passed.
+        claim: sample count that attackers claim; None is the truth.
+        network: whether over HTTP, with the real services.
+    """
+
+    tables: Mapping[str, Any]
+    label: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 20.0
+    settles: bool = False
+    claim: int | None = None
+    network: bool = False
+
+    @property
+    def key(self) -> str:
+        """Equal keys, equal figures: the experiment's digest, how it runs, and the detector's."""
+        from shared.experiment import Experiment
+
+        digest = Experiment.from_tables(self.tables).digest()
+        parts = [digest, self.settles, self.claim, self.network, version()]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+@dataclass
+class Cache:
+    """A file of finished runs, one JSON object a line."""
+
+    path: Path
+    found: dict[str, Figures] = field(default_factory=dict)
+
+    @staticmethod
+    def of(path: Path) -> "Cache":
+        """What the file holds; a last line that was cut off is left out."""
+        cache_ = Cache(path)
+        lines = path.read_text().split("\n")[:-1] if path.exists() else []
+        for line in lines:
+            entry = json.loads(line)
+            cache_.found[entry["key"]] = entry
+        if path.exists() and path.read_bytes()[-1:] not in (b"", b"\n"):
+            path.write_text("".join(f"{line}\n" for line in lines))
+        return cache_
+
+    def add(self, run: Run, figures: Figures) -> None:
+        """Keeps a run."""
+        entry = {"key": run.key, "commit": commit(), "label": dict(run.label), **figures}
+        self.found[run.key] = entry
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+
+
+def finish(runs: Sequence[Run], kept: Cache, jobs: int) -> list[tuple[Run, Figures]]:
+    """Runs what is not kept yet; every run with its figures, without those that failed."""
+    from services.console.batch import each
+
+    waiting = [run for run in runs if run.key not in kept.found]
+    left, began = sum(run.seconds for run in waiting), time.monotonic()
+    spent = 0.0
+    networked = any(run.network for run in waiting)
+    for number, (run, result) in enumerate(each(execute, waiting, jobs, networked), start=1):
+        spent += run.seconds
+        remaining = (left - spent) * (time.monotonic() - began) / max(spent, 1e-9)
+        if "error" not in result:
+            kept.add(run, result)
+        told = result.get("error") or headline(result)
+        name = ", ".join(map(str, run.label.values()))
+        line = f"{number}/{len(waiting)}, {span(remaining)} left: {name}: {told}"
+        print(line, file=sys.stderr, flush=True)
+    return [(run, kept.found[run.key]) for run in runs if run.key in kept.found]
+
+
+def execute(run: Run) -> Figures:
+    """The figures of one run; why it could not be run, as `error`."""
+    from shared.errors import RampartError
+    from shared.experiment import Experiment
+
+    began, busy = time.monotonic(), time.process_time()
+    try:
+        experiment = Experiment.from_tables(run.tables)
+        result = networked(experiment) if run.network else simulated(run, experiment)
+    except RampartError as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+    times = {"wall_s": time.monotonic() - began, "core_s": time.process_time() - busy}
+    return {**result, **{name: round(value, 2) for name, value in times.items()}}
+
+
+def simulated(run: Run, experiment: Any) -> Figures:
+    """A run in this process, on one thread."""
+    import torch
+
+    from benchmarks.detection.figures import figures
+    from shared.figures import sides
+    from shared.simulation import Simulation
+
+    torch.set_num_threads(1)
+    simulation = Simulation.of(experiment)
+    _, hostile = sides(experiment)
+    if run.claim is not None:
+        _claim(simulation, set(hostile), run.claim)
+    while not simulation.ended:
+        settled = len(simulation.records) >= SETTLED and set(hostile) <= simulation.server.evicted
+        if run.settles and hostile and settled:
+            break
+        simulation.step()
+    return figures(experiment, simulation.records, sorted(simulation.server.evicted))
+
+
+def _claim(simulation: Any, hostile: set[str], samples: int) -> None:
+    """Has attackers claim this many samples: no attack of the project lies about them."""
+    train = simulation.clients.train
+
+    def lying(names: Any, *rest: Any) -> Any:
+        uploads = train(names, *rest)
+        claimed = tuple(
+            samples if name in hostile else true
+            for name, true in zip(uploads.names, uploads.samples, strict=True)
+        )
+        return replace(uploads, samples=claimed)
+
+    simulation.clients.train = lying
+
+
+def networked(experiment: Any) -> Figures:
+    """A run with real processes on this machine, as `rampart up` starts them."""
+    from benchmarks.detection.figures import figures
+    from services.console.up import up
+
+    with tempfile.TemporaryDirectory() as folder:
+        outcome = up(experiment, Path(folder))
+    return figures(experiment, outcome.records, outcome.summary["evicted"])
+
+
+def headline(result: Figures) -> str:
+    """A run in a few words."""
+    missed = "" if result["fnr"] is None else f"FNR {result['fnr']:.0%}, "
+    silenced = result["silenced"] / max(result["client_rounds"], 1)
+    return (
+        f"{missed}{result['honest_evicted']} of {result['honest']} honest evicted, "
+        f"{silenced:.1%} silenced, received {result['received']:.1%}, {result['wall_s']:.0f} s"
+    )
+
+
+def span(seconds: float) -> str:
+    """A duration.
+
+    >>> span(3725), span(65)
+    ('1 h 2 min', '1 min 5 s')
+    """
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+@cache
+def version() -> str:
+    """Digest of the source files that decide who is evicted."""
+    total = hashlib.sha256()
+    for place in JUDGES:
+        path = ROOT / place
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            total.update(f"{file.relative_to(ROOT)}\0".encode() + file.read_bytes())
+    return total.hexdigest()[:16]
+
+
+@cache
+def commit() -> str:
+    """The git commit, with a plus sign if what decides differs from it."""
+    found = check_output(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, text=True).strip()
+    changed = check_output(["git", "status", "--porcelain", *JUDGES], cwd=ROOT, text=True).strip()
+    return f"{found}+" if changed else found

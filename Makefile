@@ -33,7 +33,7 @@ check: $(READY) ## Lint, formatting, types, architecture
 
 bench: $(READY) ## Measure rounds, detection, aggregation (see benchmarks/README.md)
 	$(BIN)/python benchmarks/rounds.py
-	$(BIN)/python benchmarks/detection.py
+	$(BIN)/python -m benchmarks.detection table
 	$(BIN)/python benchmarks/aggregation.py
 
 bench-peers: $(READY) ## Install the systems we compare with, in an environment of their own

@@ -38,7 +38,9 @@ def main() -> None:
     )
     parser.add_argument("--paired", action="store_true", help="benign: without a detector, too")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--cache", type=Path, default=ROOT / "runs/detection.jsonl", help="of finished runs")
+    parser.add_argument(
+        "--cache", type=Path, default=ROOT / "runs/detection.jsonl", help="of finished runs"
+    )
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--plan", action="store_true", help="say what would be run, and stop")
     parser.add_argument("--limit", type=int, help="run the first so many of the plan only")

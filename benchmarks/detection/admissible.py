@@ -4,7 +4,6 @@ from typing import Any
 
 from benchmarks.detection.combinations import LEAST, SIZED, Combination
 
-
 _IMPOSSIBLE: dict[tuple[Any, ...], str] = {}
 """Reasons by what they depend on, the seed aside: a thousand Dirichlet draws take seconds."""
 

@@ -49,12 +49,16 @@ def write(options: Options, found: Sequence[tuple[Run, Figures]]) -> Iterator[st
     yield from report.provenance(options.command, [one for _, one in found])
     yield from _about(options)
     yield from report.table(("", *report.WRONGED, *report.SILENCED), _strata(judged))
-    yield "Mean accuracy of the honest clients: " + ", ".join(
-        f"{name} {value}"
-        for name, value in zip(
-            ACCURACIES, report.accuracies([one for _, one in judged]), strict=True
+    yield (
+        "Mean accuracy of the honest clients: "
+        + ", ".join(
+            f"{name} {value}"
+            for name, value in zip(
+                ACCURACIES, report.accuracies([one for _, one in judged]), strict=True
+            )
         )
-    ) + "."
+        + "."
+    )
     yield from _paired(found)
     yield from _evictions(judged)
 

@@ -74,8 +74,8 @@ def write(options: Options, found: Sequence[tuple[Run, Figures]]) -> Iterator[st
     yield from report.provenance(options.command, [one for _, one in found])
     shown = ", ".join(f"{colluders(n)} of {n}" for n in CLIENTS)
     yield (
-        f"Seed {options.seed}; {shown} clients collude, all clients in every round, {ROUNDS} rounds;"
-        " full knowledge unless it says partial. The rest is drawn at random."
+        f"Seed {options.seed}; {shown} clients collude, all clients in every round, {ROUNDS}"
+        " rounds; full knowledge unless it says partial. The rest is drawn at random."
     )
     rows = []
     for form in FORMS:

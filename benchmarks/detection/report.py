@@ -49,7 +49,12 @@ def wronged(found: Sequence[Figures]) -> list[str]:
     events = sum(one["honest_evicted"] > 0 for one in found)
     clients = sum(one["honest"] for one in found)
     evicted = sum(one["honest_evicted"] for one in found)
-    return [str(len(found)), str(events), percent(upper(events, len(found))), f"{evicted}/{clients}"]
+    return [
+        str(len(found)),
+        str(events),
+        percent(upper(events, len(found))),
+        f"{evicted}/{clients}",
+    ]
 
 
 SILENCED = ("honest rounds silenced", "worst client", "runs above 5%")

@@ -81,7 +81,9 @@ def _scenarios() -> Iterator[Scenario]:
         yield Scenario(f"IPM {epsilon} by 9 of 20", before, 6, hostile=9, attack=ipm)
     ipm = {"name": "ipm", "epsilon": 0.5, "knows": "full"}
     few = {"data": {"clients": 10}}
-    yield Scenario("IPM 0.5 by 4 of 10", "6 of 6 honest, FNR 1", 2, changes=few, hostile=4, attack=ipm)
+    yield Scenario(
+        "IPM 0.5 by 4 of 10", "6 of 6 honest, FNR 1", 2, changes=few, hostile=4, attack=ipm
+    )
     before = "9 of 11 honest, FNR 1"
     yield Scenario("IPM, partial, by 9 of 20", before, 2, hostile=9, attack={"name": "ipm"})
     before = "10 of 11 honest by round 4, FNR 1"

@@ -1,0 +1,64 @@
+"""Runs: kept once they ended, not run again, and read back from a file that was cut off."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.detection.combinations import DEFAULT, Combination
+from benchmarks.detection.report import renew
+from benchmarks.detection.runs import Cache, Run, execute, finish
+
+ONE = Combination("digits", "2 classes", 10, 1.0, 1, "mlp", 3, "global", seed=3)
+ATTACKERS = [{"count": 3, "attack": "sign_flip"}]
+
+
+def run(**changes: Any) -> Run:
+    return replace(Run(ONE.tables([DEFAULT], ATTACKERS), {"attack": "sign_flip"}), **changes)
+
+
+def test_a_run_that_ended_is_not_run_again(tmp_path: Path) -> None:
+    path = tmp_path / "cache.jsonl"
+    ((_, first),) = finish([run()], Cache.of(path), jobs=1)
+    ((_, again),) = finish([run()], Cache.of(path), jobs=1)
+    assert first == again
+    assert len(path.read_text().splitlines()) == 1
+    assert (first["rounds"], first["honest"], first["hostile"]) == (3, 7, 3)
+
+
+def test_what_changes_a_run_changes_its_key() -> None:
+    other = run(tables=ONE.tables([{"name": "norm_bound"}], ATTACKERS))
+    runs = [run(), run(claim=1), run(settles=True), run(network=True), other]
+    assert len({one.key for one in runs}) == len(runs)
+    assert run(label={"attack": "another name"}, seconds=1.0).key == run().key
+
+
+def test_a_line_that_was_cut_off_is_run_again(tmp_path: Path) -> None:
+    path = tmp_path / "cache.jsonl"
+    path.write_text(json.dumps({"key": "whole"}) + '\n{"key": "cu')
+    assert set(Cache.of(path).found) == {"whole"}
+    assert path.read_text() == '{"key": "whole"}\n'
+
+
+def test_a_run_that_fails_is_told_and_not_kept(tmp_path: Path) -> None:
+    path = tmp_path / "cache.jsonl"
+    impossible = replace(ONE, partition="users")
+    assert finish([Run(impossible.tables())], Cache.of(path), jobs=1) == []
+    assert not path.exists()
+    assert "natural clients" in execute(Run(impossible.tables()))["error"]
+
+
+def test_a_false_claim_moves_the_weighted_mean() -> None:
+    """The same honest behaviour, told to weigh nothing or very much."""
+    plain = ONE.tables([], [{"count": 3, "attack": {"name": "sign_flip", "until_round": 0}}])
+    light, heavy = (execute(Run(plain, claim=claim)) for claim in (1, 10_000))
+    assert light["local"] != heavy["local"]
+
+
+def test_parts_of_the_report_are_renewed_one_by_one(tmp_path: Path) -> None:
+    path, order = tmp_path / "report.md", ["first", "second"]
+    for section, text in (("second", "two"), ("first", "one"), ("second", "anew")):
+        renew(path, section, text, order)
+    text = path.read_text()
+    assert "two" not in text
+    assert text.index("one") < text.index("anew")

@@ -84,4 +84,7 @@ def describe(runs: list[Run], kept: Cache) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("interrupted: finished runs are kept; the same command goes on")

@@ -19,7 +19,7 @@ ATTACKS: dict[str, dict[str, Any]] = {
 }
 CAP = 10_000
 """The server's cap, by default."""
-CLAIMS = {"true": None, "1": 1, f"{CAP:,}": CAP}
+CLAIMS = {"true": None, "1": 1, "1,000": 1000, f"{CAP:,}": CAP}
 SEEDS = 10
 
 

@@ -43,7 +43,7 @@ def write(options: Options, found: Sequence[tuple[Run, Figures]]) -> Iterator[st
     yield (
         f"Real Redis, aggregator, agents and attackers on one machine; digits, {CLIENTS} clients"
         f" with two classes each, {ROUNDS} rounds of FedCAP; every line is followed by the same"
-        " experiment in simulation."
+        " experiment in simulation. Core-hours are those of the simulations."
     )
     rows = []
     for run, one in found:

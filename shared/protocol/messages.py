@@ -6,6 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from shared.eviction import Asked
+from shared.eviction import Decision as Outcome
+
 CLIENT_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 DIGEST = r"^[0-9a-f]{64}$"
 
@@ -149,10 +152,13 @@ class Decision(Message):
 
 
 class VerdictRecord(Message):
-    """What the detectors said of one client in one round, with the evidence."""
+    """What was done about one client in one round, with the evidence."""
 
     client: str
-    decision: Literal["accepted", "rejected", "evicted"]
+    decision: Outcome
+    asked: Asked | None = Field(
+        default=None, description="what the detector asked for, where something else was done"
+    )
     detector: str
     score: float | None
     threshold: float | None
@@ -169,6 +175,7 @@ class RoundRecord(Message):
     policy: Literal["sync", "buffered"] = "sync"
     participants: list[str] = []
     missing: list[str] = []
+    quarantined: list[str] = Field(default=[], description="barred for some rounds as it ended")
     verdicts: list[VerdictRecord] = []
     weights: dict[str, float] = Field(default={}, description="share of each update in the rule")
     mixing: dict[str, dict[str, float]] = Field(default={}, description="customizing weights")

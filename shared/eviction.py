@@ -51,10 +51,10 @@ class Eviction(Table):
                 raise ValueError(f'{name} does nothing with mode = "{self.mode}", by = "{self.by}"')
         return self
 
-    def back(self, decision: Decision, round_: int) -> int:
-        """The round for which a client may be drawn again that was barred for a while in `round_`.
+    def until(self, decision: Decision, round_: int) -> int:
+        """The first round that a client is back in, if this was decided about it in `round_`.
 
-        >>> Eviction(mode="quarantine", rounds=2).back("quarantined", 5)
+        >>> Eviction(mode="quarantine", rounds=2).until("quarantined", 5)
         8
         """
         return round_ + 1 + (self.patience if decision == "proposed" else self.rounds)

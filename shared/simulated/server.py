@@ -39,7 +39,7 @@ class Server:
         customization: which client gets which model next.
         state: of the stages.
         evicted: clients that are barred for good.
-        quarantined: clients that are barred for a while, each with the round that it is back in.
+        quarantined: clients that are barred for a while, and the first round that each is back in.
         absent: clients of the experiment that this federation does without.
         equipment: what the stages are given besides the rows.
     """
@@ -84,7 +84,7 @@ class Server:
 
     def release(self, round_: int) -> None:
         """Lets clients back whose quarantine ends with this round, or whose proposal lapses."""
-        self.quarantined = {c: back for c, back in self.quarantined.items() if back > round_}
+        self.quarantined = {c: until for c, until in self.quarantined.items() if until > round_}
 
     def strangers(self, names: Sequence[str]) -> list[str]:
         """Clients to probe: those without a row in the pool, where the customizer asks for one."""
@@ -247,7 +247,7 @@ class Server:
         self.customization = outcome.customization
         self.evicted |= {v.client for v in outcome.verdicts if v.decision == "evicted"}
         self.quarantined |= {
-            v.client: self.plan.eviction.back(v.decision, round_)
+            v.client: self.plan.eviction.until(v.decision, round_)
             for v in outcome.verdicts
             if v.decision in ("quarantined", "proposed")
         }

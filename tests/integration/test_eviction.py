@@ -89,6 +89,9 @@ def test_operators_confirm_or_dismiss_what_is_proposed(host: Host) -> None:
         assert (one.round, one.until, one.detector, one.threshold) == (0, 8, "norm_bound", 5)
         assert one.score is not None and one.score > 5
     assert hosted.operator.status().proposed == HOSTILE
+    series = hosted.operator.request("GET", "/metrics").text
+    assert "rampart_proposals 2.0" in series and "rampart_quarantined_clients 2.0" in series
+    assert 'rampart_verdicts_total{decision="proposed"} 2.0' in series
     assert out(hosted.record(0)) == dict.fromkeys(HOSTILE, "proposed")
 
     assert hosted.operator.decide("mallory", "confirm", "I looked").evicted

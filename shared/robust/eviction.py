@@ -61,7 +61,7 @@ def _barring(eviction: Eviction, quarantine: bool) -> tuple[Decision, str]:
     if quarantine:
         return "quarantined", f"out for {eviction.rounds} rounds"
     if eviction.by == "operator":
-        return "proposed", f"an operator may confirm or dismiss it for {eviction.patience} rounds"
+        return "proposed", ""
     return "evicted", ""
 
 

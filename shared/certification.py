@@ -156,8 +156,7 @@ def certify_subsets(
 def trained(experiment: Experiment, clients: Collection[str], device: str = "cpu") -> Simulation:
     """A federation of some of the experiment's clients, at its end."""
     simulation = Simulation.of(experiment, device)
-    # For this federation all others are barred.
-    simulation.server.evicted = frozenset(experiment.client_names) - set(clients)
+    simulation.server.absent = frozenset(experiment.client_names) - set(clients)
     while not simulation.ended:
         simulation.step()
     return simulation

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from shared.errors import ConfigurationError
+from shared.eviction import Eviction
 from shared.phases import Phases
 from shared.registry import explain
 from shared.selection import drawn_of
@@ -104,9 +105,10 @@ class Server(Table):
         list[MemberSpec], BeforeValidator(lambda v: v if isinstance(v, list) else [v])
     ] = [{"name": "weighted_mean"}]
     """A rule, or pre-aggregators in order and a rule at the end."""
-    f: int = Field(default=0, ge=0)
-    """Declared bound on hostile clients, given to every stage that takes one."""
+    f: int | None = Field(default=None, ge=0)
+    """Declared bound on hostile clients: told every stage that takes one, and the most to bar."""
     detectors: list[MemberSpec] = []
+    eviction: Eviction = Eviction()
     customizer: MemberSpec = {"name": "global_model"}
     learning_rate: float = Field(default=1.0, gt=0)
     momentum: float = Field(default=0.0, ge=0, lt=1)
@@ -246,7 +248,8 @@ class Experiment(Table):
             server.customizer,
             ServerStep(learning_rate=server.learning_rate, momentum=server.momentum),
             server.calibrate,
-            f=server.f,
+            server.eviction,
+            server.f,
         )
         customizer = plan.customizer
         if customizer.recovers and not server.calibrate:

@@ -4,6 +4,7 @@ Only whoever started the experiment knows the roles, so this runs there: in the 
 console, in benchmarks. Needs no torch.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, Literal
@@ -115,6 +116,8 @@ def detection(
 ) -> dict[str, float | None]:
     """Share of clients judged rightly, of honest ones evicted, of hostile ones not evicted.
 
+    An eviction alone counts: who is in quarantine, proposed or rejected is not found yet.
+
     >>> detection(["a", "b", "c"], ["x"], ["x", "a"])
     {'dacc': 0.75, 'fpr': 0.3333333333333333, 'fnr': 0.0}
     """
@@ -217,6 +220,30 @@ def final_figures(
         **detection(honest, hostile, evicted),
         "evicted": sorted(evicted),
     }
+
+
+def decisions(
+    experiment: Experiment, records: Sequence[RoundRecord], names: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """What was decided about honest and hostile clients, in client-rounds by decision.
+
+    A round that a client spends in quarantine counts as "away". `silenced` is the share of the
+    client-rounds of a side, those away among them, in which a client did not count.
+
+    Args:
+        experiment: with its roles by slot.
+        records: of every round.
+        names: the clients by slot; `experiment.client_names` by default.
+    """
+    counts: dict[str, dict[str, int]] = {}
+    silenced: dict[str, float | None] = {}
+    for side, clients in zip(("honest", "hostile"), sides(experiment, names), strict=True):
+        found = Counter(v.decision for r in records for v in r.verdicts if v.client in clients)
+        away = sum(client in clients for record in records for client in record.quarantined)
+        counts[side] = {**dict(sorted(found.items())), "away": away}
+        total = sum(counts[side].values())
+        silenced[side] = 1 - found["accepted"] / total if total else None
+    return {"decisions": counts, "silenced": silenced}
 
 
 def costs(records: Sequence[RoundRecord]) -> dict[str, Any]:

@@ -47,6 +47,7 @@ def verdict_record(verdict: Verdict) -> VerdictRecord:
     return VerdictRecord(
         client=verdict.client,
         decision=verdict.decision,
+        asked=verdict.asked,
         detector=verdict.detector,
         score=verdict.score if isfinite(verdict.score) else None,
         threshold=verdict.threshold if isfinite(verdict.threshold) else None,

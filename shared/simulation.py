@@ -17,7 +17,7 @@ from torch import Tensor
 from shared.device import device as usable
 from shared.errors import ConfigurationError
 from shared.experiment import Experiment
-from shared.figures import Final, costs, final_figures, sides
+from shared.figures import Final, costs, decisions, final_figures, sides
 from shared.protocol.messages import RoundRecord
 from shared.selection import select
 from shared.simulated.buffered import Buffered
@@ -60,6 +60,7 @@ class SimulationResult:
             "models_digest": models_digest(self.global_D, self.models),
             "rounds": len(self.records),
             **self.figures,
+            **decisions(self.experiment, self.records),
             **vote_figures(self.votes, sides(self.experiment)[0]),
             "failed_rounds": sum(record.status == "failed" for record in self.records),
             **costs(self.records),
@@ -117,18 +118,27 @@ class Simulation:
 
     @property
     def candidates(self) -> set[str]:
-        """The clients that may still be drawn."""
-        return set(self.clients.names) - self.server.evicted
+        """The clients that may be drawn for the next round."""
+        return self.members - self.server.quarantined.keys()
+
+    @property
+    def members(self) -> set[str]:
+        """The clients that are not barred for good."""
+        return set(self.clients.names) - self.server.absent - self.server.evicted
 
     @property
     def ended(self) -> bool:
         """Whether all rounds have been run, or nobody is left to run one with."""
-        return len(self.records) >= self.experiment.rounds or not self.candidates
+        return len(self.records) >= self.experiment.rounds or not self.members
 
     def step(self) -> RoundRecord:
         """Runs the next round; its record."""
         ended, round_ = Stopwatch(), len(self.records)
-        if self.clients.learner.personalizer.simulated_only:
+        self.server.release(round_)
+        if not self.candidates:
+            reason = "every client is quarantined"
+            record = RoundRecord(round=round_, status="failed", reason=reason)
+        elif self.clients.learner.personalizer.simulated_only:
             record = ExactRound(self.clients, self.server, round_).run()
             ended("train")
         elif self.flow is not None:

@@ -28,9 +28,16 @@ class Census:
             return set(await self._store.clients())
         return {client for client, at in (await self._store.seen()).items() if at > since}
 
-    async def candidates(self) -> list[str]:
-        """Clients that may be drawn: registered, not evicted, online."""
-        online, evicted, clients = await asyncio.gather(
-            self.online(), self._store.evicted(), self._store.clients()
+    async def candidates(self, round_: int) -> list[str]:
+        """Clients that may be drawn for a round: registered, not barred from it, online."""
+        online, barred, clients = await asyncio.gather(
+            self.online(), self._store.barred(), self._store.clients()
         )
-        return [c for c in clients if c not in evicted and c in online]
+        away = barred.away(round_)
+        return [c for c in clients if c not in away and c in online]
+
+    async def all_quarantined(self, round_: int) -> bool:
+        """Whether there are clients for a round, but quarantine keeps every one of them out."""
+        barred, clients = await asyncio.gather(self._store.barred(), self._store.clients())
+        members = clients.keys() - barred.evicted.keys()
+        return bool(members) and members <= barred.away(round_)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from services.aggregator.blobs import Blobs
 from services.aggregator.census import Census
 from services.aggregator.mathematics import Decided, Mathematics
-from services.aggregator.open_round import OpenRound, failed, published, why_evicted
+from services.aggregator.open_round import OpenRound, failed, published, why_barred
 from services.aggregator.reception import Compute, Reception
 from services.aggregator.round_store import RoundStore
 from services.aggregator.snapshot import Snapshot
@@ -126,11 +126,11 @@ class Coordinator:
 
     async def open_round(self, number: int) -> None:
         """Draws the clients of a round and gives each its ticket."""
-        heard, candidates = self.position, await self.census.candidates()
-        while not candidates:
+        heard, candidates = self.position, await self.census.candidates(number)
+        while not candidates and not await self.census.all_quarantined(number):
             if (await self.brief()).status != "running":
                 return
-            heard, candidates = await self.pass_time(heard), await self.census.candidates()
+            heard, candidates = await self.pass_time(heard), await self.census.candidates(number)
         now = self.clock()
         limit = self.experiment.phases.collecting.time.max
         deadline = None if limit is None else now + limit
@@ -162,17 +162,18 @@ class Coordinator:
         bounds = self.experiment.phases.collecting
         while True:
             if opened.stale:
-                brief, evicted = await self.brief(), await self.store.evicted()
-                out = evicted.keys() | (opened.dismissed - opened.receipts.keys())
+                brief, barred = await self.brief(), (await self.store.barred()).standing.barred
+                out = barred | (opened.evicted - opened.receipts.keys())
                 expected, opened.stale = opened.selected - out, False
             if brief.status == "stopping":
                 await self.fail(brief, "stopped by the operator")
                 return
             if not expected:
-                await self.fail(brief, "every client of this round was evicted")
+                barring = "of this round was evicted" if opened.selected else "is quarantined"
+                await self.fail(brief, f"every client {barring}")
                 return
             now, enough = self.clock(), self.quota(len(expected))
-            arrived = len(opened.receipts.keys() - evicted.keys())
+            arrived = len(opened.receipts.keys() - barred)
             soonest = brief.opened_at + bounds.time.min
             if arrived >= enough and now >= soonest:
                 break
@@ -244,10 +245,10 @@ class Coordinator:
             while self.position != await self.store.last_event():
                 for event in await self.events(0.001):
                     await self.reception.serve(event)
-        evicted = await self.store.evicted()
+        standing = (await self.store.barred()).standing
         receipts = {r.client: r for r in self.snapshot.pool if self.buffered}
         receipts.update(opened.receipts)
-        receipts = {c: receipts[c] for c in sorted(receipts) if c not in evicted}
+        receipts = {c: receipts[c] for c in sorted(receipts) if c not in standing.barred}
         try:
             decided: Decided = await self.compute(
                 self.mathematics.close_round,
@@ -255,6 +256,7 @@ class Coordinator:
                 receipts,
                 self.position,
                 tuple(opened.waiting),
+                standing,
             )
         except PreconditionError as error:
             await self.compute(self.mathematics.restore, Snapshot.parse(federation.snapshot))
@@ -274,9 +276,10 @@ class Coordinator:
         now = self.clock()
         record = published(self.experiment, federation, opened, receipts, before, decided, now)
         record = record.model_copy(update={"warnings": self.warnings})
-        evictions = why_evicted(decided, opened.number, now)
+        evicted, away = why_barred(self.experiment, decided, opened.number, now)
+        snapshot, abstained = decided.snapshot.model_dump(mode="json"), decided.about("abstained")
         await self.store.publish(
-            self.fence, record, evictions, decided.snapshot.model_dump(mode="json"), self.position
+            self.fence, record, evicted, snapshot, self.position, away, list(abstained)
         )
         self.open = None
         self.observe(record, decided)

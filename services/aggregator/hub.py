@@ -19,7 +19,9 @@ log = logging.getLogger(__name__)
 
 PAUSE = 0.005
 """Seconds between reads of the stream, so that what happens in a burst is read together."""
-FOR_ONE = frozenset({"ticket", "evicted", "reinstated", "customized"})
+FOR_ONE = frozenset(
+    {"ticket", "evicted", "confirmed", "reinstated", "dismissed", "released", "customized"}
+)
 FOR_ALL = frozenset({"opened", "finished", "founded"})
 ANYONE = ""
 

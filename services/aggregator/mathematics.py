@@ -16,6 +16,7 @@ from services.aggregator.blobs import Blobs, BlobWriter
 from services.aggregator.pools import Pool, Vectors
 from services.aggregator.snapshot import Snapshot, load_state, store_state
 from shared.errors import ConfigurationError
+from shared.eviction import Decision, Standing
 from shared.experiment import Experiment
 from shared.learning.equipment import Equipment
 from shared.learning.personalizers import personalizers
@@ -49,10 +50,9 @@ class Decided:
         verdicts: list[VerdictRecord] = self.fields["verdicts"]
         return verdicts
 
-    @property
-    def evicted(self) -> dict[str, VerdictRecord]:
-        """The clients barred by this round."""
-        return {v.client: v for v in self.verdicts if v.decision == "evicted"}
+    def about(self, *decisions: Decision) -> dict[str, VerdictRecord]:
+        """The clients about whom one of these was decided, in order."""
+        return {v.client: v for v in self.verdicts if v.decision in decisions}
 
 
 def check_networked(experiment: Experiment) -> Experiment:
@@ -146,7 +146,12 @@ class Mathematics:
             self.arrivals.load(receipt)
 
     def close_round(
-        self, round_: int, receipts: Mapping[str, Receipt], position: str, pulls: tuple[str, ...]
+        self,
+        round_: int,
+        receipts: Mapping[str, Receipt],
+        position: str,
+        pulls: tuple[str, ...],
+        standing: Standing,
     ) -> Decided:
         """Decides a round over these receipts, and stores every model that follows from it."""
         assert self.snapshot is not None
@@ -166,6 +171,7 @@ class Mathematics:
         if round_ == 0 or before.state is None:
             state = self.plan.init(self.spec.trainable)
         context = self._equipment.equip(self._context(round_, self.arrivals))
+        context = replace(context, standing=standing)
         if self.plan.customizer.continues:
             made = before.customized.items()
             context = replace(context, models={n: self._vectors.read(d) for n, d in made})
@@ -194,6 +200,7 @@ class Mathematics:
             pulls=pulls,
         )
         fields = decisions(statistics.parameters(rows, context), outcome)
+        fields["quarantined"] = sorted(standing.quarantined)
         decided = Decided(
             snapshot, fields, ended.seconds, model_bytes(self.spec), self.arrivals.bytes
         )

@@ -51,9 +51,17 @@ class Metrics:
         )
         self.rounds = Counter("rampart_rounds", "Finished rounds", ["status"], registry=registry)
         self.verdicts = Counter(
-            "rampart_verdicts", "Verdicts on updates", ["decision"], registry=registry
+            "rampart_verdicts", "What was done about updates", ["decision"], registry=registry
         )
-        self.evictions = Gauge("rampart_evicted_clients", "Barred clients", registry=registry)
+        self.evictions = Gauge(
+            "rampart_evicted_clients", "Clients barred for good", registry=registry
+        )
+        self.quarantines = Gauge(
+            "rampart_quarantined_clients", "Clients barred for some rounds", registry=registry
+        )
+        self.proposals = Gauge(
+            "rampart_proposals", "Evictions that wait for an operator", registry=registry
+        )
         self.pool_bytes = Gauge("rampart_pool_bytes", "Size of the pools", registry=registry)
         self.waiting = Gauge(
             "rampart_waiting_requests", "Long polls that wait now", registry=registry

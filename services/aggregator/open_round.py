@@ -8,7 +8,7 @@ from services.aggregator.mathematics import Decided
 from services.aggregator.snapshot import Snapshot
 from services.aggregator.stored import Brief
 from shared.experiment import Experiment
-from shared.protocol.messages import Receipt, RoundRecord
+from shared.protocol.messages import Receipt, RoundRecord, VerdictRecord
 
 
 @dataclass
@@ -21,7 +21,7 @@ class OpenRound:
     """Latest update of each client that has arrived in this round."""
     probed: dict[str, int] = field(default_factory=dict)
     """Size of each answer to a probe."""
-    dismissed: set[str] = field(default_factory=set)
+    evicted: set[str] = field(default_factory=set)
     """Clients that lost their ticket by eviction: not waited for, even if they are reinstated."""
     waiting: list[str] = field(default_factory=list)
     """Clients that asked for a ticket and get it when the next round opens (buffered policy)."""
@@ -90,16 +90,20 @@ def failed(
     )
 
 
-def why_evicted(decided: Decided, round_: int, now: float) -> dict[str, dict[str, Any]]:
-    """What is kept of each client that this round bars, by id."""
-    return {
-        client: {
-            "reason": verdict.reason,
-            "detector": verdict.detector,
-            "score": verdict.score,
-            "threshold": verdict.threshold,
-            "round": round_,
-            "at": now,
-        }
-        for client, verdict in decided.evicted.items()
-    }
+def why_barred(
+    experiment: Experiment, decided: Decided, round_: int, now: float
+) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+    """What is kept of each client that this round bars for good, and of each for a while, by id."""
+
+    def why(verdict: VerdictRecord) -> dict[str, Any]:
+        told = verdict.model_dump(include={"reason", "detector", "score", "threshold", "evidence"})
+        return {**told, "round": round_, "at": now}
+
+    def quarantine(verdict: VerdictRecord) -> dict[str, Any]:
+        kind = "proposal" if verdict.decision == "proposed" else "quarantine"
+        until = experiment.server.eviction.until(verdict.decision, round_)
+        return {**why(verdict), "kind": kind, "until": until}
+
+    evicted = {c: why(v) for c, v in decided.about("evicted").items()}
+    away = {c: quarantine(v) for c, v in decided.about("quarantined", "proposed").items()}
+    return evicted, away

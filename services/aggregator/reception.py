@@ -84,12 +84,12 @@ class Reception:
                 opened.selected.add(event.client)
                 opened.stale = True
             case "opened":
-                opened.dismissed.clear()
+                opened.evicted.clear()
             case "evicted":
                 opened.stale = True
                 if not self._buffered:
-                    opened.dismissed.add(event.client)
-            case "reinstated" | "stopping":
+                    opened.evicted.add(event.client)
+            case "reinstated" | "confirmed" | "dismissed" | "stopping":
                 opened.stale = True
             case _:
                 await self.serve(event)

@@ -9,8 +9,17 @@ from redis.exceptions import RedisError, ResponseError
 
 from services.aggregator.batched import Batched
 from services.aggregator.redis_access import RedisAccess, asking
-from services.aggregator.stored import BRIEF, Brief, Event, Federation, Standing, brief_fields
+from services.aggregator.stored import (
+    BRIEF,
+    Barred,
+    Brief,
+    ClientStanding,
+    Event,
+    Federation,
+    brief_fields,
+)
 from shared.errors import Unavailable
+from shared.eviction import Mode
 from shared.protocol.messages import Receipt, RoundRecord, Ticket
 
 Upload = tuple[int, str]
@@ -40,6 +49,8 @@ class RoundReads(RedisAccess):
             selected=tuple(json.loads(raw.get("selected", "[]"))),
             closing=raw.get("closing", "0-0"),
             snapshot=json.loads(raw.get("snapshot", "{}")),
+            mode=cast(Mode | None, raw.get("mode")),
+            abstained=tuple(json.loads(raw.get("abstained", "[]"))),
         )
 
     async def brief(self) -> Brief | None:
@@ -48,7 +59,7 @@ class RoundReads(RedisAccess):
         raw = dict(zip(BRIEF, values, strict=True))
         return Brief(**brief_fields(raw)) if raw["digest"] else None
 
-    async def standing(self, client: str, upload: Upload | None = None) -> Standing:
+    async def standing(self, client: str, upload: Upload | None = None) -> ClientStanding:
         """A client's ticket and eviction with the federation's small fields.
 
         All that is asked in one moment is read in one round trip.
@@ -59,7 +70,7 @@ class RoundReads(RedisAccess):
         """
         return await self._standings.ask((client, upload))
 
-    async def _stand(self, asked: Sequence[tuple[str, Upload | None]]) -> list[Standing]:
+    async def _stand(self, asked: Sequence[tuple[str, Upload | None]]) -> list[ClientStanding]:
         clients = [client for client, _ in asked]
         async with asking(), self.client.pipeline(transaction=False) as pipe:
             pipe.hmget(self.key("federation"), BRIEF)
@@ -72,7 +83,7 @@ class RoundReads(RedisAccess):
         raw = dict(zip(BRIEF, values, strict=True))
         brief, held = Brief(**brief_fields(raw)) if raw["digest"] else None, iter(receipts)
         return [
-            Standing(
+            ClientStanding(
                 brief,
                 None if ticket is None else Ticket.model_validate_json(ticket),
                 None if eviction is None else json.loads(eviction),
@@ -95,13 +106,27 @@ class RoundReads(RedisAccess):
 
     async def clients(self) -> dict[str, dict[str, Any]]:
         """Every registered client, by id in order."""
-        raw = await self.ask("hgetall", self.key("clients"))
-        return {client: json.loads(raw[client]) for client in sorted(raw)}
+        return _by_client(await self.ask("hgetall", self.key("clients")))
 
     async def evicted(self) -> dict[str, dict[str, Any]]:
         """Every eviction, by client id in order."""
-        raw = await self.ask("hgetall", self.key("evicted"))
-        return {client: json.loads(raw[client]) for client in sorted(raw)}
+        return _by_client(await self.ask("hgetall", self.key("evicted")))
+
+    async def barred(self) -> Barred:
+        """Who is barred, as it stands at one moment."""
+        async with asking(), self.client.pipeline(transaction=True) as pipe:
+            pipe.hgetall(self.key("evicted"))
+            pipe.hgetall(self.key("quarantined"))
+            pipe.hlen(self.key("clients"))
+            pipe.hmget(self.key("federation"), ["founders", "mode"])
+            evicted, quarantined, clients, (founders, mode) = await pipe.execute()
+        return Barred(
+            _by_client(evicted),
+            _by_client(quarantined),
+            clients,
+            None if founders is None else int(founders),
+            mode,
+        )
 
     async def ticket(self, client: str) -> Ticket | None:
         """A client's outstanding ticket."""
@@ -205,3 +230,8 @@ class RoundReads(RedisAccess):
     async def customized(self, request: str) -> str | None:
         """The digest of the model made for a request."""
         return cast(str | None, await self.ask("get", self.key(f"customized:{request}")))
+
+
+def _by_client(raw: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """A hash of JSON objects by client id, in order."""
+    return {client: json.loads(raw[client]) for client in sorted(raw)}

@@ -2,14 +2,16 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import redis.asyncio
 
-from services.aggregator import scripts
+from services.aggregator import operator_scripts, scripts
 from services.aggregator.batched import Batched
 from services.aggregator.round_reads import RoundReads
 from services.aggregator.stored import SCHEMA
+from shared.eviction import Mode
 from shared.protocol.messages import Receipt, RoundRecord, Ticket
 
 KEPT = 86_400
@@ -85,10 +87,13 @@ class RoundStore(RoundReads):
         selected: Sequence[str],
         clear: bool = True,
     ) -> None:
-        """Opens a round (or the evaluation) with these tickets."""
+        """Opens a round (or the evaluation) with these tickets; quarantines that are over end."""
         await self.run(
             scripts.OPEN,
-            ("federation", "tickets", "fence", "events", "evicted", "pulls"),
+            (
+                *("federation", "tickets", "fence", "events", "evicted", "pulls"),
+                *("quarantined", "clients"),
+            ),
             fence,
             round_,
             phase,
@@ -103,7 +108,10 @@ class RoundStore(RoundReads):
         """Gives one client a ticket while the round is open."""
         await self.run(
             scripts.GRANT,
-            ("tickets", "pulls", "fence", "events", "evicted", f"receipts:{ticket.round}"),
+            (
+                *("tickets", "pulls", "fence", "events", "evicted"),
+                *(f"receipts:{ticket.round}", "quarantined"),
+            ),
             fence,
             client,
             ticket.model_dump_json(),
@@ -121,12 +129,14 @@ class RoundStore(RoundReads):
         evictions: Mapping[str, Mapping[str, Any]],
         snapshot: Mapping[str, Any],
         position: str,
+        quarantines: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+        abstained: Sequence[str] = (),
     ) -> None:
-        """Makes a round's outcome the truth: record, evictions and pointers at once."""
+        """Makes a round's outcome the truth: record, who is barred, and pointers, at once."""
         keys = ("federation", "history", "evicted", "fence", "events", f"receipts:{record.round}")
         await self.run(
             scripts.PUBLISH,
-            (*keys, "tickets", "pulls"),
+            (*keys, "tickets", "pulls", "quarantined"),
             fence,
             record.round,
             record.status,
@@ -135,6 +145,8 @@ class RoundStore(RoundReads):
             json.dumps(snapshot),
             position,
             KEPT,
+            json.dumps({client: json.dumps(why) for client, why in quarantines.items()}),
+            json.dumps(list(abstained)),
         )
 
     async def finish(self, fence: int) -> None:
@@ -213,23 +225,50 @@ class RoundStore(RoundReads):
     async def pull(self, client: str) -> None:
         """Asks the worker for a ticket (buffered policy); asking twice asks once."""
         await self.run(
-            scripts.PULL, ("federation", "tickets", "pulls", "evicted", "events"), client
+            scripts.PULL,
+            ("federation", "tickets", "pulls", "evicted", "events", "quarantined"),
+            client,
         )
 
     async def set_status(self, status: str) -> tuple[str, str]:
         """Running, paused or stopping; ("done" | "over" | "unfounded", the status that stands)."""
-        answer = await self.run(scripts.STATUS, ("federation", "events"), status)
+        answer = await self.run(operator_scripts.STATUS, ("federation", "events"), status)
+        return answer[0], answer[1] if len(answer) > 1 else ""
+
+    async def set_mode(self, mode: Mode, reason: str) -> tuple[str, str]:
+        """The mode of evictions from now on; ("done" | "over" | "unfounded", mode or status)."""
+        answer = await self.run(operator_scripts.MODE, ("federation", "events"), mode, reason)
         return answer[0], answer[1] if len(answer) > 1 else ""
 
     async def evict(self, client: str, why: Mapping[str, Any]) -> str:
         """Bars a client; "evicted", "already" or "unknown"."""
-        keys = ("clients", "evicted", "tickets", "events", "pulls")
-        return (await self.run(scripts.EVICT, keys, client, json.dumps(why)))[0]
+        keys = ("clients", "evicted", "tickets", "events", "pulls", "quarantined")
+        return (await self.run(operator_scripts.EVICT, keys, client, json.dumps(why)))[0]
 
     async def reinstate(self, client: str, reason: str) -> str:
-        """Takes an eviction back; "reinstated", "already" or "unknown"."""
-        keys = ("clients", "evicted", "events")
-        return (await self.run(scripts.REINSTATE, keys, client, reason))[0]
+        """Takes an eviction or a quarantine back; "reinstated", "already" or "unknown"."""
+        keys = ("clients", "evicted", "events", "quarantined")
+        return (await self.run(operator_scripts.REINSTATE, keys, client, reason))[0]
+
+    async def confirm(self, client: str, reason: str) -> str:
+        """Evicts a client as proposed; "confirmed", or "gone" where no proposal stands."""
+        raw, proposal = await self._proposal(client)
+        why = {k: v for k, v in proposal.items() if k not in ("kind", "until")}
+        stands = json.dumps({**why, "confirmed": reason})
+        keys = ("quarantined", "evicted", "events")
+        return (await self.run(operator_scripts.CONFIRM, keys, client, raw, stands, reason))[0]
+
+    async def dismiss(self, client: str, reason: str) -> str:
+        """Lets a client back that was proposed; "dismissed", or "gone" where it was not."""
+        raw, _ = await self._proposal(client)
+        keys = ("quarantined", "events")
+        return (await self.run(operator_scripts.DISMISS, keys, client, raw, reason))[0]
+
+    async def _proposal(self, client: str) -> tuple[str, dict[str, Any]]:
+        """The proposal about a client, as it is stored and parsed; empty where there is none."""
+        raw = await self.ask("hget", self.key("quarantined"), client)
+        found = {} if raw is None else json.loads(raw)
+        return (raw, found) if found.get("kind") == "proposal" else ("", {})
 
     async def ask_customize(self, request: str, client: str, digest: str) -> None:
         """Asks the worker for a model for a client that answered a probe out of turn."""

@@ -4,13 +4,17 @@ Keys, all under one namespace (one hash slot); small values only, bytes stand in
 
     federation   hash    schema, experiment, digest, spec, policy, status, phase, round, opened_at,
                          deadline, alive_at, selected, closing (position of the last event of a
-                         closed round), snapshot (pointers to blobs, see snapshot.py)
+                         closed round), snapshot (pointers to blobs, see snapshot.py), founders
+                         (clients when round 0 opened), mode (of evictions, once an operator has
+                         said one), abstained (clients that the last round would have barred)
     lease        string  id of the worker that decides, with a time to live
     fence        number  fencing token: grows with each lease; scripts of an older one do nothing
     clients      hash    id -> {registered_at, sample_cap, token_hash}
     tokens       hash    SHA-256 of a client's token -> {client, expires_at}
     joins        hash    SHA-256 of a join token -> {expires_at, client_id?, sample_cap?, used?}
     evicted      hash    id -> why, when, by whom
+    quarantined  hash    id -> until (the first round that it is back in), kind (quarantine or
+                         proposal), why, when
     seen         zset    id -> time of its last request
     tickets      hash    id -> outstanding ticket
     pulls        hash    id -> round in which it asked for a ticket (buffered policy)
@@ -19,8 +23,9 @@ Keys, all under one namespace (one hash slot); small values only, bytes stand in
     customized:Q string  digest of the model made for request Q
     events       stream  everything that happens, in order: the worker reads it, operators watch it
 
-Writers: the API runs JOIN, CHANGE, ACCEPT, PULL and the operator's scripts; the worker the rest,
-each under its fence. Every script answers a list whose first element says what happened.
+Writers: the API runs JOIN, CHANGE, ACCEPT, PULL and the operators' scripts (operator_scripts.py);
+the worker the rest, each under its fence. Every script answers a list whose first element says
+what happened.
 """
 
 FENCED = """
@@ -153,11 +158,12 @@ return {'accepted', ARGV[5]}
 """
 
 PULL = """
--- KEYS federation tickets pulls evicted events; ARGV client
+-- KEYS federation tickets pulls evicted events quarantined; ARGV client
 local f = redis.call('HMGET', KEYS[1], 'round', 'phase', 'policy')
 if f[3] ~= 'buffered' or f[2] == 'joining' or f[2] == 'evaluating' or f[2] == 'done'
   or redis.call('HEXISTS', KEYS[2], ARGV[1]) == 1 or redis.call('HEXISTS', KEYS[3], ARGV[1]) == 1
-  or redis.call('HEXISTS', KEYS[4], ARGV[1]) == 1 then return {'ignored'} end
+  or redis.call('HEXISTS', KEYS[4], ARGV[1]) == 1 or redis.call('HEXISTS', KEYS[6], ARGV[1]) == 1
+  then return {'ignored'} end
 redis.call('HSET', KEYS[3], ARGV[1], f[1])
 redis.call('XADD', KEYS[5], '*', 'type', 'pull', 'client', ARGV[1], 'round', f[1])
 return {'asked'}
@@ -166,15 +172,35 @@ return {'asked'}
 OPEN = (
     FENCED
     + """
--- KEYS federation tickets fence events evicted pulls
+-- KEYS federation tickets fence events evicted pulls quarantined clients
 -- ARGV fence round phase now deadline clear tickets selected
 if fenced(KEYS[3], ARGV[1]) then return {'fenced'} end
 local f = redis.call('HMGET', KEYS[1], 'round', 'phase')
 if f[1] == ARGV[2] and f[2] == ARGV[3] then return {'opened'} end
+local training = ARGV[3] == 'collecting'
+if training then
+  redis.call('HSETNX', KEYS[1], 'founders', redis.call('HLEN', KEYS[8]))
+  local held = redis.call('HGETALL', KEYS[7])
+  for i = 1, #held, 2 do
+    local why = cjson.decode(held[i + 1])
+    if why['until'] <= tonumber(ARGV[2]) then
+      redis.call('HDEL', KEYS[7], held[i])
+      if why.kind == 'proposal' then
+        redis.call('XADD', KEYS[4], '*', 'type', 'dismissed', 'client', held[i],
+          'reason', 'nobody decided in time')
+      else
+        redis.call('XADD', KEYS[4], '*', 'type', 'released', 'client', held[i])
+      end
+    end
+  end
+end
 if ARGV[6] == '1' then redis.call('DEL', KEYS[2]) end
 for id, ticket in pairs(cjson.decode(ARGV[7])) do
   redis.call('HDEL', KEYS[6], id)
-  if redis.call('HEXISTS', KEYS[5], id) == 0 then redis.call('HSET', KEYS[2], id, ticket) end
+  local away = training and redis.call('HEXISTS', KEYS[7], id) == 1
+  if not away and redis.call('HEXISTS', KEYS[5], id) == 0 then
+    redis.call('HSET', KEYS[2], id, ticket)
+  end
 end
 redis.call('HSET', KEYS[1], 'round', ARGV[2], 'phase', ARGV[3], 'opened_at', ARGV[4],
   'deadline', ARGV[5], 'alive_at', ARGV[4], 'selected', ARGV[8])
@@ -186,10 +212,11 @@ return {'opened'}
 GRANT = (
     FENCED
     + """
--- KEYS tickets pulls fence events evicted receipts; ARGV fence client ticket
+-- KEYS tickets pulls fence events evicted receipts quarantined; ARGV fence client ticket
 if fenced(KEYS[3], ARGV[1]) then return {'fenced'} end
 redis.call('HDEL', KEYS[2], ARGV[2])
 if redis.call('HEXISTS', KEYS[5], ARGV[2]) == 1
+  or redis.call('HEXISTS', KEYS[7], ARGV[2]) == 1
   or redis.call('HEXISTS', KEYS[1], ARGV[2]) == 1
   or redis.call('HEXISTS', KEYS[6], 'update:' .. ARGV[2]) == 1 then return {'kept'} end
 redis.call('HSET', KEYS[1], ARGV[2], ARGV[3])
@@ -214,13 +241,14 @@ return {'closed'}
 PUBLISH = (
     FENCED
     + """
--- KEYS federation history evicted fence events receipts tickets pulls
--- ARGV fence round status record evictions snapshot position keep_seconds
+-- KEYS federation history evicted fence events receipts tickets pulls quarantined
+-- ARGV fence round status record evictions snapshot position keep_seconds quarantines abstained
 if fenced(KEYS[4], ARGV[1]) then return {'fenced'} end
 local f = redis.call('HMGET', KEYS[1], 'round', 'phase')
 if f[1] == ARGV[2] and f[2] == ARGV[3] then return {'published'} end
 redis.call('HSET', KEYS[2], ARGV[2], ARGV[4])
-redis.call('HSET', KEYS[1], 'phase', ARGV[3], 'deadline', '', 'snapshot', ARGV[6])
+redis.call('HSET', KEYS[1], 'phase', ARGV[3], 'deadline', '', 'snapshot', ARGV[6],
+  'abstained', ARGV[10])
 redis.call('EXPIRE', KEYS[6], ARGV[8])
 for id, why in pairs(cjson.decode(ARGV[5])) do
   redis.call('HDEL', KEYS[7], id)
@@ -229,6 +257,20 @@ for id, why in pairs(cjson.decode(ARGV[5])) do
     redis.call('XADD', KEYS[5], '*', 'type', 'evicted', 'client', id, 'round', ARGV[2],
       'reason', cjson.decode(why).reason)
   end
+end
+for id, raw in pairs(cjson.decode(ARGV[9])) do
+  redis.call('HDEL', KEYS[7], id)
+  redis.call('HDEL', KEYS[8], id)
+  local why = cjson.decode(raw)
+  if redis.call('HEXISTS', KEYS[3], id) == 0 and redis.call('HSETNX', KEYS[9], id, raw) == 1 then
+    redis.call('XADD', KEYS[5], '*', 'type', why.kind == 'proposal' and 'proposed' or 'quarantined',
+      'client', id, 'round', ARGV[2], 'until', why['until'], 'reason', why.reason)
+  end
+end
+local abstained = cjson.decode(ARGV[10])
+if #abstained > 0 then
+  redis.call('XADD', KEYS[5], '*', 'type', 'abstained', 'round', ARGV[2],
+    'clients', table.concat(abstained, ' '))
 end
 redis.call('XADD', KEYS[5], '*', 'type', ARGV[3], 'round', ARGV[2])
 local last = redis.call('XREVRANGE', KEYS[5], '+', '-', 'COUNT', 1000)
@@ -255,35 +297,6 @@ redis.call('XADD', KEYS[3], '*', 'type', 'finished')
 return {'finished'}
 """
 )
-
-STATUS = """
--- KEYS federation events; ARGV status
-local now = redis.call('HGET', KEYS[1], 'status')
-if not now then return {'unfounded'} end
-if now == 'finished' or (now == 'stopping' and ARGV[1] ~= 'stopping') then return {'over', now} end
-redis.call('HSET', KEYS[1], 'status', ARGV[1])
-redis.call('XADD', KEYS[2], '*', 'type', ARGV[1])
-return {'done', ARGV[1]}
-"""
-
-EVICT = """
--- KEYS clients evicted tickets events pulls; ARGV client why
-if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return {'unknown'} end
-if redis.call('HSETNX', KEYS[2], ARGV[1], ARGV[2]) == 0 then return {'already'} end
-redis.call('HDEL', KEYS[3], ARGV[1])
-redis.call('HDEL', KEYS[5], ARGV[1])
-redis.call('XADD', KEYS[4], '*', 'type', 'evicted', 'client', ARGV[1],
-  'reason', cjson.decode(ARGV[2]).reason)
-return {'evicted'}
-"""
-
-REINSTATE = """
--- KEYS clients evicted events; ARGV client reason
-if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return {'unknown'} end
-if redis.call('HDEL', KEYS[2], ARGV[1]) == 0 then return {'already'} end
-redis.call('XADD', KEYS[3], '*', 'type', 'reinstated', 'client', ARGV[1], 'reason', ARGV[2])
-return {'reinstated'}
-"""
 
 CUSTOMIZED = (
     FENCED

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shared.eviction import Mode, Standing
 from shared.protocol.messages import FederationState, Receipt, Ticket
 
 SCHEMA = "1"
@@ -57,10 +58,42 @@ class Federation(Brief):
     selected: tuple[str, ...]
     closing: str
     snapshot: dict[str, Any]
+    mode: Mode | None
+    """Of evictions, where an operator has said another than the experiment's."""
+    abstained: tuple[str, ...]
+    """Clients that the last round would have barred, were fewer barred already."""
 
 
 @dataclass(frozen=True)
-class Standing:
+class Barred:
+    """Who is barred and why, by client id in order, and all that says who else may be."""
+
+    evicted: dict[str, dict[str, Any]]
+    quarantined: dict[str, dict[str, Any]]
+    clients: int
+    founders: int | None
+    mode: Mode | None
+
+    def away(self, round_: int) -> set[str]:
+        """The clients that may not be drawn for a round."""
+        later = {client for client, why in self.quarantined.items() if why["until"] > round_}
+        return later | self.evicted.keys()
+
+    @property
+    def proposals(self) -> dict[str, dict[str, Any]]:
+        """The quarantines that an operator decides about."""
+        return {c: why for c, why in self.quarantined.items() if why["kind"] == "proposal"}
+
+    @property
+    def standing(self) -> Standing:
+        """As the mathematics takes it."""
+        founders = self.clients if self.founders is None else self.founders
+        evicted, quarantined = frozenset(self.evicted), frozenset(self.quarantined)
+        return Standing(self.clients, founders, evicted, quarantined, self.mode)
+
+
+@dataclass(frozen=True)
+class ClientStanding:
     """Where one client stands."""
 
     brief: Brief | None

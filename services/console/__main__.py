@@ -20,8 +20,12 @@ from services.console.matrix_command import matrix
 from services.console.simulate_command import simulate
 from services.console.steering import (
     clients,
+    confirm,
+    dismiss,
     evict,
+    mode,
     pause,
+    proposals,
     reinstate,
     resume,
     revoke,
@@ -170,7 +174,7 @@ def _show_verdicts(record: RoundRecord) -> None:
         )
     Console().print(table)
     for verdict in record.verdicts:
-        if verdict.decision != "accepted":
+        if verdict.decision != "accepted" or verdict.asked is not None:
             sys.stdout.write(f"{verdict.client} {verdict.decision}: {verdict.reason}\n")
     if record.missing:
         sys.stdout.write(f"missing: {', '.join(record.missing)}\n")
@@ -210,7 +214,9 @@ def watch(
             time.sleep(0.5)
 
 
-for steering in (clients, evict, reinstate, revoke, tokens, pause, resume, stop):
+for deciding in (clients, evict, reinstate, proposals, confirm, dismiss, mode):
+    app.command()(deciding)
+for steering in (revoke, tokens, pause, resume, stop):
     app.command()(steering)
 for offline in (simulate, matrix, certify):
     app.command()(offline)

@@ -10,6 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from shared.eviction import BARRING
 from shared.figures import KINDS, accuracy, attack_success, errors
 from shared.protocol.messages import FederationStatus, RoundRecord
 
@@ -75,10 +76,16 @@ class LiveTable:
         honest = set(record.metrics) - self._hostile
         norm = largest(record.norms, record.norms.keys() - self._hostile)
         worst = largest(record.norms, self._hostile)
-        evicted = [v for v in record.verdicts if v.decision == "evicted"]
-        rejected = [v.client for v in record.verdicts if v.decision == "rejected"]
-        told = [f"{v.client} evicted: {v.reason}" for v in evicted]
-        told += [f"rejected {', '.join(rejected)}"] if rejected else []
+        barred = [v for v in record.verdicts if v.decision in BARRING]
+        told = [f"{v.client} {v.decision}: {v.reason}" for v in barred]
+        for decision in ("rejected", "abstained"):
+            named = [v.client for v in record.verdicts if v.decision == decision]
+            told += [f"{decision} {', '.join(named)}"] if named else []
+        for asked in ("evicted", "rejected"):  # Where decisions are only observed.
+            named = [
+                v.client for v in record.verdicts if v.decision == "accepted" and v.asked == asked
+            ]
+            told += [f"would be {asked}: {', '.join(named)}"] if named else []
         told += [f"failed: {record.reason}"] if record.status == "failed" else []
         scores = {kind: percent(accuracy(record.metrics, honest, kind)) for kind in KINDS}
         wrong = errors(record.metrics, honest)
@@ -109,6 +116,6 @@ class LiveTable:
             f"round {status.round + 1} of {status.rounds}  {status.phase}  "
             f"{len(status.received)} of {len(status.selected)} updates  "
             f"{status.online} of {status.clients} clients online  "
-            f"{len(status.evicted)} evicted  {status.status}"
+            f"{len(status.evicted)} evicted  {len(status.quarantined)} quarantined  {status.status}"
         )
         return Group(table, ProgressBar(total=status.rounds, completed=done), line)

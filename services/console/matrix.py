@@ -97,7 +97,7 @@ def defended(tables: dict[str, Any], defence: str, f: int) -> dict[str, Any]:
     Args:
         tables: of an experiment.
         defence: stages joined by "+", or a key of `DETECTORS`.
-        f: bound on hostile clients that rules are told.
+        f: bound on hostile clients that rules are told, and on those that may be barred.
     """
     carried = ("learning_rate", "momentum", "sample_cap", "root", "public")
     server = {k: tables["server"][k] for k in carried}
@@ -106,7 +106,8 @@ def defended(tables: dict[str, Any], defence: str, f: int) -> dict[str, Any]:
         return {**tables, "personalizer": "none", "server": {**server, "rule": stages, "f": f}}
     same = tables["server"]["customizer"]["name"] == FEDCAP["name"]
     server["customizer"] = tables["server"]["customizer"] if same else FEDCAP
-    server["detectors"] = DETECTORS[defence]
+    server["detectors"], server["f"] = DETECTORS[defence], f
+    server["eviction"] = {"bounded": defence != "fedcap-paper"}
     own = tables["personalizer"]
     return {
         **tables,

@@ -9,8 +9,15 @@ import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from shared.errors import ConfigurationError, RampartError, Unavailable
+from shared.eviction import Mode
 from shared.protocol.http_client import bearer, trusted
-from shared.protocol.messages import ClientInfo, FederationStatus, JoinTokens, RoundRecord
+from shared.protocol.messages import (
+    ClientInfo,
+    FederationStatus,
+    JoinTokens,
+    Proposal,
+    RoundRecord,
+)
 
 T = TypeVar("T")
 SILENCE = 60.0
@@ -114,13 +121,22 @@ class Operator:
         return self._ask(JoinTokens, "POST", "/v1/join-tokens", json=body)
 
     def decide(self, client: str, verb: str, reason: str) -> ClientInfo:
-        """Evicts or reinstates a client."""
+        """Evicts or reinstates a client; confirms or dismisses its proposal."""
         path = f"/v1/clients/{client}/{verb}"
         return self._ask(ClientInfo, "POST", path, json={"reason": reason})
 
     def revoke(self, client: str) -> None:
         """Ends a client's token at once."""
         self.request("DELETE", f"/v1/clients/{client}/token")
+
+    def proposals(self) -> list[Proposal]:
+        """The evictions that wait for an operator."""
+        return self._ask(list[Proposal], "GET", "/v1/proposals")
+
+    def switch(self, mode: Mode, reason: str) -> FederationStatus:
+        """Sets how far decisions about clients may go."""
+        body = {"mode": mode, "reason": reason}
+        return self._ask(FederationStatus, "POST", "/v1/federation/mode", json=body)
 
     def steer(self, verb: str) -> FederationStatus:
         """Pauses, resumes or stops the federation."""

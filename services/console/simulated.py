@@ -134,7 +134,9 @@ def standing(simulation: Simulation) -> FederationStatus:
         rounds=experiment.rounds,
         clients=len(simulation.clients.names),
         online=len(simulation.clients.names),
+        mode=experiment.server.eviction.mode,
         evicted=sorted(simulation.server.evicted),
+        quarantined=sorted(simulation.server.quarantined),
         selected=list(took_part),
         received=list(took_part),
     )

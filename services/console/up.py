@@ -11,7 +11,7 @@ from services.console.live import LiveTable, percent
 from services.console.local import LocalFederation
 from shared.errors import Unavailable
 from shared.experiment import Experiment
-from shared.figures import costs, final_figures, sides
+from shared.figures import costs, decisions, final_figures, sides
 from shared.learning.datasets import datasets
 from shared.protocol.messages import RoundRecord
 from shared.vote_figures import vote_figures
@@ -71,6 +71,7 @@ def up(experiment: Experiment, folder: Path, per_process: int = 10) -> Outcome:
         "models_digest": models_digest(published[-1]) if published else None,
         "rounds": len(records),
         **final_figures(experiment, [r.metrics for r in records], status.evicted),
+        **decisions(experiment, records),
         "failed_rounds": sum(record.status == "failed" for record in records),
         **costs(records),
         **vote_figures(evaluations, sides(experiment)[0]),

@@ -6,6 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from shared.eviction import Asked, Mode
+from shared.eviction import Decision as Outcome
+
 CLIENT_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 DIGEST = r"^[0-9a-f]{64}$"
 
@@ -139,6 +142,9 @@ class ClientInfo(Message):
     online: bool
     evicted: bool
     eviction: dict[str, Any] | None = None
+    quarantine: dict[str, Any] | None = Field(
+        default=None, description="why it is out for some rounds, and until which one"
+    )
     ticket: Ticket | None = None
 
 
@@ -148,11 +154,35 @@ class Decision(Message):
     reason: str = Field(default="operator's decision", max_length=500)
 
 
+class ModeChange(Message):
+    """An operator's word on how far decisions about clients may go from now on."""
+
+    mode: Mode
+    reason: str = Field(default="operator's decision", max_length=500)
+
+
+class Proposal(Message):
+    """An eviction that waits for an operator, with its evidence; its client is quarantined."""
+
+    client_id: ClientId
+    reason: str
+    detector: str
+    score: float | None
+    threshold: float | None
+    evidence: float
+    round: int
+    until: int = Field(description="round with which it is dismissed, if nobody decides")
+    at: float
+
+
 class VerdictRecord(Message):
-    """What the detectors said of one client in one round, with the evidence."""
+    """What was done about one client in one round, with the evidence."""
 
     client: str
-    decision: Literal["accepted", "rejected", "evicted"]
+    decision: Outcome
+    asked: Asked | None = Field(
+        default=None, description="what the detector asked for, where something else was done"
+    )
     detector: str
     score: float | None
     threshold: float | None
@@ -169,6 +199,7 @@ class RoundRecord(Message):
     policy: Literal["sync", "buffered"] = "sync"
     participants: list[str] = []
     missing: list[str] = []
+    quarantined: list[str] = Field(default=[], description="barred for some rounds as it ended")
     verdicts: list[VerdictRecord] = []
     weights: dict[str, float] = Field(default={}, description="share of each update in the rule")
     mixing: dict[str, dict[str, float]] = Field(default={}, description="customizing weights")
@@ -207,7 +238,13 @@ class FederationStatus(Message):
     deadline: float | None = None
     clients: int = 0
     online: int = 0
+    mode: Mode = "evict"
     evicted: list[str] = []
+    quarantined: list[str] = Field(default=[], description="barred for some rounds")
+    proposed: list[str] = Field(default=[], description="of these, waiting for an operator")
+    abstained: list[str] = Field(
+        default=[], description="left out of the last round alone: as many are barred as may be"
+    )
     selected: list[str] = []
     received: list[str] = []
     probing: list[str] = []

@@ -6,7 +6,7 @@ Legend of shape suffixes: M rows that a stage sees, D coordinates.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -14,6 +14,8 @@ from pydantic import Field
 from torch import Tensor
 
 from shared.errors import PreconditionError
+from shared.eviction import Asked as Asked
+from shared.eviction import Decision as Decision
 from shared.registry import Member
 from shared.robust.context import Context as Context
 from shared.robust.context import Need
@@ -62,15 +64,13 @@ class Report:
         return dict(zip(self.ids, self.per_row[name].tolist(), strict=True))
 
 
-Decision = Literal["accepted", "rejected", "evicted"]
-
-
 @dataclass(frozen=True)
 class Verdict:
-    """What a detector says of one client in one round, and why.
+    """What a detector says of one client in one round, or what is done about it, and why.
 
-    `rejected` leaves the row out of this round; `evicted` bars the client for good (an operator
-    may reinstate it). The evidence is `score` against `threshold`.
+    A detector says `accepted`, `rejected` (leave the row out of this round) or `evicted` (bar the
+    client for good; an operator may reinstate it); `shared.robust.eviction` makes of that what is
+    done. The evidence is `score` against `threshold`.
     """
 
     client: str
@@ -81,6 +81,8 @@ class Verdict:
     reason: str
     evidence: float = 0.0
     """Evidence accumulated over rounds, where the detector keeps any."""
+    asked: Asked | None = None
+    """What the detector asked for, where something else is done."""
 
 
 class Stage(Member, ABC):
@@ -163,5 +165,16 @@ class Detector(Stage):
         """One verdict per row, in the rows' order, and the next state.
 
         All rows are judged before any is removed. Verdicts on rows dropped as non-finite may
-        follow; without one such a row is rejected.
+        follow; without one such a row is rejected. Evidence stays, whatever the verdict: what is
+        done about it is decided elsewhere, and `forget` follows where a client is barred.
         """
+
+    def forget(self, state: State, clients: Collection[str]) -> State:
+        """The state without the rows of clients that were barred: who comes back begins anew."""
+        tensors, ids = dict(state.tensors), dict(state.ids)
+        for name, held in state.ids.items():
+            kept = [i for i, client in enumerate(held) if client not in clients]
+            if len(kept) < len(held):
+                tensors[name] = tensors[name][kept]
+                ids[name] = tuple(held[i] for i in kept)
+        return State(tensors, ids)

@@ -42,10 +42,13 @@ that are not finite are left out first and count against it. *Breakdown* is what
 bounded. *Cost* is in arithmetic; n·d is one pass over the rows.
 """
 
+ASKING = """One verdict per client, before the rule or after it (`when`): what a detector asks for.
+[What is done](operations.md#how-far-decisions-may-go) is for the federation to say."""
+
 FAMILIES: tuple[tuple[str, str, Registry[Any]], ...] = (
     ("Rules", "Rows in, one vector out.", rules),
     ("Pre-aggregators", "Rows in, rows out, in any order before a rule.", preaggregators),
-    ("Detectors", "One verdict per client, before the rule or after it (`when`).", detectors),
+    ("Detectors", ASKING, detectors),
     ("Customizers", "Which model each client trains from next.", customizers),
 )
 

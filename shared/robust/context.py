@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from shared.errors import ConfigurationError, PreconditionError
+from shared.eviction import Standing
 from shared.modelspec import Layout
 from shared.seeding import generator
 
@@ -54,6 +55,7 @@ class Context:
         layout: where each parameter of the model lies in a row.
         statistics: where running statistics lie in a row, behind all parameters; the engine takes
             them out before any stage sees rows and reference.
+        standing: who is in the federation and who is barred; the round's own clients by default.
     """
 
     round: int = 0
@@ -67,6 +69,7 @@ class Context:
     public: Public | None = None
     layout: Layout = ()
     statistics: Layout = ()
+    standing: Standing | None = None
 
     @property
     def trainable(self) -> int:

@@ -5,8 +5,8 @@
 Legend: M rows of the round, D parameters, S running statistics, A = D + S.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -15,16 +15,19 @@ from torch import Tensor
 
 from shared.device import sent
 from shared.errors import Absent, ConfigurationError, PreconditionError
+from shared.eviction import BARRING, Eviction, Standing
 from shared.registry import Member
 from shared.robust import statistics
 from shared.robust.base import Context, Detector, Report, Rows, Stage, State, Verdict
 from shared.robust.context import Need
 from shared.robust.customizers import Customization, Customizer, customizers
 from shared.robust.detectors import detectors
+from shared.robust.eviction import decided
 from shared.robust.linalg.finite import exactly
 from shared.robust.pipeline import Pipeline, Spec, join_states, split_state
 
 SEVERITY = {"accepted": 0, "rejected": 1, "evicted": 2}
+"""Of what detectors ask for."""
 
 
 class ServerStep(Member):
@@ -54,6 +57,10 @@ class Plan:
     customizer: Customizer
     calibrate: bool = True
     """Whether clients are judged relative to the global model; by their raw uploads otherwise."""
+    eviction: Eviction = field(default_factory=Eviction)
+    """What is done about clients that detectors would evict."""
+    f: int | None = None
+    """Declared bound on hostile clients, where there is one."""
 
     @property
     def judges_models(self) -> bool:
@@ -67,15 +74,19 @@ class Plan:
         customizer: Any = "global_model",
         step: ServerStep | None = None,
         calibrate: bool = True,
-        **defaults: Any,
+        eviction: Eviction | None = None,
+        f: int | None = None,
     ) -> "Plan":
-        """A plan from names and tables; `defaults` (such as f) go to stages that take them."""
+        """A plan from names and tables; f goes to stages that take it, 0 where it is not stated."""
+        told = f or 0
         plan = Plan(
-            pipeline=Pipeline.of(rule, **defaults),
-            detectors=tuple(detectors.parse(spec, **defaults) for spec in screens),
+            pipeline=Pipeline.of(rule, f=told),
+            detectors=tuple(detectors.parse(spec, f=told) for spec in screens),
             step=step or ServerStep(),
-            customizer=customizers.parse(customizer, **defaults),
+            customizer=customizers.parse(customizer, f=told),
             calibrate=calibrate,
+            eviction=eviction or Eviction(),
+            f=f,
         )
         for detector in plan.detectors:
             if plan.customizer.isolates and not detector.alone:
@@ -147,7 +158,7 @@ class RoundOutcome:
         survivors: the calibrated rows of the clients that were accepted, over the parameters: the
             pool.
         customization: the models beside the global one, and who gets which.
-        verdicts: one per row received, and one per row dropped as non-finite, by client id.
+        verdicts: what is done about each row received or dropped as non-finite, by client id.
         state: what the stages carry to the next round.
         reports: one per stage of the pipeline.
     """
@@ -212,9 +223,12 @@ def _decide(
     assert context.reference_D is not None
     states = split_state(state)
     judged = rows if similar is None else similar
+    heard_of = len(rows) + len(rows.dropped)
+    standing = context.standing or Standing(heard_of, heard_of)
 
     screened = _judge(plan, "screen", judged, states, context)
-    accepted = _accepted(rows, screened)
+    observes = (standing.mode or plan.eviction.mode) == "observe"
+    accepted = rows if observes else _accepted(rows, screened)
     ended("screen")
     global_D = context.reference_D.clone()
     reports: tuple[Report, ...] = ()
@@ -237,7 +251,9 @@ def _decide(
             raise
     ended("aggregate")
 
-    verdicts = _worst(rows, screened + _judge(plan, "audit", judged, states, context))
+    asked = _worst(rows, screened + _judge(plan, "audit", judged, states, context))
+    verdicts = decided(asked, rows.dropped, standing, plan.eviction, plan.f)
+    _forget(plan, {v.client for v in verdicts if v.decision in BARRING}, states)
     survivors = _accepted(rows, verdicts)
     ended("audit")
     customization, states["customizer"] = plan.customizer.apply(
@@ -259,6 +275,13 @@ def _judge(
             found, states[key] = stage.apply(rows, states.get(key, State()), context)
             verdicts += found
     return verdicts
+
+
+def _forget(plan: Plan, barred: Collection[str], states: dict[str, State]) -> None:
+    for key, stage in plan.stages().items():
+        if barred and key in states:
+            assert isinstance(stage, Detector)
+            states[key] = stage.forget(states[key], barred)
 
 
 def _accepted(rows: Rows, verdicts: Sequence[Verdict]) -> Rows:

@@ -76,7 +76,7 @@ def estimate(first: "ExactRound") -> Estimates:
         ConfigurationError: the task is not classification, for which the formula is made.
     """
     clients, learner = first.clients, first.clients.learner
-    chosen, f = learner.personalizer, clients.experiment.server.f
+    chosen, f = learner.personalizer, clients.experiment.server.f or 0
     assert isinstance(chosen, Interpolated)
     if learner.scoring.counted != "correct":
         raise ConfigurationError('lambda = "formula" is for classification: give a number')

@@ -89,7 +89,7 @@ class ExactRound:
         states = {name: known.get(name, first) for name in names}
         try:
             if bool(clients.personal["lambda"].isnan().any()):
-                clients.personal["lambda"] = estimate(self).shares(clients.experiment.server.f)
+                clients.personal["lambda"] = estimate(self).shares(clients.experiment.server.f or 0)
             for step in range(batches.steps):
                 batch = _batch(cohort, batches, step, model_ND)
                 model_ND, states = self._step(model_ND, batch, states)

@@ -13,6 +13,7 @@ from torch import Tensor
 from shared.assignment import GLOBAL
 from shared.device import sent
 from shared.errors import PreconditionError
+from shared.eviction import Standing
 from shared.experiment import Experiment
 from shared.learning.equipment import Equipment
 from shared.modelspec import ModelSpec
@@ -38,6 +39,8 @@ class Server:
         customization: which client gets which model next.
         state: of the stages.
         evicted: clients that are barred for good.
+        quarantined: clients that are barred for a while, and the first round that each is back in.
+        absent: clients of the experiment that this federation does without.
         equipment: what the stages are given besides the rows.
     """
 
@@ -52,6 +55,8 @@ class Server:
     similar: Rows | None = None
     customization: Customization = field(default_factory=Customization)
     evicted: frozenset[str] = frozenset()
+    quarantined: dict[str, int] = field(default_factory=dict)
+    absent: frozenset[str] = frozenset()
 
     @staticmethod
     def of(experiment: Experiment, initial_D: Tensor, spec: ModelSpec) -> "Server":
@@ -70,6 +75,16 @@ class Server:
         """Goes on from a memory."""
         for name, value in memory.items():
             setattr(self, name, value)
+
+    @property
+    def standing(self) -> Standing:
+        """Who is in the federation, all from the beginning, and who is barred."""
+        clients = self.experiment.data.clients - len(self.absent)
+        return Standing(clients, clients, self.evicted, frozenset(self.quarantined))
+
+    def release(self, round_: int) -> None:
+        """Lets clients back whose quarantine ends with this round, or whose proposal lapses."""
+        self.quarantined = {c: until for c, until in self.quarantined.items() if until > round_}
 
     def strangers(self, names: Sequence[str]) -> list[str]:
         """Clients to probe: those without a row in the pool, where the customizer asks for one."""
@@ -128,6 +143,7 @@ class Server:
             reference_D=self.reference_D if reference_D is None else reference_D,
             layout=self.spec.parameters,
             statistics=self.spec.statistics,
+            standing=self.standing,
         )
 
     def traffic(
@@ -197,6 +213,7 @@ class Server:
             models = dict(zip(made.names, made.block(made.names), strict=True))
             context = replace(context, models=models)
         ended("calibrate")
+        quarantined = sorted(self.quarantined)
         try:
             outcome = run_round(self.plan, rows, self.state, context, similar, ended)
         except PreconditionError as error:
@@ -208,16 +225,17 @@ class Server:
                 metrics=uploads.metrics,
             )
         judged = None if similar is None else statistics.parameters(similar, context)
-        self._remember(outcome, judged)
+        self._remember(outcome, judged, round_)
         return RoundRecord(
             round=round_,
             status="published",
             participants=list(names),
+            quarantined=quarantined,
             metrics=uploads.metrics,
             **decisions(statistics.parameters(rows, context), outcome),
         )
 
-    def _remember(self, outcome: RoundOutcome, similar: Rows | None) -> None:
+    def _remember(self, outcome: RoundOutcome, similar: Rows | None, round_: int) -> None:
         kept = outcome.survivors
         if len(kept):
             self.reference_D, self.pool = self.global_D, kept
@@ -228,3 +246,8 @@ class Server:
         self.global_D, self.state = outcome.global_D, outcome.state
         self.customization = outcome.customization
         self.evicted |= {v.client for v in outcome.verdicts if v.decision == "evicted"}
+        self.quarantined |= {
+            v.client: self.plan.eviction.until(v.decision, round_)
+            for v in outcome.verdicts
+            if v.decision in ("quarantined", "proposed")
+        }

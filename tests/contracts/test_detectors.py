@@ -169,6 +169,39 @@ def test_a_view_is_judged_like_its_rows(detector: Detector) -> None:
             assert one.score == pytest.approx(other.score, rel=1e-6)
 
 
+def test_who_was_barred_is_forgotten_and_nobody_else(detector: Detector) -> None:
+    _, state = judge(detector, [honest(), honest(1)])
+    before = {name: state.by_id(name) for name in state.ids}
+    after = detector.forget(state, {IDS[1], IDS[3], "nobody"})
+    for name, held in before.items():
+        kept = after.by_id(name)
+        assert kept.keys() == held.keys() - {IDS[1], IDS[3]}
+        assert all(torch.equal(kept[client], held[client]) for client in kept)
+    assert {name: state.by_id(name).keys() for name in state.ids} == {
+        name: held.keys() for name, held in before.items()
+    }
+    verdicts, _ = detector.apply(Rows.of(honest(2), ids=IDS), after, context(2))
+    assert [verdict.client for verdict in verdicts] == IDS
+    everyone = detector.forget(after, set(IDS))
+    assert not any(everyone.by_id(name) for name in everyone.ids)
+    detector.apply(Rows.of(honest(2), ids=IDS), everyone, context(2))
+
+
+@pytest.mark.parametrize("name", ["norm_bound", "robust_distance"])
+def test_an_eviction_that_is_not_carried_out_is_asked_for_again(name: str) -> None:
+    detector = detectors.parse(name)
+    blocks = [honest(turn) for turn in range(6)]
+    for block_ND in blocks:
+        block_ND[3] *= -1e3
+    state, asked = detector.init(D), []
+    for turn, block_ND in enumerate(blocks):
+        verdicts, state = detector.apply(Rows.of(block_ND, ids=IDS), state, context(turn))
+        asked.append(verdicts[3].decision)
+    first = asked.index("evicted")
+    assert first < 3
+    assert asked[first:] == ["evicted"] * (len(asked) - first)
+
+
 def test_wrong_parameters_are_refused(detector: Detector) -> None:
     with pytest.raises(ConfigurationError, match="no_such_parameter"):
         detectors.build(detector.name, no_such_parameter=1)

@@ -20,6 +20,7 @@ from services.aggregator.round_store import RoundStore
 from services.aggregator.snapshot import Snapshot
 from services.aggregator.stored import Event
 from services.console.testing import Company
+from shared.eviction import Standing
 from shared.experiment import Experiment
 from shared.protocol.messages import Receipt
 from tests.integration.hosted import Scripted
@@ -61,11 +62,15 @@ class Replay:
         self.mathematics = Mathematics(self.experiment, spec, blobs, torch.device("cpu"))
         self.mathematics.restore(first)
         opened = next(i for i, event in enumerate(events) if event.type == "opened")
-        self._open(event.client for event in events[:opened] if event.type == "joined")
+        self._joined = [event.client for event in events[:opened] if event.type == "joined"]
+        self._founders = len(self._joined)
+        self._open(self._joined)
         for event in events[opened:]:
             if len(self.rounds) == self.experiment.rounds:
                 break
-            if event.type == "update":
+            if event.type == "joined":
+                self._joined.append(event.client)
+            elif event.type == "update":
                 self._update(event.receipt)
             elif event.type == "probe":
                 digest = self.mathematics.welcome(event.receipt, len(self.rounds))
@@ -105,10 +110,12 @@ class Replay:
             return
         receipts = {old.client: old for old in self.snapshot.pool} | self._fresh
         receipts = {c: receipts[c] for c in sorted(receipts) if c not in self._evicted}
-        decided = self.mathematics.close_round(len(self.rounds), receipts, "0-0", ())
+        standing = Standing(len(self._joined), self._founders, frozenset(self._evicted))
+        number = len(self.rounds)
+        decided = self.mathematics.close_round(number, receipts, "0-0", (), standing)
         self.rounds.append(decided)
         self.counted += [one.digest for one in self._fresh.values()]
-        self._evicted |= set(decided.evicted)
+        self._evicted |= decided.about("evicted").keys()
         waiting, self._waiting, self._fresh = self._waiting, [], {}
         self._open(waiting)
 

@@ -100,6 +100,37 @@ def test_the_network_comes_to_what_the_simulator_comes_to(host: Host, tmp_path: 
             assert found[name] == pytest.approx(value, abs=0.005), name
 
 
+@pytest.mark.parametrize(
+    "eviction",
+    [
+        'mode = "observe"',
+        'mode = "reject"',
+        'mode = "quarantine", rounds = 2',
+        'by = "operator", patience = 1',
+        "",
+    ],
+)
+def test_every_mode_decides_over_http_as_it_is_simulated(
+    host: Host, tmp_path: Path, eviction: str
+) -> None:
+    """Of two that attack, f = 1 lets one be barred at a time."""
+    text = small(rounds=5, fraction=1.0, clients=5) + ATTACKERS.replace("sign_flip", "gaussian")
+    text = text.replace('"robust_distance"', '{ name = "norm_bound", threshold = 3 }')
+    text = text.replace("[server]", f"[server]\nf = 1\neviction = {{ {eviction} }}")
+    experiment = Experiment.parse(text.replace('"gaussian"', '{ name = "gaussian", std = 1.0 }'))
+    expected, hosted = simulate(experiment), host(experiment)
+    with agents(hosted, experiment, tmp_path) as local:
+        local.start_clients()
+        status = hosted.wait(patience=120)
+    for record, simulated in zip(hosted.operator.rounds(), expected.records, strict=True):
+        assert record.participants == simulated.participants
+        assert record.quarantined == simulated.quarantined
+        assert record.probed == simulated.probed
+        told = [(v.client, v.decision, v.asked) for v in record.verdicts]
+        assert told == [(v.client, v.decision, v.asked) for v in simulated.verdicts]
+    assert status.evicted == expected.figures["evicted"]
+
+
 @pytest.mark.usefixtures("kept")
 def test_raw_uploads_judge_alike_over_http(host: Host, tmp_path: Path) -> None:
     """Without calibration raw uploads are judged, and whole models mixed and averaged."""

@@ -7,6 +7,7 @@ import torch
 
 from services.aggregator.blobs import Blobs
 from services.aggregator.mathematics import Mathematics
+from shared.eviction import Standing
 from shared.experiment import Experiment
 from shared.learning.data import client_data
 from shared.learning.learner import Learner
@@ -105,13 +106,14 @@ class Aggregator:
 def test_the_simulator_comes_to_what_the_aggregator_comes_to(tmp_path: Path) -> None:
     torch.set_num_threads(1)
     expected, running = simulate(EXPERIMENT), Aggregator(tmp_path)
+    standing = Standing(EXPERIMENT.data.clients, EXPERIMENT.data.clients)
     ages = []
     for number, record in enumerate(expected.records):
         fresh = running.round(number)
         assert running.worker.snapshot is not None
         receipts = {old.client: old for old in running.worker.snapshot.pool} | fresh
         receipts = {client: receipts[client] for client in sorted(receipts)}
-        decided = running.worker.close_round(number, receipts, "0-0", ())
+        decided = running.worker.close_round(number, receipts, "0-0", (), standing)
         assert record.participants == list(receipts)
         assert record.staleness == {c: number - one.round for c, one in receipts.items()}
         ages += record.staleness.values()

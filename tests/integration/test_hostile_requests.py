@@ -233,6 +233,14 @@ CASES: dict[str, tuple[str, int, Callable[[Any], Any]]] = {
     ),
     "operator-as-client": ("forbidden", 403, ask("GET", "/v1/ticket", "operator")),
     "client-evicts": ("forbidden", 403, ask("POST", "/v1/clients/ada/evict", json={})),
+    "client-confirms": ("forbidden", 403, ask("POST", "/v1/clients/ada/confirm", json={})),
+    "client-dismisses": ("forbidden", 403, ask("POST", "/v1/clients/mallory/dismiss", json={})),
+    "client-reads-proposals": ("forbidden", 403, ask("GET", "/v1/proposals")),
+    "client-observes": (
+        "forbidden",
+        403,
+        ask("POST", "/v1/federation/mode", json={"mode": "observe"}),
+    ),
     "client-stops": ("forbidden", 403, ask("POST", "/v1/federation/stop")),
     "client-mints": ("forbidden", 403, ask("POST", "/v1/join-tokens", json={"count": 9})),
     "client-reads-records": ("forbidden", 403, ask("GET", "/v1/rounds")),
@@ -304,6 +312,16 @@ CASES: dict[str, tuple[str, int, Callable[[Any], Any]]] = {
         ),
     ),
     # An operator's slips.
+    "unknown-mode": (
+        "invalid-request",
+        422,
+        ask("POST", "/v1/federation/mode", "operator", json={"mode": "warn"}),
+    ),
+    "nothing-proposed": (
+        "conflict",
+        409,
+        ask("POST", "/v1/clients/ada/confirm", "operator", json={}),
+    ),
     "endless-since": ("invalid-request", 422, ask("GET", f"/v1/rounds?since={NINES}", "operator")),
     "endless-cap": ("invalid-request", 422, mint_with(sample_cap=10**20)),
     "infinite-cap": ("invalid-request", 422, mint_with(sample_cap=10**400)),

@@ -75,3 +75,14 @@ def test_killing_redis_and_clients_changes_nothing(
     shaken = chaos.run(experiment, tmp_path, disturb)
     assert len(shaken.kills) >= 4
     assert chaos.difference(calm.outcome(), shaken.outcome()) is None
+
+
+@pytest.mark.timeout(400)
+def test_killing_the_aggregator_neither_ends_a_quarantine_nor_lengthens_it(tmp_path: Path) -> None:
+    eviction = '[server]\neviction = { mode = "quarantine", rounds = 1 }'
+    experiment = Experiment.parse(SMALL.replace("[server]", eviction) + QUICK)
+    calm = chaos.run(experiment, tmp_path / "calm")
+    away = [record["quarantined"] for record in calm.records]
+    assert any(away) and not away[-1], "somebody was out, and came back"
+    shaken = chaos.run(experiment, tmp_path / "shaken", chaos.randomly(8, longest=0.8, seed=3))
+    assert chaos.difference(calm.outcome(), shaken.outcome()) is None

@@ -49,6 +49,16 @@ def test_what_ships_can_run(name: str) -> None:
     assert again.digest() == experiment.digest()
 
 
+@pytest.mark.parametrize("name", shipped())
+def test_what_ships_with_attackers_says_how_many(name: str) -> None:
+    sweep = Sweep.load(name)
+    experiment = Experiment.load(name) if sweep is None else sweep.base
+    hostile = sum(group.count for group in experiment.attackers)
+    assert experiment.server.f == (hostile or experiment.server.f)
+    papers = any(detector["name"] == "norm_bound" for detector in experiment.server.detectors)
+    assert experiment.server.eviction.bounded == (not papers)
+
+
 def test_experiments_are_found_by_name_and_by_path(tmp_path: Path) -> None:
     assert "digits-benign" in shipped()
     file = tmp_path / "own.toml"
@@ -231,7 +241,10 @@ def settings_of(tables: dict[str, Any], path: tuple[str, ...] = ()) -> list[tupl
 
 
 def test_the_digest_changes_with_every_number() -> None:
-    experiment = Experiment.load("digits-sign-flip")
+    observing = {"mode": "observe", "by": "operator"}  # which uses all numbers of its table
+    tables = Experiment.load("digits-sign-flip").tables()
+    tables["server"]["eviction"] |= observing
+    experiment = Experiment.from_tables(tables)
     digests = {experiment.digest()}
     paths = settings_of(experiment.tables())
     for path in paths:

@@ -3,8 +3,8 @@
 import pytest
 
 from shared.experiment import Experiment
-from shared.figures import accuracies, accuracy, costs, final_figures
-from shared.protocol.messages import RoundRecord
+from shared.figures import accuracies, accuracy, costs, decisions, final_figures
+from shared.protocol.messages import RoundRecord, VerdictRecord
 
 EXPERIMENT = Experiment.from_tables(
     {
@@ -109,6 +109,28 @@ def test_costs_are_per_client_and_round_and_by_step() -> None:
         "seconds_per_round": {"train": 2.0, "rule": 0.25},
     }
     assert costs([]) == {"bytes_per_client": {"down": None, "up": None}, "seconds_per_round": {}}
+
+
+def test_decisions_are_counted_by_client_round() -> None:
+    def verdict(client: str, decision: str) -> VerdictRecord:
+        fields = {"client": client, "decision": decision, "reason": "", "detector": "test"}
+        return VerdictRecord.model_validate({**fields, "score": 0.0, "threshold": 0.0})
+
+    names = EXPERIMENT.client_names
+    first = [verdict(names[0], "accepted"), verdict(names[1], "quarantined")]
+    second = [verdict(names[0], "accepted"), verdict(names[3], "evicted")]
+    records = [
+        RoundRecord(round=0, status="published", verdicts=first),
+        RoundRecord(round=1, status="published", verdicts=second, quarantined=[names[1]]),
+    ]
+    assert decisions(EXPERIMENT, records) == {
+        "decisions": {
+            "honest": {"accepted": 2, "quarantined": 1, "away": 1},
+            "hostile": {"evicted": 1, "away": 0},
+        },
+        "silenced": {"honest": 0.5, "hostile": 1.0},
+    }
+    assert decisions(EXPERIMENT, [])["silenced"] == {"honest": None, "hostile": None}
 
 
 def test_own_names() -> None:

@@ -1,4 +1,4 @@
-"""Identities: joining, token rotation, the roster, eviction."""
+"""Identities: joining, token rotation, the roster, eviction and proposals of it."""
 
 import secrets
 import time
@@ -18,6 +18,7 @@ from shared.protocol.messages import (
     JoinRequest,
     JoinTokenRequest,
     JoinTokens,
+    Proposal,
     TokenChange,
 )
 from shared.tokens import mint, token_hash
@@ -125,9 +126,9 @@ async def change_token(runtime: Runtime, client_id: str, hash_: str, expires: fl
 
 @router.get("/clients", dependencies=[OperatorDep])
 async def clients(runtime: RuntimeDep) -> list[ClientInfo]:
-    """Every client: online or not, its ticket, its eviction."""
+    """Every client: online or not, its ticket, its eviction or quarantine."""
     known, seen = await runtime.store.clients(), await runtime.store.seen()
-    evicted, tickets = await runtime.store.evicted(), await runtime.store.tickets()
+    barred, tickets = await runtime.store.barred(), await runtime.store.tickets()
     since = time.time() - runtime.settings.offline_after
     return [
         ClientInfo(
@@ -136,8 +137,9 @@ async def clients(runtime: RuntimeDep) -> list[ClientInfo]:
             sample_cap=client["sample_cap"],
             last_seen=seen.get(client_id),
             online=seen.get(client_id, 0) > since,
-            evicted=client_id in evicted,
-            eviction=evicted.get(client_id),
+            evicted=client_id in barred.evicted,
+            eviction=barred.evicted.get(client_id),
+            quarantine=barred.quarantined.get(client_id),
             ticket=tickets.get(client_id),
         )
         for client_id, client in known.items()
@@ -175,8 +177,46 @@ async def evict(runtime: RuntimeDep, client_id: ClientPath, body: Decision) -> C
     responses=problems(refusals.NotFound),
 )
 async def reinstate(runtime: RuntimeDep, client_id: ClientPath, body: Decision) -> ClientInfo:
-    """Takes an eviction back; the client is probed like a newcomer."""
+    """Takes an eviction or a quarantine back; the client is probed like a newcomer."""
     answer = await runtime.store.reinstate(client_id, body.reason)
     if answer == "unknown":
         raise refusals.NotFound(f"no client {client_id}")
     return await client(runtime, None, client_id)
+
+
+@router.get("/proposals", dependencies=[OperatorDep])
+async def proposals(runtime: RuntimeDep) -> list[Proposal]:
+    """The evictions that wait for an operator, each with its evidence."""
+    waiting = (await runtime.store.barred()).proposals
+    return [
+        Proposal.model_validate({"client_id": c, **{k: v for k, v in why.items() if k != "kind"}})
+        for c, why in waiting.items()
+    ]
+
+
+@router.post(
+    "/clients/{client_id}/confirm",
+    dependencies=[OperatorDep],
+    responses=problems(refusals.NotFound, refusals.Conflict),
+)
+async def confirm(runtime: RuntimeDep, client_id: ClientPath, body: Decision) -> ClientInfo:
+    """Evicts a client as was proposed."""
+    return await settled(runtime, client_id, await runtime.store.confirm(client_id, body.reason))
+
+
+@router.post(
+    "/clients/{client_id}/dismiss",
+    dependencies=[OperatorDep],
+    responses=problems(refusals.NotFound, refusals.Conflict),
+)
+async def dismiss(runtime: RuntimeDep, client_id: ClientPath, body: Decision) -> ClientInfo:
+    """Lets a client back whose eviction was proposed; the evidence against it is forgotten."""
+    return await settled(runtime, client_id, await runtime.store.dismiss(client_id, body.reason))
+
+
+async def settled(runtime: Runtime, client_id: str, answer: str) -> ClientInfo:
+    """A client once its proposal was decided; `Conflict` where none stands."""
+    found = await client(runtime, None, client_id)
+    if answer == "gone":
+        raise refusals.Conflict(f"no proposal to evict {client_id} stands")
+    return found

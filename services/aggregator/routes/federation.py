@@ -15,13 +15,17 @@ from services.aggregator.runtime import Runtime
 from services.aggregator.settings import TAPPED
 from shared.errors import Unavailable
 from shared.protocol import refusals
-from shared.protocol.messages import FederationStatus, RoundRecord
+from shared.protocol.messages import FederationStatus, ModeChange, RoundRecord
 
 router = APIRouter(
     prefix="/v1", tags=["federation"], responses=PROBLEMS, dependencies=[OperatorDep]
 )
 STREAM, STREAMS = "streams of events", CONNECTIONS // 2
 """What an open stream counts as, and how many there may be: each holds a connection to Redis."""
+ABSTAINING = (
+    "the detector abstains: it would bar {} more of the last round's clients, but as many are "
+    "barred as may be; evict or reinstate by hand"
+)
 
 
 @router.get("/rounds/current")
@@ -31,7 +35,7 @@ async def current(runtime: RuntimeDep) -> FederationStatus:
     if federation is None:
         raise Unavailable("no federation has been founded yet")
     known, seen = await runtime.store.clients(), await runtime.store.seen()
-    evicted = await runtime.store.evicted()
+    barred = await runtime.store.barred()
     receipts = await runtime.store.receipts(federation.round)
     wanted = "evaluation" if federation.phase in {"evaluating", "done"} else "update"
     since = time.time() - runtime.settings.offline_after
@@ -45,7 +49,11 @@ async def current(runtime: RuntimeDep) -> FederationStatus:
         deadline=federation.deadline,
         clients=len(known),
         online=sum(seen.get(client, 0) > since for client in known),
-        evicted=sorted(evicted),
+        mode=federation.mode or federation.experiment["server"]["eviction"]["mode"],
+        evicted=list(barred.evicted),
+        quarantined=list(barred.quarantined),
+        proposed=list(barred.proposals),
+        abstained=list(federation.abstained),
         selected=sorted(federation.selected),
         received=[r.client for r in receipts if r.kind == wanted],
         probing=[c for c, t in (await runtime.store.tickets()).items() if t.kind == "probe"],
@@ -53,7 +61,11 @@ async def current(runtime: RuntimeDep) -> FederationStatus:
             "global": federation.snapshot["global_model"],
             "reference": federation.snapshot["reference"],
         },
-        warnings=[*([TAPPED] if runtime.settings.test_tap else []), *runtime.warnings],
+        warnings=[
+            *([TAPPED] if runtime.settings.test_tap else []),
+            *runtime.warnings,
+            *([ABSTAINING.format(len(federation.abstained))] if federation.abstained else []),
+        ],
     )
 
 
@@ -140,9 +152,19 @@ async def stop(runtime: RuntimeDep) -> FederationStatus:
     return await set_status(runtime, "stopping")
 
 
+@router.post("/federation/mode", responses=problems(refusals.Conflict))
+async def mode(runtime: RuntimeDep, body: ModeChange) -> FederationStatus:
+    """How far decisions about clients may go, from the next round that is decided."""
+    return await changed(runtime, *await runtime.store.set_mode(body.mode, body.reason))
+
+
 async def set_status(runtime: Runtime, status: str) -> FederationStatus:
     """Changes the status; `Conflict` once the federation is over."""
-    answer, now = await runtime.store.set_status(status)
+    return await changed(runtime, *await runtime.store.set_status(status))
+
+
+async def changed(runtime: Runtime, answer: str, now: str) -> FederationStatus:
+    """The status after a change, or why there was none."""
     if answer == "unfounded":
         raise Unavailable("no federation has been founded yet")
     if answer == "over":

@@ -52,8 +52,11 @@ async def metrics(runtime: RuntimeDep) -> Response:
             brief = await runtime.store.brief()
             if brief is not None:
                 known.set_phase(brief.phase, brief.round)
-                known.evictions.set(len(await runtime.store.evicted()))
-                known.clients.labels("registered").set(len(await runtime.store.clients()))
+                barred = await runtime.store.barred()
+                known.evictions.set(len(barred.evicted))
+                known.quarantines.set(len(barred.quarantined))
+                known.proposals.set(len(barred.proposals))
+                known.clients.labels("registered").set(barred.clients)
         known.redis_up.set(1)
     except Unavailable:
         known.redis_up.set(0)

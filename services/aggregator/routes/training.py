@@ -21,7 +21,7 @@ from services.aggregator.routes.tickets import (
     ticket_response,
 )
 from services.aggregator.runtime import Runtime
-from services.aggregator.stored import Standing
+from services.aggregator.stored import ClientStanding
 from shared.errors import Unavailable
 from shared.protocol import refusals, wire
 from shared.protocol.messages import Evaluation, Receipt, Report
@@ -176,7 +176,7 @@ async def bounds_of_body(request: Request, runtime: Runtime) -> tuple[int, bool,
     return check_length(request.headers.get("content-length"), limits.size), zstd, limits
 
 
-def check_standing(standing: Standing, round_: int, kind: str) -> None:
+def check_standing(standing: ClientStanding, round_: int, kind: str) -> None:
     """Refuses what the script would refuse, before a byte of the body is read."""
     if standing.eviction is not None:
         raise refusals.Evicted(str(standing.eviction.get("reason", "evicted")))

@@ -5,7 +5,7 @@ test file of the same name.
 """
 
 from shared.registry import Registry
-from shared.robust.base import Decision, Detector, Verdict
+from shared.robust.base import Asked, Detector, Verdict
 
 detectors: Registry[Detector] = Registry("detector", __name__)
 
@@ -15,7 +15,7 @@ def judged(
     client: str,
     score: float,
     threshold: float,
-    objection: Decision | None,
+    objection: Asked | None,
     reason: str,
 ) -> Verdict:
     """The verdict `objection`, or that the client is accepted where there is none.

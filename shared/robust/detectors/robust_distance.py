@@ -39,8 +39,8 @@ class RobustDistance(Detector):
     evicts, and an honest client that was led astray once loses its evidence again. Evidence rests
     in a round that cannot be compared: the client was not there in the round before (who comes back
     has further to go than who stayed), or its row was judged before (metadata "fresh" 0). It
-    belongs to the client's id and is forgotten with the eviction, so that a client can be
-    reinstated.
+    belongs to the client's id and is forgotten when the client is barred, so that who comes back
+    begins anew.
 
     >>> rows = Rows.of(torch.tensor([[0.0], [1.0], [2.0], [3.0], [50.0]]))
     >>> verdicts, _ = RobustDistance().apply(rows, State(), Context())
@@ -79,8 +79,6 @@ class RobustDistance(Detector):
             gained = min(sqrt(apart * moving), self.cap) - self.drift if counts else 0.0
             evidence[client] = max(0.0, evidence.get(client, 0.0) + gained)
             verdicts.append(self._verdict(client, apart, moving, evidence[client]))
-            if verdicts[-1].decision == "evicted":
-                del evidence[client]
         ids = tuple(sorted(client for client, held in evidence.items() if held > 0))
         held_H = torch.tensor([evidence[client] for client in ids], dtype=torch.float64)
         kept = {"evidence": held_H, "present": torch.ones(len(now))}

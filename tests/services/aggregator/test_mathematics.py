@@ -13,6 +13,7 @@ from services.aggregator.blobs import Blobs
 from services.aggregator.mathematics import Mathematics, check_networked
 from services.aggregator.pools import Vectors
 from shared.errors import ConfigurationError
+from shared.eviction import Standing
 from shared.experiment import Experiment
 from shared.protocol import wire
 from shared.protocol.messages import Receipt
@@ -90,7 +91,8 @@ def models(experiment: Experiment, folder: Path, device: torch.device) -> dict[s
         starts = {client: mathematics.snapshot.start(client) for client in CLIENTS}
         receipts = {c: receipt(c, round_, start) for c, start in starts.items()}
         mathematics.load(list(receipts.values())[:4])
-        snapshot = mathematics.close_round(round_, receipts, "0-0", ()).snapshot
+        standing = Standing(len(CLIENTS), len(CLIENTS))
+        snapshot = mathematics.close_round(round_, receipts, "0-0", (), standing).snapshot
         stored = {"global": snapshot.global_model, **snapshot.customized}
         made |= {f"{name} {round_}": vectors.read(digest) for name, digest in stored.items()}
     mathematics.restore(snapshot)

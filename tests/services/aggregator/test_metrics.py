@@ -7,10 +7,13 @@ from shared.protocol.messages import RoundRecord, VerdictRecord
 def test_metrics_count_rounds_phases_and_verdicts() -> None:
     metrics = Metrics()
     metrics.set_phase("collecting", 7)
+    decisions = ("evicted", "abstained", "quarantined", "proposed", "abstained")
     verdicts = [
-        VerdictRecord(
-            client="a", decision="evicted", detector="d", score=1, threshold=0, reason="r"
+        VerdictRecord.model_validate(
+            {"client": "a", "decision": decision, "detector": "d", "reason": "r"}
+            | {"score": 1, "threshold": 0}
         )
+        for decision in decisions
     ]
 
     class Outcome:
@@ -30,6 +33,9 @@ def test_metrics_count_rounds_phases_and_verdicts() -> None:
         'rampart_rounds_total{status="published"} 1.0',
         'rampart_rounds_total{status="failed"} 1.0',
         'rampart_verdicts_total{decision="evicted"} 1.0',
+        'rampart_verdicts_total{decision="abstained"} 2.0',
+        'rampart_verdicts_total{decision="quarantined"} 1.0',
+        'rampart_verdicts_total{decision="proposed"} 1.0',
         'rampart_round_step_seconds_bucket{le="0.1",step="load"} 1.0',
         'rampart_round_step_seconds_bucket{le="0.01",step="load"} 0.0',
     ):

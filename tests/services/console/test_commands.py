@@ -98,6 +98,43 @@ def test_a_federation_is_shown_and_steered(hosted: Hosted, rampart: Rampart) -> 
     assert "finished" in rampart("stop").err
 
 
+def test_proposals_are_listed_and_decided_and_the_mode_is_switched(
+    tmp_path: Path, redis_url: str, rampart: Rampart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    detectors = [{"name": "norm_bound", "threshold": 5}]
+    eviction = {"by": "operator", "patience": 9}
+    server = {**FEDCAP, "detectors": detectors, "eviction": eviction}
+    with host(experiment(5, server=server), tmp_path, redis_url) as hosted:
+        hold = Hold(1)
+        hosted.scripted(NAMES, hold=hold)
+        hosted.scripted(["mallory", "oscar"], scale=10.0)
+        hosted.wait("collecting", 1)
+        monkeypatch.setenv("RAMPART_AGGREGATOR", hosted.url)
+        token = hosted.settings.operator_token.get_secret_value()
+        monkeypatch.setenv("RAMPART_OPERATOR_TOKEN", token)
+        monkeypatch.setenv("COLUMNS", "200")
+
+        waiting = parsed(rampart("proposals", "--json"))
+        assert [one["client_id"] for one in waiting] == ["mallory", "oscar"]
+        lines = rampart("proposals").out.splitlines()
+        assert lines[0].startswith(
+            "mallory proposed in round 0, dismissed with round 10: norm_bound: norm of"
+        )
+        assert "proposed, until round 10: norm of" in rampart("clients").out
+        assert "is evicted" in rampart("confirm", "mallory", "--reason", "I looked").out
+        assert "evicted: norm of" in rampart("clients").out
+        assert "may take part" in rampart("dismiss", "oscar").out
+        assert rampart("proposals").out == "no proposal waits\n"
+        assert "no proposal to evict oscar stands" in rampart("confirm", "oscar").err
+
+        assert parsed(rampart("status", "--json"))["mode"] == "evict"
+        assert "decides in mode reject from" in rampart("mode", "reject", "--reason", "x").out
+        assert parsed(rampart("mode", "observe", "--json"))["mode"] == "observe"
+        assert rampart("mode", "guess").code == 2
+        hold.on = False
+        hosted.wait()
+
+
 def test_a_round_and_the_status_can_be_read_on_a_narrow_terminal(
     rampart: Rampart, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,9 +238,10 @@ def test_an_aggregator_that_is_not_there_is_a_failure(
 
     monkeypatch.setattr(connection, "Operator", Impatient)
     where = ["--url", "http://127.0.0.1:1", "--token", "a" * 20]
-    commands = ["status", "rounds", "clients", "evict", "reinstate", "tokens"]
-    for command in [*commands, "revoke", "pause", "resume", "stop", "watch"]:
-        arguments = ["ada"] if command in {"evict", "reinstate", "revoke"} else []
+    commands = ["status", "rounds", "clients", "evict", "reinstate", "tokens", "proposals"]
+    about = {"evict", "reinstate", "revoke", "confirm", "dismiss"}
+    for command in {*commands, *about, "mode", "pause", "resume", "stop", "watch"}:
+        arguments = ["ada"] if command in about else ["observe"] if command == "mode" else []
         said = rampart(command, *arguments, *where)
         assert said.code == 1
         assert "http://127.0.0.1:1 does not answer" in said.err

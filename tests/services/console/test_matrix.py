@@ -53,6 +53,8 @@ def test_defences_keep_the_samples_that_the_server_holds() -> None:
 
 def test_fedcap_keeps_what_the_base_says_of_it() -> None:
     ours, paper = (c.experiment for c in plan(BASE, ["sign_flip"], ["fedcap", "fedcap-paper"]))
+    assert (ours.server.eviction.bounded, paper.server.eviction.bounded) == (True, False)
+    assert ours.server.f == paper.server.f == sum(group.count for group in ours.attackers)
     for found in (ours, paper):
         assert found.server.customizer == {"name": "fedcap", "alpha": 3, "phi": 0.2}
         assert found.personalizer == {"name": "fedcap", "lambda": 0.7}

@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 
 from shared.errors import ConfigurationError, PreconditionError, UnknownMember
+from shared.eviction import Eviction
 from shared.robust import Context, Rows, State, Verdict
 from shared.robust.base import Detector
 from shared.robust.engine import Plan, RoundOutcome, ServerStep, run_round
+from shared.robust.pipeline import substate
 from shared.robust.rules import rules
 
 IDS = ["a", "b", "c", "d"]
@@ -108,8 +110,51 @@ def test_nobody_left_keeps_the_model() -> None:
     outcome = play(plan)
     assert torch.equal(outcome.global_D, torch.tensor([10.0, 20.0]))
     assert len(outcome.survivors) == 0 and outcome.customization.models is None
-    assert {verdict.decision for verdict in outcome.verdicts} == {"evicted"}
+    decisions = [verdict.decision for verdict in outcome.verdicts]
+    assert decisions == ["abstained", "abstained", "abstained", "evicted"]
     assert outcome.reports == ()
+
+
+def test_whoever_is_observed_counts_in_the_mean_and_in_the_pool() -> None:
+    found = {
+        mode: play(Plan.of("weighted_mean", ["norm_bound"], eviction=Eviction(mode=mode)))
+        for mode in ("observe", "reject", "evict")
+    }
+    reference_D = torch.tensor([10.0, 20.0])
+    torch.testing.assert_close(found["observe"].global_D, reference_D + BLOCK_ND.mean(dim=0))
+    assert found["observe"].survivors.ids == tuple(IDS)
+    last = found["observe"].verdicts[3]
+    assert (last.decision, last.asked, last.score) == ("accepted", "evicted", 50.0)
+    for mode, decision in (("reject", "rejected"), ("evict", "evicted")):
+        torch.testing.assert_close(found[mode].global_D, reference_D + BLOCK_ND[:3].mean(dim=0))
+        assert found[mode].verdicts[3].decision == decision
+
+
+def test_the_detector_forgets_whom_it_got_barred_and_nobody_else() -> None:
+    class Counts(Objects):
+        """Keeps the number of rounds of each client."""
+
+        def apply(
+            self, rows: Rows, state: State, context: Context
+        ) -> tuple[tuple[Verdict, ...], State]:
+            held = {c: float(turns) for c, turns in state.by_id("rounds").items()}
+            turns = torch.tensor([held.get(client, 0.0) + 1 for client in rows.ids])
+            return super().apply(rows, State(), context)[0], State(
+                {"rounds": turns}, {"rounds": rows.ids}
+            )
+
+    objects = Counts(to="c", decision="evicted")
+    for eviction, f, kept in (
+        (Eviction(), None, {"a": 1, "b": 1, "d": 1}),
+        (Eviction(mode="quarantine"), None, {"a": 1, "b": 1, "d": 1}),
+        (Eviction(by="operator"), None, {"a": 1, "b": 1, "d": 1}),
+        (Eviction(mode="observe"), None, dict.fromkeys(IDS, 1)),
+        (Eviction(mode="reject"), None, dict.fromkeys(IDS, 1)),
+        (Eviction(), 0, dict.fromkeys(IDS, 1)),
+    ):
+        plan = Plan.of("median", [objects], eviction=eviction, f=f)
+        state = substate(play(plan).state, "detector-0-")
+        assert {c: int(turns) for c, turns in state.by_id("rounds").items()} == kept
 
 
 def test_rows_that_are_not_finite_get_a_verdict_too() -> None:

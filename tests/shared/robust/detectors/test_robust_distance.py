@@ -61,7 +61,9 @@ def test_two_rounds_evict_and_one_does_not() -> None:
     for _ in range(3):
         verdicts, state = judge(outlier(), state, moves(40.0))
         decisions.append(verdicts["c11"].decision)
-    assert decisions == ["rejected", "evicted", "rejected"]  # the evidence went with the eviction
+    assert decisions == ["rejected", "evicted", "evicted"]  # it stands until it is forgotten
+    verdicts, _ = judge(outlier(), RobustDistance().forget(state, {"c11"}), moves(40.0))
+    assert (verdicts["c11"].decision, verdicts["c11"].evidence) == ("rejected", 0)
 
 
 def test_one_bad_round_is_forgiven() -> None:

@@ -1,0 +1,84 @@
+"""From what detectors ask for to what is done: a mode, and a bound on how many are barred."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from math import inf, isnan
+from typing import cast
+
+from shared.eviction import Asked, Decision, Eviction, Standing
+from shared.robust.base import Verdict
+
+
+def decided(
+    asked: Sequence[Verdict],
+    dropped: Collection[str],
+    standing: Standing,
+    eviction: Eviction,
+    f: int | None = None,
+) -> tuple[Verdict, ...]:
+    """The verdicts that take effect, in the order of those that detectors ask for.
+
+    Evictions beyond the bound become abstentions; those with most evidence (then furthest beyond
+    the threshold, then of lowest id) are carried out first.
+
+    Args:
+        asked: one verdict per client: accepted, rejected or evicted.
+        dropped: clients whose rows are not finite, and left out in any mode.
+        standing: who is in the federation, and who is barred.
+        eviction: the experiment's settings.
+        f: bound on hostile clients, where the experiment states one.
+
+    >>> asked = [Verdict(c, "evicted", "test", 2.0, 1.0, "too far") for c in "ab"]
+    >>> found = decided(asked, (), Standing(clients=3, founders=3), Eviction())
+    >>> [verdict.decision for verdict in found]
+    ['evicted', 'abstained']
+    >>> found[1].reason
+    'too far; left out of this round only: at most 1 of 3 may be barred'
+    """
+    mode = standing.mode or eviction.mode
+    if mode == "observe":
+        return tuple(_observed(verdict, verdict.client in dropped) for verdict in asked)
+    if mode == "reject":
+        return tuple(_done(v, "rejected") if v.decision == "evicted" else v for v in asked)
+    barring = _barring(eviction, mode == "quarantine")
+    most = standing.most(f)
+    left = max(0, most - len(standing.barred)) if eviction.bounded else len(asked)
+    wanted = sorted((v for v in asked if v.decision == "evicted"), key=_rank)
+    barred = {verdict.client for verdict in wanted[:left]}
+    held = f"left out of this round only: at most {most} of {standing.clients} may be barred"
+    return tuple(
+        verdict
+        if verdict.decision != "evicted"
+        else _done(verdict, *barring)
+        if verdict.client in barred
+        else _done(verdict, "abstained", held)
+        for verdict in asked
+    )
+
+
+def _barring(eviction: Eviction, quarantine: bool) -> tuple[Decision, str]:
+    """What becomes of a client whose eviction is asked for and within the bound."""
+    if quarantine:
+        return "quarantined", f"out for {eviction.rounds} rounds"
+    if eviction.by == "operator":
+        return "proposed", ""
+    return "evicted", ""
+
+
+def _done(verdict: Verdict, decision: Decision, why: str = "") -> Verdict:
+    """The verdict with what is done in place of what was asked for."""
+    if decision == verdict.decision:
+        return verdict
+    reason = f"{verdict.reason}; {why}" if why else verdict.reason
+    asked = cast(Asked, verdict.decision)  # It comes from a detector.
+    return replace(verdict, decision=decision, asked=asked, reason=reason)
+
+
+def _observed(verdict: Verdict, dropped: bool) -> Verdict:
+    """A verdict that nobody acts on, but that a row which is not finite is left out."""
+    return _done(verdict, "rejected" if dropped else "accepted", "nobody acts on it: observed only")
+
+
+def _rank(verdict: Verdict) -> tuple[float, float, str]:
+    beyond = abs(verdict.score - verdict.threshold)
+    return -verdict.evidence, -(inf if isnan(beyond) else beyond), verdict.client

@@ -1,0 +1,226 @@
+"""What a federation over HTTP does about clients that its detector would evict."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from services.console.operator import OperatorRefused
+from shared.experiment import Experiment
+from shared.protocol.messages import RoundRecord
+from tests.integration.hosted import FEDCAP, Hold, Hosted, experiment
+
+NAMES = ["ada", "bob", "cleo"]
+HOSTILE = ["mallory", "oscar"]
+Host = Callable[..., Hosted]
+
+
+def given(eviction: dict[str, Any], rounds: int = 5, **tables: Any) -> Experiment:
+    """Five clients, two of which send updates that are far too long."""
+    detectors = [{"name": "norm_bound", "threshold": 5}]
+    server = {**FEDCAP, "detectors": detectors, "eviction": eviction, **tables.pop("server", {})}
+    return experiment(5, rounds, server=server, **tables)
+
+
+def start(hosted: Hosted, hold: Hold, names: list[str] = HOSTILE) -> dict[str, Any]:
+    """Everybody at work; the honest ones hold a round back."""
+    clients = hosted.scripted(NAMES, hold=hold)
+    return clients | hosted.scripted(names, scale=10.0)
+
+
+def out(record: RoundRecord) -> dict[str, str]:
+    """The decisions about all who did not count."""
+    return {v.client: v.decision for v in record.verdicts if v.decision != "accepted"}
+
+
+def happened(hosted: Hosted, *types: str) -> list[tuple[str, str]]:
+    """(type, client) of all events of these types, sorted."""
+    events = hosted.store(lambda store: store.events("0-0", 0.01))
+    return sorted((e.type, e.fields.get("client", "")) for e in events if e.type in types)
+
+
+@pytest.mark.parametrize("policy", ["sync", "buffered"])
+def test_a_quarantine_ends_and_the_client_is_probed(host: Host, policy: str) -> None:
+    hosted = host(given({"mode": "quarantine", "rounds": 2}, policy=policy, buffer=1.0))
+    clients = start(hosted, Hold(-1))
+    hosted.wait()
+    records = hosted.operator.rounds()
+    for record in records:
+        back = record.round in (0, 3)
+        assert record.participants == (NAMES + HOSTILE if back else NAMES)
+        assert out(record) == (dict.fromkeys(HOSTILE, "quarantined") if back else {})
+        assert record.quarantined == ([] if back else HOSTILE)
+    assert records[3].probed == HOSTILE
+    expected = [(0, "train"), (3, "probe"), (3, "train"), (4, "evaluate")]
+    assert clients["mallory"].asked() == expected, "at the end it measures as all do"
+    assert happened(hosted, "quarantined", "released") == [
+        *(("quarantined", name) for name in sorted(2 * HOSTILE)),
+        *(("released", name) for name in HOSTILE),
+    ]
+    assert hosted.operator.status().evicted == []
+
+
+def test_who_is_in_quarantine_waits_and_is_shown(host: Host) -> None:
+    hosted, hold = host(given({"mode": "quarantine"}, rounds=2)), Hold(1)
+    clients = start(hosted, hold)
+    hosted.wait("collecting", 1)
+    status = hosted.operator.status()
+    assert (status.quarantined, status.proposed, status.selected) == (HOSTILE, [], NAMES)
+    shown = {client.client_id: client for client in hosted.operator.clients()}
+    found = shown["mallory"]
+    assert not found.evicted and found.eviction is None and found.ticket is None
+    assert found.quarantine is not None
+    assert (found.quarantine["until"], found.quarantine["round"]) == (11, 0)
+    assert "exceeds 5" in found.quarantine["reason"]
+    assert shown["ada"].quarantine is None
+    hold.on = False
+    hosted.wait()
+    assert [ticket.kind for ticket in clients["mallory"].tickets] == ["train", "evaluate"]
+    assert {ticket.kind for ticket in clients["mallory"].idled} <= {"wait", "done"}
+
+
+def test_operators_confirm_or_dismiss_what_is_proposed(host: Host) -> None:
+    hosted, hold = host(given({"by": "operator", "patience": 7}, rounds=3)), Hold(1)
+    clients = start(hosted, hold)
+    hosted.wait("collecting", 1)
+    proposals = hosted.operator.proposals()
+    assert [one.client_id for one in proposals] == HOSTILE
+    for one in proposals:
+        assert (one.round, one.until, one.detector, one.threshold) == (0, 8, "norm_bound", 5)
+        assert one.score is not None and one.score > 5
+    assert hosted.operator.status().proposed == HOSTILE
+    series = hosted.operator.request("GET", "/metrics").text
+    assert "rampart_proposals 2.0" in series and "rampart_quarantined_clients 2.0" in series
+    assert 'rampart_verdicts_total{decision="proposed"} 2.0' in series
+    assert out(hosted.record(0)) == dict.fromkeys(HOSTILE, "proposed")
+
+    assert hosted.operator.decide("mallory", "confirm", "I looked").evicted
+    assert hosted.last_ticket("mallory").kind == "evicted"
+    back = hosted.operator.decide("oscar", "dismiss", "its sensor")
+    assert not back.evicted and back.quarantine is None
+    assert hosted.operator.proposals() == []
+    for verb in ("confirm", "dismiss"):
+        for name in ("ada", *HOSTILE):
+            with pytest.raises(OperatorRefused, match=f"no proposal to evict {name} stands"):
+                hosted.operator.decide(name, verb, "again")
+        with pytest.raises(OperatorRefused, match="no client nobody"):
+            hosted.operator.decide("nobody", verb, "x")
+    hold.on = False
+    hosted.wait()
+    # Dismissed while round 1 was open, it is drawn for round 2, and proposed anew.
+    assert [record.participants for record in hosted.operator.rounds()[1:]] == [
+        NAMES,
+        [*NAMES, "oscar"],
+    ]
+    assert out(hosted.record(2)) == {"oscar": "proposed"}
+    assert (2, "probe") in clients["oscar"].asked()
+    assert happened(hosted, "proposed", "confirmed", "dismissed") == [
+        ("confirmed", "mallory"),
+        ("dismissed", "oscar"),
+        *(("proposed", name) for name in [*HOSTILE, "oscar"]),
+    ]
+    assert hosted.operator.status().evicted == ["mallory"]
+
+
+def test_a_proposal_lapses(host: Host) -> None:
+    hosted = host(given({"by": "operator", "patience": 1}, rounds=3))
+    start(hosted, Hold(-1))
+    hosted.wait()
+    kinds = [sorted(set(out(record).values())) for record in hosted.operator.rounds()]
+    assert kinds == [["proposed"], [], ["proposed"]]
+    assert happened(hosted, "dismissed") == [("dismissed", name) for name in HOSTILE]
+
+
+def test_the_mode_is_switched_in_a_live_federation(host: Host) -> None:
+    hosted, hold = host(given({"mode": "observe"}, rounds=3)), Hold(1)
+    start(hosted, hold)
+    hosted.wait("collecting", 1)
+    first = hosted.record(0)
+    assert out(first) == {} and hosted.operator.status().mode == "observe"
+    assert {v.client: v.asked for v in first.verdicts if v.asked} == dict.fromkeys(
+        HOSTILE, "evicted"
+    )
+    assert sorted(first.weights) == NAMES + HOSTILE, "they count"
+    assert hosted.operator.switch("evict", "it finds them").mode == "evict"
+    hold.on = False
+    hosted.wait()
+    assert out(hosted.record(1)).keys() >= set(HOSTILE)
+    assert {hosted.record(1).verdicts[k].decision for k in (3, 4)} == {"evicted"}
+    assert hosted.operator.status().evicted == HOSTILE
+    assert happened(hosted, "mode") == [("mode", "")]
+    with pytest.raises(OperatorRefused, match="finished"):
+        hosted.operator.switch("reject", "too late")
+
+
+@pytest.mark.parametrize("f", [None, 1])
+def test_a_majority_is_never_evicted_and_abstaining_is_told(host: Host, f: int | None) -> None:
+    hosted, hold = host(given({}, rounds=3, server={"f": f})), Hold(1)
+    hosted.scripted(NAMES[:2], hold=hold)
+    hosted.scripted(["cleo", *HOSTILE], scale=10.0, hold=hold)
+    hosted.wait("collecting", 1)
+    barred, most = out(hosted.record(0)), 2 if f is None else f
+    decisions = list(barred.values())
+    assert (decisions.count("evicted"), decisions.count("abstained")) == (most, 3 - most)
+    status = hosted.operator.status()
+    assert len(status.evicted) == most
+    assert status.abstained == [c for c, decision in barred.items() if decision == "abstained"]
+    assert f"would bar {3 - most} more" in status.warnings[-1]
+    assert happened(hosted, "abstained") == [("abstained", "")]
+    # What an operator decides is no detector's to refuse, and takes the budget.
+    undecided = status.abstained[0]
+    assert hosted.operator.decide(undecided, "evict", "I see it").evicted
+    hold.on = False
+    hosted.wait()
+    assert undecided in hosted.operator.status().evicted
+
+
+def test_reinstating_gives_the_budget_back(host: Host) -> None:
+    hosted, hold = host(given({}, rounds=3, server={"f": 1})), Hold(1)
+    start(hosted, hold)
+    hosted.wait("collecting", 1)
+    (evicted,) = hosted.operator.status().evicted
+    (undecided,) = set(HOSTILE) - {evicted}
+    hosted.vanish(evicted)
+    hosted.operator.decide(evicted, "reinstate", "a mistake")
+    hosted.scripted([evicted], scale=10.0)
+    hold.on = False
+    hosted.wait()
+    assert out(hosted.record(1)) == {undecided: "evicted"}
+    assert out(hosted.record(2)) == {evicted: "abstained"}
+    assert hosted.operator.status().evicted == [undecided]
+
+
+def test_whoever_joins_later_adds_one_to_f(host: Host) -> None:
+    joining = {"joining": {"clients": 4}, "collecting": {"count": {"min": 1.0}}}
+    hosted, hold = host(given({}, rounds=3, server={"f": 0}, phases=joining)), Hold(1)
+    hosted.scripted(NAMES, hold=hold)
+    hosted.scripted(["mallory"], scale=10.0)
+    hosted.wait("collecting", 1)
+    assert out(hosted.record(0)) == {"mallory": "abstained"}
+    hosted.scripted(["oscar"], scale=10.0)
+    hold.on = False
+    hosted.wait()
+    assert sorted(out(hosted.record(1)).values()) == ["evicted"]
+    assert len(hosted.operator.status().evicted) == 1
+
+
+def test_rounds_fail_while_all_are_quarantined(host: Host) -> None:
+    eviction = {"mode": "quarantine", "rounds": 2, "bounded": False}
+    hosted = host(given(eviction, rounds=4))
+    hosted.scripted(NAMES + HOSTILE, scale=10.0)
+    hosted.wait()
+    records = hosted.operator.rounds()
+    assert [record.status for record in records] == ["published", "failed", "failed", "published"]
+    assert records[1].reason == records[2].reason == "every client is quarantined"
+
+
+def test_a_quarantine_outlives_the_aggregator(host: Host) -> None:
+    hosted, hold = host(given({"mode": "quarantine", "rounds": 2})), Hold(2)
+    start(hosted, hold)
+    hosted.wait("collecting", 2)
+    hosted.restart()
+    assert hosted.operator.status().quarantined == HOSTILE
+    hold.on = False
+    hosted.wait()
+    away = [record.quarantined for record in hosted.operator.rounds()]
+    assert away == [[], HOSTILE, HOSTILE, [], HOSTILE]

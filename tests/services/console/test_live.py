@@ -1,0 +1,48 @@
+"""The live table's account of what was decided."""
+
+import pytest
+
+from services.console.live import LiveTable
+from shared.eviction import Asked, Decision
+from shared.protocol.messages import RoundRecord, VerdictRecord
+
+
+def verdict(client: str, decision: Decision, asked: Asked | None = None) -> VerdictRecord:
+    return VerdictRecord(
+        client=client,
+        decision=decision,
+        asked=asked,
+        detector="test",
+        score=2.0,
+        threshold=1.0,
+        reason="2 exceeds 1",
+    )
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "told"),
+    [
+        ([verdict("a", "accepted")], "-"),
+        ([verdict("a", "evicted"), verdict("b", "accepted")], "a evicted: 2 exceeds 1"),
+        ([verdict("a", "quarantined", "evicted")], "a quarantined: 2 exceeds 1"),
+        (
+            [verdict("a", "proposed", "evicted"), verdict("b", "rejected")],
+            "a proposed: 2 exceeds 1; rejected b",
+        ),
+        (
+            [verdict("a", "abstained", "evicted"), verdict("b", "abstained", "evicted")],
+            "abstained a, b",
+        ),
+        (
+            [
+                verdict("a", "accepted", "evicted"),
+                verdict("b", "accepted", "rejected"),
+                verdict("c", "accepted", "evicted"),
+            ],
+            "would be evicted: a, c; would be rejected: b",
+        ),
+    ],
+)
+def test_decisions_in_words(verdicts: list[VerdictRecord], told: str) -> None:
+    record = RoundRecord(round=3, status="published", verdicts=verdicts)
+    assert LiveTable().cells(record)["decisions"] == told

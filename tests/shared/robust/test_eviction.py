@@ -1,0 +1,158 @@
+"""From what detectors ask for to what is done: modes, the bound, and who goes first."""
+
+import pytest
+
+from shared.eviction import Eviction, Mode, Standing
+from shared.robust import Verdict
+from shared.robust.base import Decision
+from shared.robust.eviction import decided
+
+NAMES = [f"c{k}" for k in range(10)]
+
+
+def asks(**wanted: Decision) -> list[Verdict]:
+    """One verdict for each of ten clients, accepted but for those named."""
+    return [
+        Verdict(name, wanted.get(name, "accepted"), "test", 2.0, 1.0, "2 exceeds 1")
+        for name in NAMES
+    ]
+
+
+def outcome(
+    asked: list[Verdict],
+    eviction: Eviction | None = None,
+    standing: Standing | None = None,
+    f: int | None = None,
+    dropped: tuple[str, ...] = (),
+) -> dict[str, Verdict]:
+    verdicts = decided(asked, dropped, standing or Standing(10, 10), eviction or Eviction(), f)
+    assert [verdict.client for verdict in verdicts] == NAMES
+    return {v.client: v for v in verdicts if v.decision != "accepted" or v.asked is not None}
+
+
+def done(asked: list[Verdict], **given: object) -> dict[str, str]:
+    return {c: v.decision for c, v in outcome(asked, **given).items()}
+
+
+@pytest.mark.parametrize(
+    ("eviction", "expected"),
+    [
+        (Eviction(mode="observe"), "accepted"),
+        (Eviction(mode="reject"), "rejected"),
+        (Eviction(mode="quarantine"), "quarantined"),
+        (Eviction(by="operator"), "proposed"),
+        (Eviction(), "evicted"),
+    ],
+)
+def test_each_mode_goes_as_far_as_it_may(eviction: Eviction, expected: str) -> None:
+    asked = asks(c1="evicted", c2="rejected")
+    found = outcome(asked, eviction)
+    assert found["c1"].decision == expected
+    assert found["c1"].asked == (None if expected == "evicted" else "evicted")
+    assert found["c1"].reason.startswith("2 exceeds 1")
+    observed = expected == "accepted"
+    assert found["c2"].decision == ("accepted" if observed else "rejected")
+    assert found["c2"].asked == ("rejected" if observed else None)
+    assert found.keys() == {"c1", "c2"}
+
+
+def test_reasons_say_what_follows() -> None:
+    asked = asks(c1="evicted")
+    for eviction, expected in (
+        (Eviction(mode="observe"), "2 exceeds 1; nobody acts on it: observed only"),
+        (Eviction(mode="quarantine", rounds=3), "2 exceeds 1; out for 3 rounds"),
+        (Eviction(by="operator", patience=7), "2 exceeds 1"),
+    ):
+        assert outcome(asked, eviction)["c1"].reason == expected
+
+
+def test_observing_leaves_out_rows_that_are_not_finite() -> None:
+    asked = asks(c1="evicted", c2="rejected", c3="evicted")
+    found = outcome(asked, Eviction(mode="observe"), dropped=("c1", "c2"))
+    assert {c: (v.decision, v.asked) for c, v in found.items()} == {
+        "c1": ("rejected", "evicted"),
+        "c2": ("rejected", None),
+        "c3": ("accepted", "evicted"),
+    }
+
+
+@pytest.mark.parametrize("live", ["observe", "reject", "quarantine", "evict"])
+def test_the_operator_s_mode_takes_the_place_of_the_experiment_s(live: Mode) -> None:
+    standing = Standing(10, 10, mode=live)
+    mine = outcome(asks(c1="evicted"), Eviction(mode="quarantine"), standing)
+    alone = outcome(asks(c1="evicted"), Eviction(mode=live))
+    assert mine == alone
+
+
+@pytest.mark.parametrize(
+    ("eviction", "barring"),
+    [
+        (Eviction(), "evicted"),
+        (Eviction(by="operator"), "proposed"),
+        (Eviction(mode="quarantine"), "quarantined"),
+    ],
+)
+def test_less_than_half_are_barred_and_the_rest_is_left_out(
+    eviction: Eviction, barring: str
+) -> None:
+    everyone = asks(**dict.fromkeys(NAMES, "evicted"))
+    found = outcome(everyone, eviction)
+    assert [found[name].decision for name in NAMES] == [barring] * 4 + ["abstained"] * 6
+    said = "2 exceeds 1; left out of this round only: at most 4 of 10 may be barred"
+    assert found["c9"].reason == said
+    assert found["c9"].asked == "evicted"
+
+
+def test_f_bounds_too_and_who_joined_later_adds_one_each() -> None:
+    everyone = asks(**dict.fromkeys(NAMES, "evicted"))
+    for standing, f, expected in (
+        (Standing(10, 10), 2, 2),
+        (Standing(12, 10), 2, 4),
+        (Standing(12, 10), 9, 5),
+        (Standing(10, 10), 0, 0),
+        (Standing(10, 10), None, 4),
+    ):
+        found = list(done(everyone, standing=standing, f=f).values())
+        assert found.count("evicted") == expected
+        assert found.count("abstained") == 10 - expected
+
+
+def test_all_who_are_barred_count_and_who_is_back_gives_its_place_back() -> None:
+    asked = asks(c1="evicted", c2="evicted")
+    taken = Standing(10, 10, frozenset({"c7", "c8"}), frozenset({"c9"}))
+    assert done(asked, standing=taken) == {"c1": "evicted", "c2": "abstained"}
+    full = Standing(10, 10, frozenset({"c6", "c7", "c8"}), frozenset({"c9"}))
+    assert done(asked, standing=full) == {"c1": "abstained", "c2": "abstained"}
+    back = Standing(10, 10, frozenset({"c7", "c8"}))
+    assert done(asked, standing=back) == {"c1": "evicted", "c2": "evicted"}
+
+
+def test_an_operator_may_bar_more_than_the_bound_and_nothing_is_added_then() -> None:
+    beyond = Standing(10, 10, frozenset(NAMES[3:]))
+    assert done(asks(c1="evicted"), standing=beyond) == {"c1": "abstained"}
+
+
+def test_most_evidence_goes_first_then_furthest_beyond_the_threshold_then_the_lower_id() -> None:
+    asked = [
+        Verdict("c0", "evicted", "test", 2.0, 1.0, "", evidence=1.0),
+        Verdict("c1", "evicted", "test", 9.0, 1.0, "", evidence=1.0),
+        Verdict("c2", "evicted", "test", -7.0, 1.0, "", evidence=1.0),
+        Verdict("c3", "evicted", "test", 2.0, 1.0, "", evidence=3.0),
+        Verdict("c4", "evicted", "test", 2.0, 1.0, "", evidence=1.0),
+        *asks()[5:],
+    ]
+    order = ["c3", "c1", "c2", "c0", "c4"]
+    for f in range(5):
+        found = done(asked, f=f)
+        assert {c for c, decision in found.items() if decision == "evicted"} == set(order[:f])
+
+
+def test_a_score_that_is_no_number_goes_first() -> None:
+    asked = asks(c1="evicted")
+    asked[5] = Verdict("c5", "evicted", "test", float("nan"), 1.0, "")
+    assert done(asked, f=1) == {"c1": "abstained", "c5": "evicted"}
+
+
+def test_without_the_bound_all_are_barred() -> None:
+    everyone = asks(**dict.fromkeys(NAMES, "evicted"))
+    assert set(done(everyone, eviction=Eviction(bounded=False), f=1).values()) == {"evicted"}

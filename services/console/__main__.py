@@ -17,6 +17,7 @@ from services.console.connection import OPENED, RUNS, Ca, Json, Token, Url, conn
 from services.console.data_command import data
 from services.console.live import LiveTable, percent
 from services.console.matrix_command import matrix
+from services.console.roles_command import roles
 from services.console.simulate_command import simulate
 from services.console.steering import (
     clients,
@@ -212,7 +213,7 @@ def watch(
 
 for steering in (clients, evict, reinstate, revoke, tokens, pause, resume, stop):
     app.command()(steering)
-for offline in (simulate, matrix, certify):
+for offline in (simulate, matrix, certify, roles):
     app.command()(offline)
 app.add_typer(data, name="data")
 

@@ -162,7 +162,7 @@ def test_uploads_of_every_format_count(host: Host, tmp_path: Path) -> None:
                 f"agent-{slot}",
                 "services.client_agent",
                 RAMPART_AGGREGATOR=hosted.url,
-                RAMPART_FIRST_SLOT=str(slot),
+                RAMPART_SLOTS=str(slot),
                 RAMPART_STATE=str(tmp_path / f"state-{slot}"),
                 RAMPART_JOIN_TOKEN=tokens[slot],
                 RAMPART_UPLOAD_DTYPE=dtype,

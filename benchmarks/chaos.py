@@ -106,9 +106,8 @@ def kill_clients_between_training_and_upload(federation: LocalFederation, result
         time.sleep(0.001)
     federation.processes.kill(group)
     result.kills.append(group)
-    roles = federation.experiment.roles
-    slots = [slot for slot, role in enumerate(roles) if role is None][: federation.per_process]
-    federation.restart_group(group, None, slots)
+    role, slots = federation.groups()[0]
+    federation.restart_group(group, role, slots)
 
 
 def _stamps(state: Path) -> list[int]:

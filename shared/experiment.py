@@ -18,6 +18,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from shared.errors import ConfigurationError
 from shared.eviction import Eviction
 from shared.phases import Phases
+from shared.placement import Placement, hostile_slots
 from shared.registry import explain
 from shared.selection import drawn_of
 from shared.shipped import find
@@ -152,6 +153,8 @@ class Experiment(Table):
     server: Server = Server()
     phases: Phases = Phases()
     attackers: list[Attackers] = []
+    placement: Placement = "random"
+    """Which slots attackers take: drawn from the seed, or the last ones, group by group."""
 
     @model_validator(mode="after")
     def _fewer_attackers_than_clients(self) -> "Experiment":
@@ -208,16 +211,18 @@ class Experiment(Table):
     def client_part(self) -> dict[str, Any]:
         """What clients are told: all but the server's stages and who attacks."""
         return {
-            **self.model_dump(mode="json", exclude={"server", "attackers"}),
+            **self.model_dump(mode="json", exclude={"server", "attackers", "placement"}),
             "sample_cap": self.server.sample_cap,
             "digest": self.digest(),
         }
 
     @property
     def roles(self) -> list[Attackers | None]:
-        """The role of each client by slot: honest ones (None) first, then the attackers."""
+        """The role of each client by slot: its group of attackers, None for an honest one."""
         hostile = [group for group in self.attackers for _ in range(group.count)]
-        return [None] * (self.data.clients - len(hostile)) + list(hostile)
+        slots = hostile_slots(self.placement, self.seed, self.data.clients, len(hostile))
+        taken = dict(zip(slots, hostile, strict=True))
+        return [taken.get(slot) for slot in range(self.data.clients)]
 
     @property
     def client_names(self) -> list[str]:

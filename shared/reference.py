@@ -101,7 +101,7 @@ MEANINGS = {
     "policy": "Rounds with a barrier, or arrivals without one.",
     "model": "What is trained.",
     "personalizer": "What a client keeps for itself, and how it trains.",
-    "attackers": "Groups of hostile clients: the last ones.",
+    "attackers": "Groups of hostile clients.",
     "data.dataset": "What is learned from; see [data.md](data.md).",
     "data.partition": "Who gets which samples; see [data.md](data.md).",
     "data.clients": "Clients, hostile ones among them.",

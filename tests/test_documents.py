@@ -70,7 +70,7 @@ def test_the_experiment_to_try_a_client_against_has_its_model() -> None:
     text = (ROOT / "docs/your-own-client.md").read_text()
     (table,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     found = Experiment.parse(table).check()
-    assert f"--clients {found.data.clients} " in text
+    assert f"--slots 0-{found.data.clients - 1} " in text
     assert f"tokens --count {found.data.clients} " in text
     (written_for,) = re.findall(r"federation\nwhose model is `(.*?)`", text)
     assert found.model == tomllib.loads(f"model = {written_for}")["model"]

@@ -3,9 +3,9 @@
 import json
 import sys
 from collections import Counter
-from typing import Any
+from typing import Any, Self
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, model_validator
 
 from services.attacker import cohort
 from services.attacker.cohort_client import CohortClient
@@ -15,6 +15,7 @@ from shared.attacks.model import attacks as model_attacks
 from shared.errors import ConfigurationError
 from shared.learning.agent import AgentSettings, Seat, host
 from shared.process import run_service
+from shared.ranges import parse_lists, parse_ranges
 
 
 class AttackerSettings(AgentSettings):
@@ -30,8 +31,31 @@ class AttackerSettings(AgentSettings):
     """What members of the cohort authenticate with."""
     members: int = Field(default=1, ge=1)
     """How many attackers there are in all."""
-    first_position: int = Field(default=0, ge=0)
-    """Position among the attackers of this process's first client."""
+    positions: str | None = None
+    """Positions of this process's clients among all attackers, one each: "0-2,5"; by default they
+    follow the order of `slots`."""
+
+    @model_validator(mode="after")
+    def _a_position_for_each_client(self) -> Self:
+        positions, clients = self.held, len(self.hosted)
+        if len(positions) != clients:
+            raise ValueError(f"{len(positions)} positions for the {clients} slots: one each")
+        if max(positions) >= self.members:
+            raise ValueError(f"position {max(positions)} among {self.members} members, from 0 on")
+        return self
+
+    @property
+    def held(self) -> list[int]:
+        """The positions of this process's clients.
+
+        >>> AttackerSettings(slots="3,7 12", ordinal=1, members=3).held
+        [2]
+        """
+        if self.positions is not None:
+            return parse_ranges(self.positions)
+        before = parse_lists(self.slots)[: self.ordinal or 0]
+        first = sum(map(len, before))
+        return list(range(first, first + len(self.hosted)))
 
 
 def member_spec(text: str) -> Any:
@@ -68,8 +92,8 @@ async def attack(settings: AttackerSettings) -> None:
 
     async def build(seat: Seat) -> HostileClient:
         settings.check_trust(seat.experiment)
-        position, meeting = seat.slot - settings.first_slot, None
-        further = settings.further_tokens(position) if rejoins else []
+        meeting = None
+        further = settings.further_tokens(seat.position) if rejoins else []
         lives[seat.slot] += 1
         if settings.cohort is not None and colludes:
             token = settings.cohort_token
@@ -81,7 +105,7 @@ async def attack(settings: AttackerSettings) -> None:
             data_attack=data_attack,
             cohort=meeting,
             members=settings.members,
-            position=settings.first_position + position,
+            position=settings.held[seat.position],
             returns=lives[seat.slot] <= len(further),
             experiment=seat.experiment,
             client=seat.client,

@@ -17,6 +17,7 @@ from services.console.connection import OPENED, RUNS, Ca, Json, Token, Url, conn
 from services.console.data_command import data
 from services.console.live import LiveTable, percent
 from services.console.matrix_command import matrix
+from services.console.roles_command import roles
 from services.console.simulate_command import simulate
 from services.console.steering import (
     clients,
@@ -218,7 +219,7 @@ for deciding in (clients, evict, reinstate, proposals, confirm, dismiss, mode):
     app.command()(deciding)
 for steering in (revoke, tokens, pause, resume, stop):
     app.command()(steering)
-for offline in (simulate, matrix, certify):
+for offline in (simulate, matrix, certify, roles):
     app.command()(offline)
 app.add_typer(data, name="data")
 

@@ -2,8 +2,8 @@
 
 A start-up job of docker-compose.yml and of k8s/. Each process that hosts clients gets one file (or
 one key of a Kubernetes Secret) called `<group>-<number>`, as the pods of a StatefulSet are, with
-one token a line. Clients are named by slot, the groups one after the other. What exists already is
-left as it is, so that the job may run again.
+one token a line. Clients are named by slot. What exists already is left as it is, so that the job
+may run again.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from services.console.operator import Operator
 from shared.errors import Unavailable
 from shared.experiment import client_names
 from shared.process import ServiceSettings, run_service
+from shared.ranges import check_distinct, format_ranges, parse_lists
 
 log = logging.getLogger(__name__)
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -40,8 +41,9 @@ class JoinTokenSettings(ServiceSettings):
     """What operators authenticate with."""
     ca_certificate: Path | None = None
     """CA bundle for the aggregator's TLS certificate."""
-    groups: dict[str, tuple[int, int]]
-    """Processes, and clients of each, by group in order of slots: {"agents": [3, 1]}."""
+    groups: dict[str, str]
+    """By group, the slots of each of its processes, with a space between these lists:
+    {"agents": "0-3,5 6,8", "attackers": "4,7"}; together all slots from 0 on."""
     tokens_folder: Path | None = None
     """Folder that gets one file per process."""
     tokens_secret: str | None = None
@@ -52,25 +54,34 @@ class JoinTokenSettings(ServiceSettings):
     """Seconds for which an aggregator that is not ready is waited for."""
 
     @model_validator(mode="after")
-    def _one_place(self) -> "JoinTokenSettings":
+    def _one_place_and_every_slot(self) -> "JoinTokenSettings":
         if (self.tokens_folder is None) == (self.tokens_secret is None):
             raise ValueError("one of RAMPART_TOKENS_FOLDER and RAMPART_TOKENS_SECRET is needed")
+        shares(self.groups)
         return self
 
 
-def shares(groups: dict[str, tuple[int, int]]) -> dict[str, list[str]]:
-    """The clients that each process hosts.
+def shares(groups: Mapping[str, str]) -> dict[str, list[str]]:
+    """The clients that each process hosts, by the name of its file.
 
-    >>> shares({"agents": (2, 1), "liars": (1, 2)})
-    {'agents-0': ['client-00'], 'agents-1': ['client-01'], 'liars-0': ['client-02', 'client-03']}
+    Raises:
+        ValueError: a list is wrong, a slot belongs to two processes or to none.
+
+    >>> shares({"agents": "0 2", "liars": "1,3"})
+    {'agents-0': ['client-00'], 'agents-1': ['client-02'], 'liars-0': ['client-01', 'client-03']}
     """
-    names = iter(client_names(sum(processes * each for processes, each in groups.values())))
-    return {
-        f"{group}-{number}": [next(names) for _ in range(each)]
-        for group, (processes, each) in groups.items()
-        for number in range(processes)
-        if each
+    hosted = {
+        f"{group}-{number}": slots
+        for group, text in groups.items()
+        for number, slots in enumerate(parse_lists(text))
     }
+    everyone = [slot for slots in hosted.values() for slot in slots]
+    check_distinct(everyone)
+    missing = set(range(max(everyone, default=0) + 1)) - set(everyone)
+    if missing:
+        raise ValueError(f"no process has the slots {format_ranges(sorted(missing))}")
+    names = client_names(len(everyone))
+    return {name: [names[slot] for slot in slots] for name, slots in hosted.items()}
 
 
 def mint(operator: Operator, lifetime: float, wanted: Mapping[str, list[str]]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from services.console.operator import Operator
 from services.console.processes import Processes, free_port, wait_until_listening
 from shared.errors import ConfigurationError
 from shared.experiment import Attackers, Experiment
+from shared.ranges import format_ranges
 from shared.tokens import mint
 
 COMEBACKS = 2
@@ -131,20 +132,24 @@ class LocalFederation:
         """Every client of the experiment, honest ones and attackers, by their roles."""
         names = self.experiment.client_names
         tokens = dict(zip(names, self.operator.mint(names).tokens, strict=True))
-        groups: list[tuple[Attackers | None, list[int]]] = []
-        for slot, role in enumerate(self.experiment.roles):
-            if groups and groups[-1][0] is role and len(groups[-1][1]) < self.per_process:
-                groups[-1][1].append(slot)
-            else:
-                groups.append((role, [slot]))
-        hostile = [slot for slot, role in enumerate(self.experiment.roles) if role is not None]
+        hostile = sum(group.count for group in self.experiment.attackers)
         if hostile:
-            self.start_cohort(len(hostile))
-        for number, (role, slots) in enumerate(groups):
+            self.start_cohort(hostile)
+        for number, (role, slots) in enumerate(self.groups()):
             own = [tokens[names[slot]] for slot in slots]
             if role is not None and rejoins(role):
                 own += self.operator.mint_unbound(COMEBACKS * len(slots)).tokens
             self.start_group(f"clients-{number}", role, slots, own)
+
+    def groups(self) -> list[tuple[Attackers | None, list[int]]]:
+        """The role and the slots of each process that hosts clients, honest ones first."""
+        roles = self.experiment.roles
+        found: list[tuple[Attackers | None, list[int]]] = []
+        for group in (None, *self.experiment.attackers):
+            slots = [slot for slot, role in enumerate(roles) if role is group]
+            starts = range(0, len(slots), self.per_process)
+            found += [(group, slots[start : start + self.per_process]) for start in starts]
+        return found
 
     def start_cohort(self, members: int) -> None:
         """The place where attackers share what they know."""
@@ -179,8 +184,7 @@ class LocalFederation:
         state = self.folder / "clients" / name
         environment = {
             "RAMPART_AGGREGATOR": self.url,
-            "RAMPART_CLIENTS": str(len(slots)),
-            "RAMPART_FIRST_SLOT": str(slots[0]),
+            "RAMPART_SLOTS": format_ranges(slots),
             "RAMPART_STATE": str(state),
             "RAMPART_JOIN_TOKENS": str(state / "join-tokens"),
             "OMP_NUM_THREADS": "1",
@@ -193,7 +197,7 @@ class LocalFederation:
             "RAMPART_COHORT": f"http://127.0.0.1:{self.cohort_port}",
             "RAMPART_COHORT_TOKEN": self.cohort_token,
             "RAMPART_MEMBERS": str(len(hostile)),
-            "RAMPART_FIRST_POSITION": str(hostile.index(slots[0])),
+            "RAMPART_POSITIONS": format_ranges(hostile.index(slot) for slot in slots),
         }
         if role.attack is not None:
             environment["RAMPART_ATTACK"] = json.dumps(role.attack)

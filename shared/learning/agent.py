@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from shared.errors import ConfigurationError
 from shared.experiment import Experiment
@@ -21,6 +21,7 @@ from shared.protocol.client import AggregatorClient
 from shared.protocol.identity import Identity, establish, held, kept_fresh
 from shared.protocol.messages import Ticket
 from shared.protocol.participate import Participant, participate
+from shared.ranges import parse_lists
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +31,11 @@ class AgentSettings(ServiceSettings):
 
     aggregator: str = "http://127.0.0.1:8440"
     """URL of the aggregator."""
-    clients: int = Field(default=1, ge=1, le=10_000)
-    """How many clients this process hosts."""
+    slots: str = "0"
+    """Parts of the experiment's data that this process's clients hold, one each: "0-5,9"; or, with
+    `ordinal`, the lists of several processes with a space between them: "0-5,9 6-8"."""
+    ordinal: int | None = Field(default=None, ge=0)
+    """Which of several lists of slots is this process's, from 0: the ordinal of its pod."""
     state: Path = Path("client-state")
     """Folder for identities, personal models and unfinished uploads; one subfolder a client."""
     join_tokens: Path | None = None
@@ -39,8 +43,6 @@ class AgentSettings(ServiceSettings):
     an eviction takes those that follow: one more line each, in the same order, for every time."""
     join_token: str | None = None
     """A single join token, instead of a file."""
-    first_slot: int = Field(default=0, ge=0)
-    """Which part of the experiment's data the first client holds; the next one the next."""
     data_file: Path | None = None
     """A client's own data (.npz with x_train, y_train, x_test, y_test) instead of a part."""
     ca_certificate: Path | None = None
@@ -56,6 +58,28 @@ class AgentSettings(ServiceSettings):
     trusted_packages: str = ""
     """Packages of one's own, separated by commas, whose models an aggregator may name by import
     path; without them such an experiment is refused, for it says what code runs here."""
+
+    @model_validator(mode="after")
+    def _slots_of_this_process(self) -> Self:
+        processes = len(parse_lists(self.slots))
+        if not processes:
+            raise ValueError("slots is empty: a process hosts one client at least")
+        if self.ordinal is None and processes > 1:
+            raise ValueError(f"slots has the lists of {processes} processes: ordinal says which")
+        if self.ordinal is not None and self.ordinal >= processes:
+            raise ValueError(
+                f"ordinal {self.ordinal}, but slots has the lists of {processes} processes"
+            )
+        return self
+
+    @property
+    def hosted(self) -> list[int]:
+        """The slots of this process's clients.
+
+        >>> AgentSettings(slots="0-5,9 6-8", ordinal=1).hosted
+        [6, 7, 8]
+        """
+        return parse_lists(self.slots)[self.ordinal or 0]
 
     def check_trust(self, experiment: Experiment) -> None:
         """Refuses a model by an import path outside the trusted packages.
@@ -77,15 +101,17 @@ class AgentSettings(ServiceSettings):
     def tokens(self) -> list[str | None]:
         """Join tokens by client."""
         given: list[str | None] = [*self._lines()]
-        return given[: self.clients] + [None] * (self.clients - len(given))
+        clients = len(self.hosted)
+        return given[:clients] + [None] * (clients - len(given))
 
     def further_tokens(self, position: int) -> list[str]:
         """Join tokens for identities that one client takes on after its first.
 
-        >>> AgentSettings(clients=1, join_token="only").further_tokens(0)
+        >>> AgentSettings(join_token="only").further_tokens(0)
         []
         """
-        return self._lines()[self.clients + position :: self.clients]
+        clients = len(self.hosted)
+        return self._lines()[clients + position :: clients]
 
     def _lines(self) -> list[str]:
         if self.join_tokens is not None:
@@ -104,6 +130,7 @@ class Seat:
         identity: who the client is.
         folder: where it keeps its state.
         thread: where it computes; the clients of a process share it.
+        position: of the client among those of the process.
         slot: which part of the experiment's data it holds.
     """
 
@@ -112,6 +139,7 @@ class Seat:
     identity: Identity
     folder: Path
     thread: ThreadPoolExecutor
+    position: int
     slot: int
 
     @property
@@ -200,7 +228,7 @@ async def _run_client(
             again = folder.with_name(f"{folder.name}-life-{life}")
             last = await _take_part(settings, build, thread, position, spare, again)
     except Exception as error:  # Raised again: only its place is added.
-        where = {"position": position, "slot": settings.first_slot + position}
+        where = {"position": position, "slot": settings.hosted[position]}
         log.error("a client ends: %s: %s", type(error).__name__, error, extra=where)
         raise
 
@@ -213,7 +241,7 @@ async def _take_part(
     join_token: str | None,
     folder: Path,
 ) -> Ticket:
-    slot = settings.first_slot + position
+    slot = settings.hosted[position]
     verify = str(settings.ca_certificate) if settings.ca_certificate else None
     with held(folder):
         identity = await establish(
@@ -225,7 +253,7 @@ async def _take_part(
         try:
             async with kept_fresh(connection, folder):
                 experiment = client_experiment(await connection.experiment())
-                seat = Seat(settings, experiment, identity, folder, thread, slot)
+                seat = Seat(settings, experiment, identity, folder, thread, position, slot)
                 return await participate(connection, await build(seat), seat.client)
         finally:
             await connection.close()

@@ -74,16 +74,15 @@ class Clients:
     def of(experiment: Experiment, device: str) -> "Clients":
         """Loads the data and starts every personal model at the first global one."""
         learner, names = Learner.of(experiment), experiment.client_names
-        groups, end = [], len(names) - sum(group.count for group in experiment.attackers)
-        for table in experiment.attackers:
-            start, end = end, end + table.count
-            groups.append(
-                Group(
-                    tuple(names[start:end]),
-                    None if table.attack is None else model_attacks.parse(table.attack),
-                    None if table.data_attack is None else data_attacks.parse(table.data_attack),
-                )
+        roles = list(zip(names, experiment.roles, strict=True))
+        groups = [
+            Group(
+                tuple(name for name, role in roles if role is table),
+                None if table.attack is None else model_attacks.parse(table.attack),
+                None if table.data_attack is None else data_attacks.parse(table.data_attack),
             )
+            for table in experiment.attackers
+        ]
         initial_KD = learner.initial_model().to(device).repeat(len(names), 1)
         return Clients(
             experiment,
@@ -143,7 +142,13 @@ class Clients:
     @property
     def honest(self) -> list[int]:
         """Positions of the clients that attack in no way."""
-        return list(range(len(self.names) - sum(len(group.members) for group in self.groups)))
+        hostile = set(self.hostile)
+        return [k for k, name in enumerate(self.names) if name not in hostile]
+
+    @property
+    def hostile(self) -> list[str]:
+        """The attackers of all groups, in order of their positions: by slot."""
+        return sorted(name for group in self.groups for name in group.members)
 
     def _keep(self, names: Sequence[str], personal: Mapping[str, Tensor]) -> None:
         at = sent([self.names.index(name) for name in names], self.device, torch.long)
@@ -172,7 +177,7 @@ class Clients:
         batches = Batches.draw(cohort.train_K, names, training, seed, round_, held_out=held_out)
         at = sent(slots, self.device, torch.long)
         personal = {key: tensor.index_select(0, at) for key, tensor in self.personal.items()}
-        bad = {name for group in self.groups for name in group.members}
+        bad = set(self.hostile)
         hostile = [k for k, name in enumerate(names) if name in bad]
         return train(self.learner, cohort, batches, sent_KD, personal, measure, hostile, offers)
 
@@ -181,13 +186,14 @@ class Clients:
         attacks = [group.data_attack for group in self.groups]
         key = tuple(a is not None and a.active(round_, self.experiment.seed) for a in attacks)
         if key not in self._cohorts:
-            data, attacker = list(self.data), 0
+            data, seed = list(self.data), self.experiment.seed
+            positions = {name: position for position, name in enumerate(self.hostile)}
             for group, active in zip(self.groups, key, strict=True):
+                if not active or group.data_attack is None:
+                    continue
                 for name in group.members:
-                    if active and group.data_attack is not None:
-                        slot, seed = self.names.index(name), self.experiment.seed
-                        data[slot] = poisoned(data[slot], group.data_attack, seed, name, attacker)
-                    attacker += 1
+                    slot, position = self.names.index(name), positions[name]
+                    data[slot] = poisoned(data[slot], group.data_attack, seed, name, position)
             self._cohorts[key] = Cohort.of(data, device=self.device)
         return self._cohorts[key]
 
@@ -202,7 +208,8 @@ class Clients:
     ) -> tuple[Tensor, dict[str, dict[str, float]]]:
         """What is uploaded (K, D) and claimed: the truth, and what the attackers make of theirs."""
         update_KD, claims = trained.update_KD.clone(), dict(metrics)
-        hostile = [n for group in self.groups for n in group.members if n in names]
+        everyone = self.hostile
+        hostile = [name for name in everyone if name in names]
         if not hostile:
             return update_KD, claims
         place = {name: k for k, name in enumerate(names)}
@@ -232,7 +239,6 @@ class Clients:
             initial=fresh(self.experiment),
         )
         roles = {name: group for group in self.groups for name in group.members}
-        everyone = list(roles)
         for first, name in enumerate(hostile):
             k, group = place[name], roles[name]
             own_FD = trained.update_KD[k : k + 1]

@@ -1,7 +1,6 @@
 """docker-compose.yml says nothing that the code does not know."""
 
 import importlib.util
-import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 from services.aggregator.server import DRAIN
+from services.console.join_tokens import shares
 from shared.experiment import Experiment
 from shared.learning.datasets.files import VARIABLE as DATA
 from shared.process import SECRETS
@@ -190,26 +190,34 @@ def test_the_join_tokens_are_those_of_the_clients(
     job = services["join-tokens"]
     minted = settings_of(job["image"], [], environment(job), set(job["secrets"]))
     experiment = Experiment.load(compose["experiment"]).check()
-    first = 0
-    for group, (processes, each) in minted.groups.items():
+    hosted: dict[str, list[int]] = {"agents": [], "attackers": []}
+    for group in minted.groups:
         if group in services:
             service = services[group]
             found = settings_of(
                 service["image"], [], environment(service), set(service.get("secrets", []))
             )
-            assert (processes, found.clients, found.first_slot) == (1, each, first)
+            hosted[group] = found.hosted
+            names = [experiment.client_names[slot] for slot in found.hosted]
+            assert shares(minted.groups)[f"{group}-0"] == names
             assert found.join_tokens == minted.tokens_folder / f"{group}-0"
             volume = [v.split(":")[0] for v in service["volumes"] if "join-tokens" in v]
             assert volume == ["join-tokens"]
-        first += each if group in services else 0
-    assert first == experiment.data.clients
-    hostile = sum(role is not None for role in experiment.roles)
-    assert hostile == (minted.groups["attackers"][1] if "attackers" in services else 0)
+    assert len(shares(minted.groups)) == len(hosted["agents"][:1] + hosted["attackers"][:1])
+    hostile = [slot for slot, role in enumerate(experiment.roles) if role is not None]
+    assert hosted["attackers"] == hostile
+    assert sorted(hosted["agents"] + hostile) == list(range(experiment.data.clients))
     if hostile:
-        lies = environment(services["attackers"])
-        assert int(lies["RAMPART_MEMBERS"]) == hostile
-        assert int(environment(services["cohort"])["RAMPART_COHORT_MEMBERS"]) == hostile
-        assert experiment.attackers[0].attack == {"name": lies["RAMPART_ATTACK"]}
+        lies = settings_of(
+            services["attackers"]["image"],
+            [],
+            environment(services["attackers"]),
+            set(services["attackers"]["secrets"]),
+        )
+        assert lies.held == list(range(len(hostile)))
+        assert lies.members == len(hostile)
+        assert int(environment(services["cohort"])["RAMPART_COHORT_MEMBERS"]) == len(hostile)
+        assert [group.attack for group in experiment.attackers] == [{"name": lies.attack}]
 
 
 def test_containers_may_do_little(compose: dict[str, Any]) -> None:
@@ -241,4 +249,4 @@ def test_the_example_names_what_the_file_reads(
     given = read_env((root / ".env.example").read_text())
     unlike = {n for n, v in given.items() if n != "ATTACKERS" and v != defaults[n]}
     assert not unlike
-    assert json.loads(given["ATTACKERS"]) == 0
+    assert given["ATTACKERS"] == ""

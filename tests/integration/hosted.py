@@ -36,6 +36,7 @@ from shared.learning.agent import host as run_agents
 from shared.modelspec import ModelSpec
 from shared.protocol import wire
 from shared.protocol.messages import RoundRecord, Ticket
+from shared.ranges import format_ranges
 from shared.tokens import mint, token_hash
 
 TINY = """
@@ -215,7 +216,10 @@ class Hosted(Company):
         tokens = state.with_name("tokens")
         tokens.write_text("\n".join(self.operator.mint(list(names)).tokens))
         settings = AgentSettings(
-            aggregator=self.url, clients=len(names), state=state, join_tokens=tokens
+            aggregator=self.url,
+            slots=format_ranges(range(len(names))),
+            state=state,
+            join_tokens=tokens,
         )
         asyncio.run(run_agents(settings, honest(settings)))
 

@@ -41,6 +41,16 @@ attack = "sign_flip"
 """
 
 
+GROUPS = """
+[[attackers]]
+count = 2
+attack = { name = "gaussian", std = 0.5 }
+[[attackers]]
+count = 2
+data_attack = { name = "dba", width = 2, gap = 1 }
+"""
+
+
 def small(**sizes: float) -> str:
     """An experiment's file."""
     return SMALL.format(**sizes) + QUICK
@@ -132,6 +142,36 @@ def test_every_mode_decides_over_http_as_it_is_simulated(
 
 
 @pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize("placement", ["random", "last"])
+def test_groups_attack_over_http_as_in_simulation(
+    host: Host, tmp_path: Path, placement: str
+) -> None:
+    """An attacker's noise, or its bar of the trigger, follows its position among all attackers."""
+    text = small(rounds=2, fraction=1.0, clients=6).replace("detectors", "# detectors")
+    experiment = Experiment.parse(f'placement = "{placement}"\n{text}{GROUPS}')
+    noise, bars = experiment.attackers
+    honest = None
+    assert (
+        experiment.roles
+        == {
+            "random": [bars, honest, noise, honest, bars, noise],
+            "last": [honest, honest, noise, noise, bars, bars],
+        }[placement]
+    )
+    expected, hosted = simulate(experiment), host(experiment)
+    with agents(hosted, experiment, tmp_path) as local:
+        local.start_clients()
+        assert [name for name in local.processes.names if name.startswith("clients-")] == [
+            f"clients-{number}" for number in range(3)
+        ]
+        hosted.wait(patience=120)
+    last = hosted.operator.rounds()[-1]
+    assert last.norms == pytest.approx(expected.records[-1].norms, rel=1e-3)
+    with Blobs(tmp_path / "blobs" / hosted.settings.namespace).open(last.models["global"]) as file:
+        np.testing.assert_allclose(vector(file.read()), expected.global_D, rtol=0, atol=1e-4)
+
+
+@pytest.mark.usefixtures("kept")
 def test_raw_uploads_judge_alike_over_http(host: Host, tmp_path: Path) -> None:
     """Without calibration raw uploads are judged, and whole models mixed and averaged."""
     text = small(rounds=3, fraction=0.6, clients=4)
@@ -193,7 +233,7 @@ def test_uploads_of_every_format_count(host: Host, tmp_path: Path) -> None:
                 f"agent-{slot}",
                 "services.client_agent",
                 RAMPART_AGGREGATOR=hosted.url,
-                RAMPART_FIRST_SLOT=str(slot),
+                RAMPART_SLOTS=str(slot),
                 RAMPART_STATE=str(tmp_path / f"state-{slot}"),
                 RAMPART_JOIN_TOKEN=tokens[slot],
                 RAMPART_UPLOAD_DTYPE=dtype,

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks import chaos
 from shared.experiment import Experiment
+from shared.figures import sides
 
 
 @pytest.mark.timeout(400)
@@ -15,13 +16,11 @@ def test_a_killed_aggregator_goes_on_from_the_same_synthetic_samples(tmp_path: P
     (tmp_path / "shaken").mkdir()
     calm = chaos.run(experiment, tmp_path / "calm")
     scores = [{v["client"]: v["score"] for v in record["verdicts"]} for record in calm.records]
-    honest = [f"client-0{k}" for k in range(4)]
-    assert [sorted(score) for score in scores] == [[*honest, "client-04", "client-05"]] + [
-        honest
-    ] * 2
-    assert sorted(calm.evicted) == ["client-04", "client-05"]
+    honest, hostile = sides(experiment)
+    assert [sorted(score) for score in scores] == [experiment.client_names, honest, honest]
+    assert sorted(calm.evicted) == hostile
     assert all(score[client] < 0.6 for score in scores for client in honest)
-    assert min(scores[0]["client-04"], scores[0]["client-05"]) > 0.9
+    assert min(scores[0][client] for client in hostile) > 0.9
 
     shaken = chaos.run(experiment, tmp_path / "shaken", chaos.randomly(kills=1, longest=3, seed=2))
     assert shaken.kills == ["aggregator"]

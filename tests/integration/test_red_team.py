@@ -24,6 +24,7 @@ from shared.attacks.model import attacks
 from shared.learning.agent import AgentSettings, honest
 from shared.learning.agent import host as run_agents
 from shared.protocol.client import AggregatorClient
+from shared.ranges import format_ranges
 from shared.simulation import simulate
 from shared.tokens import mint
 from tests.integration.hosted import FEDCAP, Hosted, Scripted, collecting, experiment, until
@@ -66,17 +67,17 @@ class RedTeam:
 
         self.running.append(self.hosted.soon(begin()))
 
-    def defend(self, names: Sequence[str]) -> None:
-        """Starts honest agents, one process's worth."""
-        settings = AgentSettings(**self.common("honest", names, 0))
+    def defend(self, names: Sequence[str], slots: Sequence[int] | None = None) -> None:
+        """Starts honest agents, one process's worth, in the first slots unless others are given."""
+        settings = AgentSettings(**self.common("honest", names, slots))
         self.start(run_agents(settings, honest(settings)))
 
     def attack(
-        self, spec: str, names: Sequence[str], slot: int, further: int = 0, **given: Any
+        self, spec: str, names: Sequence[str], slots: Sequence[int], further: int = 0, **given: Any
     ) -> None:
         """Starts attackers, one process's worth, with spare join tokens."""
         settings = AttackerSettings(
-            **self.common("hostile", names, slot, further),
+            **self.common("hostile", names, slots, further),
             attack=spec,
             cohort=f"http://127.0.0.1:{self.port}",
             cohort_token=SecretStr(self.token),
@@ -86,7 +87,11 @@ class RedTeam:
         self.start(attack(settings))
 
     def common(
-        self, group: str, names: Sequence[str], slot: int, further: int = 0
+        self,
+        group: str,
+        names: Sequence[str],
+        slots: Sequence[int] | None = None,
+        further: int = 0,
     ) -> dict[str, Any]:
         """What all agents are told."""
         tokens = self.hosted.operator.mint(list(names)).tokens
@@ -96,10 +101,9 @@ class RedTeam:
         path.write_text("\n".join(tokens))
         return {
             "aggregator": self.hosted.url,
-            "clients": len(names),
+            "slots": format_ranges(range(len(names)) if slots is None else slots),
             "state": self.folder / group,
             "join_tokens": path,
-            "first_slot": slot,
         }
 
     def end(self) -> None:
@@ -171,7 +175,7 @@ def test_an_attacker_sends_the_requests_of_an_honest_client(
     team.meet(2)
     team.defend(["ann", "ben"])
     poison = '{"name": "dba", "width": 3}'
-    team.attack("lie", ["mal", "moe"], 2, data_attack=poison)
+    team.attack("lie", ["mal", "moe"], [2, 3], data_attack=poison)
     # All four wait for the first round, which begins with the fifth.
     until(lambda: sum(polls(log) == 2 for log in [*requests.values()]) == 4)
     team.hosted.scripted(["zoe"])
@@ -191,7 +195,7 @@ def test_colluders_that_join_first_meet_in_the_first_round(
     """To be told to wait before a round is drawn is not to be left out of it."""
     team = red_team(clients=3, rounds=2, phases=collecting())
     team.meet(2)
-    team.attack('{"name": "lie", "z": 1}', ["mal", "moe"], 0)
+    team.attack('{"name": "lie", "z": 1}', ["mal", "moe"], [0, 1])
     # Both have been told to wait, and wait for what comes after.
     until(lambda: sum(polls(log) == 2 for log in [*requests.values()]) == 2)
     team.hosted.scripted(["zoe"])
@@ -208,7 +212,7 @@ def test_an_evicted_attacker_comes_back_and_is_judged_like_any_newcomer(
     team.meet(1)
     team.defend(["ann", "ben", "cat"])
     loud = '{"name": "rejoin", "attack": {"name": "gaussian", "std": 5}}'
-    team.attack(loud, ["mal"], 3, further=1)
+    team.attack(loud, ["mal"], [3], further=1)
     status = team.hosted.wait()
     assert len(status.evicted) == 2
     assert "mal" in status.evicted
@@ -233,7 +237,7 @@ def test_full_knowledge_comes_through_the_tap(red_team: Callable[..., RedTeam]) 
     team = red_team(tap=mint(), clients=5, rounds=2, phases=collecting())
     team.meet(2)
     team.defend(["ann", "ben", "cat"])
-    team.attack('{"name": "mimic", "knows": "full", "target": 1}', ["mal", "moe"], 3)
+    team.attack('{"name": "mimic", "knows": "full", "target": 1}', ["mal", "moe"], [3, 4])
     status = team.hosted.wait()
     assert status.warnings[0] == TAPPED
     for record in team.hosted.operator.rounds():
@@ -257,7 +261,7 @@ def test_norm_riding_stays_just_below_the_threshold(
     team.meet(2)
     team.defend(["ann", "ben"])
     spec = {"name": "norm_riding", "knows": knows, "threshold": 3.0}
-    team.attack(json.dumps(spec), ["mal", "moe"], 2)
+    team.attack(json.dumps(spec), ["mal", "moe"], [2, 3])
     status = team.hosted.wait()
     first, *later = team.hosted.operator.rounds()
     below = pytest.approx([0.999 * 3.0] * 2, rel=1e-4)
@@ -302,11 +306,15 @@ def test_attackers_know_over_http_what_they_know_in_simulation(
     fraction = 0.7 if attack == "lie" else 1.0
     tables = {"server": server, "data": data, "phases": collecting(), "fraction": fraction}
     told = experiment(6, rounds=3, **QUICK, **tables, attackers=[{"count": 3, "attack": attack}])
-    expected, names = simulate(told).records, told.client_names
+    expected = simulate(told).records
+    hostile = [slot for slot, role in enumerate(told.roles) if role is not None]
+    honest = [slot for slot, role in enumerate(told.roles) if role is None]
+    assert hostile != [3, 4, 5], "placed at random"
     team = red_team(tap=mint(), clients=6, rounds=3, **tables)
     team.meet(3)
-    team.defend(names[:3])
-    team.attack(attack if isinstance(attack, str) else json.dumps(attack), names[3:], 3)
+    team.defend([told.client_names[slot] for slot in honest], honest)
+    spec = attack if isinstance(attack, str) else json.dumps(attack)
+    team.attack(spec, [told.client_names[slot] for slot in hostile], hostile)
     team.hosted.wait()
     found = team.hosted.operator.rounds()
     assert len(found) == len(expected) == 3
@@ -350,7 +358,7 @@ def test_an_attack_changes_in_mid_run(red_team: Callable[..., RedTeam]) -> None:
         '{"name": "gaussian", "std": 3, "from_round": 1, "until_round": 2},'
         '{"name": "gaussian", "std": 30, "from_round": 2, "until_round": 3}]}'
     )
-    team.attack(plan, ["mal"], 2)
+    team.attack(plan, ["mal"], [2])
     team.hosted.wait()
     norms = [record.norms["mal"] for record in team.hosted.operator.rounds()]
     assert norms[1] > 10 * norms[0]
@@ -362,7 +370,7 @@ def test_claims_and_starting_models_over_http(red_team: Callable[..., RedTeam]) 
     team = red_team(clients=3, rounds=1, phases=collecting())
     team.meet(1)
     team.defend(["ann", "ben"])
-    team.attack('{"name": "gap_inflation", "gap": 99, "attack": "norm_riding"}', ["mal"], 2)
+    team.attack('{"name": "gap_inflation", "gap": 99, "attack": "norm_riding"}', ["mal"], [2])
     team.hosted.wait()
     (record,) = team.hosted.operator.rounds()
     assert record.metrics["mal"]["loss_gap"] == 99

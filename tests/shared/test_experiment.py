@@ -301,7 +301,7 @@ def test_a_share_is_rounded_up(share: float, of: int, count: int) -> None:
 def test_what_clients_are_told() -> None:
     experiment = Experiment.load("digits-sign-flip")
     told = experiment.client_part()
-    assert {"server", "attackers"}.isdisjoint(told)
+    assert {"server", "attackers", "placement"}.isdisjoint(told)
     text = json.dumps(told)
     for secret in ("sign_flip", "robust_distance", "customizer", "detectors"):
         assert secret in json.dumps(experiment.tables())
@@ -316,14 +316,44 @@ def test_what_clients_are_told() -> None:
     assert rebuilt.roles == [None] * experiment.data.clients
 
 
-def test_attackers_come_last_group_by_group() -> None:
+def placed(clients: int, **tables: Any) -> Experiment:
+    """Two groups of attackers, three in all, among so many clients."""
     groups = [{"count": 2, "attack": "lie"}, {"count": 1, "data_attack": "label_flip"}]
-    experiment = Experiment.from_tables(
-        {**SMALL, "data": {"dataset": "digits", "clients": 5}, "attackers": groups}
-    )
+    data = {"dataset": "digits", "clients": clients}
+    return Experiment.from_tables({**SMALL, "data": data, "attackers": groups, **tables})
+
+
+def test_attackers_may_come_last_group_by_group() -> None:
+    experiment = placed(5, placement="last")
     lie, flip = experiment.attackers
     assert experiment.roles == [None, None, lie, lie, flip]
     assert experiment.client_names == [f"client-0{i}" for i in range(5)]
+
+
+def test_attackers_take_slots_drawn_from_the_seed() -> None:
+    """Any slot equally often, whichever the group; the same seed gives the same slots."""
+    draws = [placed(6, seed=seed) for seed in range(600)]
+    assert [one.roles for one in draws] == [placed(6, seed=seed).roles for seed in range(600)]
+    for index, count in enumerate([2, 1]):
+        taken = [0] * 6
+        for one in draws:
+            slots = [s for s, role in enumerate(one.roles) if role is one.attackers[index]]
+            assert len(slots) == count
+            for slot in slots:
+                taken[slot] += 1
+        # Each is binomial: four deviations around 600 · count / 6.
+        share = count / 6
+        reach = 4 * (600 * share * (1 - share)) ** 0.5
+        assert all(abs(times - 600 * share) < reach for times in taken), taken
+
+
+def test_one_attacker_more_moves_nobody() -> None:
+    def slots(count: int) -> set[int]:
+        found = placed(20, seed=7, attackers=[{"count": count, "attack": "lie"}])
+        return {slot for slot, role in enumerate(found.roles) if role is not None}
+
+    for count in range(1, 19):
+        assert slots(count) < slots(count + 1)
 
 
 @settings(max_examples=20)

@@ -12,6 +12,7 @@ EXPERIMENT = Experiment.from_tables(
         "data": {"dataset": "digits", "clients": 4},
         "model": "cnn",
         "attackers": [{"count": 1, "attack": "sign_flip"}],
+        "placement": "last",
     }
 )
 

@@ -99,7 +99,10 @@ class Manifests:
         }
         for variable in pod.container.get("env", []):
             given = variable.get("value")
-            if given is None:
+            if given is None and "configMapKeyRef" in variable["valueFrom"]:
+                source = variable["valueFrom"]["configMapKeyRef"]
+                given = self.data("ConfigMap", source["name"])[source["key"]]
+            elif given is None:
                 given = examples[variable["valueFrom"]["fieldRef"]["fieldPath"]]
             assert isinstance(given, str), variable
             found[variable["name"]] = given

@@ -2,17 +2,19 @@
 
 import importlib.util
 import json
+from itertools import chain
 from typing import Any
 
 import pytest
 
 from services.console.join_tokens import shares
 from shared.experiment import Experiment
+from shared.ranges import parse_lists
 
 
 @pytest.fixture
-def groups(manifests: Any) -> dict[str, list[int]]:
-    """Pods and clients of each, by group."""
+def groups(manifests: Any) -> dict[str, str]:
+    """The lists of slots of each group's pods, as the job is told."""
     told = manifests.variables(manifests.pod("join-tokens"))["RAMPART_GROUPS"]
     return dict(json.loads(told))
 
@@ -23,40 +25,37 @@ def experiment(manifests: Any) -> Experiment:
     return Experiment.parse(manifests.data("ConfigMap", "experiment")["experiment.toml"]).check()
 
 
-def test_the_experiment_has_as_many_clients_as_there_are(
-    groups: dict[str, list[int]], experiment: Experiment
+def test_every_client_of_the_experiment_has_a_pod_of_its_role(
+    groups: dict[str, str], experiment: Experiment
 ) -> None:
-    assert sum(pods * each for pods, each in groups.values()) == experiment.data.clients
-    hostile = sum(role is not None for role in experiment.roles)
-    pods, each = groups.get("attackers", [0, 0])
-    assert pods * each == hostile
+    roles = experiment.roles
+    hosted = {group: [*chain(*parse_lists(text))] for group, text in groups.items()}
+    assert hosted["agents"] == [slot for slot, role in enumerate(roles) if role is None]
+    hostile = [slot for slot, role in enumerate(roles) if role is not None]
+    assert hosted.get("attackers", []) == hostile
+    assert sorted(chain(*hosted.values())) == list(range(experiment.data.clients))
 
 
-def test_groups_are_stateful_sets(manifests: Any, groups: dict[str, list[int]]) -> None:
-    first = 0
-    for group, (pods, each) in groups.items():
-        owner = manifests.named("StatefulSet", group)
+def test_groups_are_stateful_sets(manifests: Any, groups: dict[str, str]) -> None:
+    for group, lists in groups.items():
         variables = manifests.variables(manifests.pod(group))
-        assert owner["spec"]["replicas"] == pods
-        assert int(variables["RAMPART_CLIENTS"]) == each
+        pods = len(parse_lists(lists))
+        assert manifests.named("StatefulSet", group)["spec"]["replicas"] == pods
+        assert variables["RAMPART_SLOTS"] == lists
         by_index = {
             variable["name"]
             for variable in manifests.pod(group).container["env"]
             if "pod-index" in json.dumps(variable)
         }
-        if by_index:
-            # The pod's number is its slot only where pods have one client each from slot 0 on.
-            assert (by_index, each, first) == ({"RAMPART_FIRST_SLOT"}, 1, 0)
-        else:
-            assert (pods, int(variables["RAMPART_FIRST_SLOT"])) == (1, first)
-        first += pods * each
+        assert by_index == ({"RAMPART_ORDINAL"} if pods > 1 else set())
 
 
-def test_every_pod_finds_its_own_key(manifests: Any, groups: dict[str, list[int]]) -> None:
+def test_every_pod_finds_its_own_key(manifests: Any, groups: dict[str, str]) -> None:
     job = manifests.variables(manifests.pod("join-tokens"))
-    keys = set(shares({name: (pods, each) for name, (pods, each) in groups.items()}))
-    pods = {f"{group}-{n}" for group, (count, _) in groups.items() for n in range(count)}
-    assert keys == pods
+    pods = {
+        f"{group}-{n}" for group, lists in groups.items() for n in range(len(parse_lists(lists)))
+    }
+    assert set(shares(groups)) == pods
     for group in groups:
         pod = manifests.pod(group)
         (volume,) = [v for v in pod.spec["volumes"] if v["name"] == "join-tokens"]
@@ -76,12 +75,12 @@ def test_the_job_runs_a_module(manifests: Any) -> None:
 
 
 def test_attackers_know_each_other(
-    manifests: Any, groups: dict[str, list[int]], experiment: Experiment
+    manifests: Any, groups: dict[str, str], experiment: Experiment
 ) -> None:
     if "attackers" not in groups:
         assert not experiment.attackers
         return
-    count = groups["attackers"][0] * groups["attackers"][1]
+    count = sum(map(len, parse_lists(groups["attackers"])))
     lies = manifests.variables(manifests.pod("attackers"))
     cohort = manifests.variables(manifests.pod("cohort"))
     assert int(lies["RAMPART_MEMBERS"]) == int(cohort["RAMPART_COHORT_MEMBERS"]) == count

@@ -15,6 +15,10 @@ from services.attacker.__main__ import AttackerSettings, attack
         ({"attack": "lie", "members": 2}, "lie colludes: --cohort and --cohort-token are needed"),
         ({"attack": "mimic"}, "mimic colludes"),
         ({"data_attack": '{"name": dba}'}, "attack '{\"name\": dba}' is no JSON table: Expecting"),
+        ({"slots": "3,7", "positions": "0"}, "1 positions for the 2 slots: one each"),
+        ({"slots": "3,7", "positions": "1,1", "members": 2}, "listed twice: 1"),
+        ({"slots": "3", "positions": "2", "members": 2}, "position 2 among 2 members"),
+        ({"slots": "3,7"}, "position 1 among 1 members"),
         (
             {"attack": "lie", "members": 2, "cohort": "http://127.0.0.1:1"},
             "--cohort needs --cohort-token",
@@ -24,3 +28,17 @@ from services.attacker.__main__ import AttackerSettings, attack
 def test_what_is_missing_is_said_before_anything_starts(told: dict[str, Any], refusal: str) -> None:
     with pytest.raises(ValueError, match=refusal):
         asyncio.run(attack(AttackerSettings.model_validate(told)))
+
+
+@pytest.mark.parametrize(
+    ("told", "held"),
+    [
+        ({"slots": "4,9"}, [0, 1]),
+        ({"slots": "4,9", "positions": "5,2"}, [5, 2]),
+        ({"slots": "1,4 9 12-13", "ordinal": 2}, [3, 4]),
+    ],
+)
+def test_positions_follow_the_slots_unless_they_are_told(
+    told: dict[str, Any], held: list[int]
+) -> None:
+    assert AttackerSettings.model_validate({**told, "members": 6}).held == held

@@ -71,7 +71,7 @@ def test_the_client_of_the_manual_takes_part_beside_ordinary_ones(
         "own",
         "services.client_agent",
         *("--client", "my_client:Mine", "--aggregator", running.url),
-        *("--first-slot", "2", "--state", str(tmp_path / "state")),
+        *("--slots", "2", "--state", str(tmp_path / "state")),
         RAMPART_JOIN_TOKEN=tokens[2],
         PYTHONPATH=str(my_client.parent),
     )

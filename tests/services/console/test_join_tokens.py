@@ -52,15 +52,33 @@ def make(operator: FakeOperator) -> join_tokens.Make:
 
 def test_clients_are_named_as_the_experiment_names_them() -> None:
     names = [
-        name for group in shares({"agents": (7, 2), "attackers": (1, 6)}).values() for name in group
+        name
+        for group in shares({"agents": "0-1 2-9 10-13", "attackers": "14-19"}).values()
+        for name in group
     ]
     assert names == Experiment.load("digits-sign-flip").client_names
 
 
 def test_a_group_without_clients_gets_no_file() -> None:
-    assert shares({"agents": (1, 2), "attackers": (1, 0)}) == {
-        "agents-0": ["client-00", "client-01"]
-    }
+    assert shares({"agents": "0-1", "attackers": ""}) == {"agents-0": ["client-00", "client-01"]}
+
+
+@pytest.mark.parametrize(
+    ("groups", "refusal"),
+    [
+        ({"agents": "0-3 3"}, "listed twice: 3"),
+        ({"agents": "0-3", "attackers": "2,4"}, "listed twice: 2"),
+        ({"agents": "0 2-3 6"}, "no process has the slots 1,4-5"),
+        ({"agents": "a"}, "not a list of numbers"),
+    ],
+)
+def test_every_slot_belongs_to_one_process(
+    groups: dict[str, str], refusal: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValidationError, match=refusal):
+        JoinTokenSettings.model_validate(
+            {"operator_token": "x" * 16, "groups": groups, "tokens_folder": tmp_path}
+        )
 
 
 def test_every_process_gets_its_own_tokens(make: join_tokens.Make, tmp_path: Path) -> None:
@@ -141,7 +159,7 @@ def test_a_cluster_that_refuses_is_an_error(make: join_tokens.Make) -> None:
 def test_the_tokens_go_to_one_place(places: dict[str, str]) -> None:
     with pytest.raises(ValidationError, match="one of RAMPART_TOKENS_FOLDER"):
         JoinTokenSettings.model_validate(
-            {"operator_token": "x" * 16, "groups": {"agents": [1, 1]}, **places}
+            {"operator_token": "x" * 16, "groups": {"agents": "0"}, **places}
         )
 
 
@@ -150,7 +168,7 @@ def test_an_aggregator_is_waited_for_as_long_as_the_settings_say(tmp_path: Path)
         {
             "aggregator": "http://127.0.0.1:1",
             "operator_token": "o" * 20,
-            "groups": {"agents": (1, 1)},
+            "groups": {"agents": "0"},
             "tokens_folder": tmp_path,
             "patience": 0.3,
         }

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from shared.experiment import Experiment
+from shared.figures import sides
 from shared.protocol.messages import RoundRecord
 from shared.simulation import simulate
 from shared.sweep import Sweep
@@ -61,10 +62,11 @@ def test_a_run_ends_with_its_figures(rampart: Rampart, file: Path, tmp_path: Pat
     given = Experiment.from_tables({**Experiment.load(file).tables(), "seed": 2, "rounds": 4})
     same = simulate(given).summary()
     assert untimed(summary) == untimed(same)
-    assert summary["evicted"] == ["client-05"]
+    (hostile,) = sides(given)[1]
+    assert summary["evicted"] == [hostile]
     # Progress goes to standard error, everything else to the folder.
     assert "round 3" in said.err
-    assert "client-05 evicted" in said.err
+    assert f"{hostile} evicted" in said.err
     lines = (out / "records.jsonl").read_text().splitlines()
     assert [RoundRecord.model_validate_json(one).round for one in lines] == [0, 1, 2, 3]
     assert json.loads((out / "result.json").read_text()) == summary

@@ -16,6 +16,7 @@ import redis
 
 from services.console.up import run_folder, up
 from shared.experiment import Experiment
+from shared.figures import sides
 from shared.learning.datasets.files import CACHE, VARIABLE
 
 SMALL = """
@@ -74,12 +75,13 @@ def test_a_run_ends_with_its_figures(
     assert said.code == 0, said.err
     summary = json.loads(said.out.splitlines()[-1])
     assert summary.keys() >= FIGURES
-    tables = {**Experiment.load(file).tables(), "rounds": 3, "seed": 4}
+    given = Experiment.from_tables({**Experiment.load(file).tables(), "rounds": 3, "seed": 4})
+    honest, hostile = sides(given)
     assert summary["experiment"] == "small-up"
-    assert summary["experiment_digest"] == Experiment.from_tables(tables).digest()
+    assert summary["experiment_digest"] == given.digest()
     assert (summary["rounds"], summary["failed_rounds"]) == (3, 0)
     assert (summary["dacc"], summary["fpr"], summary["fnr"]) == (1.0, 0.0, 0.0)
-    assert summary["evicted"] == ["client-02"]
+    assert summary["evicted"] == hostile
     for name in FIGURES:
         if name.startswith("accuracy"):
             assert 0 < summary[name] <= 1
@@ -87,15 +89,12 @@ def test_a_run_ends_with_its_figures(
         summary["accuracy_customized"], summary["accuracy_personalized"]
     )
     # Progress goes to standard error, records to the folder.
-    assert "client-02 evicted" in said.err
+    assert f"{hostile[0]} evicted" in said.err
     (folder,) = (tmp_path / "runs").iterdir()
     records = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
     assert [record["round"] for record in records] == [0, 1, 2]
     assert json.loads((folder / "result.json").read_text()) == summary
-    assert json.loads((folder / "evaluations.json").read_text()).keys() == {
-        "client-00",
-        "client-01",
-    }
+    assert json.loads((folder / "evaluations.json").read_text()).keys() == set(honest)
     assert set(psutil.Process().children(recursive=True)) <= set(before)
 
 

@@ -1,11 +1,13 @@
 """A process that hosts several clients: tokens in order, and failures that stay with one client."""
 
 import asyncio
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from pydantic import ValidationError
 
 from shared.errors import ConfigurationError
 from shared.experiment import Experiment
@@ -24,11 +26,45 @@ def ticket(kind: Literal["done", "evicted"]) -> Ticket:
 def test_tokens_go_to_clients_in_order(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     path.write_text("first\n\nsecond\n")
-    assert AgentSettings(clients=3, join_tokens=path).tokens() == ["first", "second", None]
-    assert AgentSettings(clients=1, join_tokens=path).tokens() == ["first"]
-    assert AgentSettings(clients=2, join_token="only").tokens() == ["only", None]
+    assert AgentSettings(slots="0-2", join_tokens=path).tokens() == ["first", "second", None]
+    assert AgentSettings(join_tokens=path).tokens() == ["first"]
+    assert AgentSettings(slots="0-1", join_token="only").tokens() == ["only", None]
     assert AgentSettings().tokens() == [None]
     assert AgentSettings(join_token="of a file\n").tokens() == ["of a file"]
+
+
+@pytest.mark.parametrize(
+    ("told", "hosted"),
+    [
+        ({}, [0]),
+        ({"slots": "0-5,9"}, [0, 1, 2, 3, 4, 5, 9]),
+        ({"slots": "0-2 5,4 7", "ordinal": 1}, [5, 4]),
+        ({"slots": "6", "ordinal": 0}, [6]),
+    ],
+)
+def test_a_process_hosts_any_list_of_slots(told: dict[str, Any], hosted: list[int]) -> None:
+    assert AgentSettings.model_validate(told).hosted == hosted
+
+
+@pytest.mark.parametrize(
+    ("told", "refusal"),
+    [
+        ({"slots": " "}, "slots is empty: a process hosts one client at least"),
+        ({"slots": "0,,1"}, "'0,,1' is not a list of numbers and ranges"),
+        ({"slots": "-1"}, "'-1' is not a list of numbers"),
+        ({"slots": "100000"}, "'100000' is not a list of numbers"),
+        ({"slots": "5-3"}, "the range 5-3 runs backwards"),
+        ({"slots": "0-4,2,4"}, "listed twice: 2,4"),
+        ({"slots": "0-4 4", "ordinal": 0}, "listed twice: 4"),
+        ({"slots": "0 1"}, "slots has the lists of 2 processes: ordinal says which"),
+        ({"slots": "0 1", "ordinal": 2}, "ordinal 2, but slots has the lists of 2 processes"),
+    ],
+)
+def test_lists_of_slots_that_cannot_be_hosted_are_refused(
+    told: dict[str, Any], refusal: str
+) -> None:
+    with pytest.raises(ValidationError, match=re.escape(refusal)):
+        AgentSettings.model_validate(told)
 
 
 async def test_a_client_that_fails_does_not_stop_the_others(
@@ -47,7 +83,7 @@ async def test_a_client_that_fails_does_not_stop_the_others(
         return ticket("done")
 
     monkeypatch.setattr(agent, "_take_part", take_part)
-    settings = AgentSettings(clients=3)
+    settings = AgentSettings(slots="0-2")
     with pytest.raises(ExceptionGroup) as caught:
         await host(settings, honest(settings))
     assert sorted(ended) == [0, 2]
@@ -60,7 +96,7 @@ async def test_without_failures_it_just_ends(monkeypatch: pytest.MonkeyPatch) ->
         return ticket("done")
 
     monkeypatch.setattr(agent, "_take_part", take_part)
-    settings = AgentSettings(clients=2)
+    settings = AgentSettings(slots="0-1")
     await host(settings, honest(settings))
 
 
@@ -76,7 +112,7 @@ async def test_a_signal_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
         return ticket("done")
 
     monkeypatch.setattr(agent, "_take_part", take_part)
-    settings = AgentSettings(clients=2)
+    settings = AgentSettings(slots="0-1")
     running = asyncio.create_task(host(settings, honest(settings)))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -99,7 +135,7 @@ async def test_who_is_evicted_comes_back_as_long_as_it_has_tokens(
         return ticket("evicted" if position == 0 else "done")
 
     monkeypatch.setattr(agent, "_take_part", take_part)
-    settings = AgentSettings(clients=2, join_tokens=tmp_path / "tokens", state=tmp_path)
+    settings = AgentSettings(slots="0-1", join_tokens=tmp_path / "tokens", state=tmp_path)
     await host(settings, honest(settings), rejoins)
     everything = [("a1", "client-0"), ("a2", "client-0-life-2"), ("a3", "client-0-life-3")]
     assert sorted(joined) == sorted([*everything[:lives], ("b1", "client-1")])
@@ -122,7 +158,7 @@ async def test_a_model_by_import_path_needs_trust_before_anything_is_imported(
     experiment, identity = Experiment.from_tables(tables), Identity(token="t", client_id="c")
     settings = AgentSettings(state=tmp_path)
     with ThreadPoolExecutor(1) as thread:
-        seat = Seat(settings, experiment, identity, tmp_path, thread, 0)
+        seat = Seat(settings, experiment, identity, tmp_path, thread, 0, 0)
         with pytest.raises(ConfigurationError, match="RAMPART_TRUSTED_PACKAGES"):
             await honest(settings)(seat)
 

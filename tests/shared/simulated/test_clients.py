@@ -21,6 +21,7 @@ def clients(attackers: dict[str, Any], **tables: Any) -> Clients:
             "model": {"name": "mlp", "hidden": [4]},
             "training": {"epochs": 1},
             "attackers": [{"count": 2, **attackers}],
+            "placement": "last",
             **tables,
         }
     )

@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from shared.errors import ConfigurationError
 from shared.experiment import Experiment
+from shared.figures import sides
 from shared.learning.data import ClientData, client_data
 from shared.learning.vector import build_module, flatten, load
 from shared.robust import aggregate
@@ -60,39 +61,43 @@ def own_data(run: Experiment) -> list[ClientData]:
     return [client_data(run.data, slot, run.seed) for slot in range(run.data.clients)]
 
 
-def models(result: SimulationResult, honest: int) -> torch.Tensor:
-    return torch.stack([t["model"] for t in list(result.personal.values())[:honest]])
+def models(result: SimulationResult, hostile: bool = False) -> torch.Tensor:
+    """The honest clients' models, or the attackers', in order of their slots."""
+    names = sides(result.experiment)[hostile]
+    return torch.stack([result.personal[name]["model"] for name in names])
 
 
 def test_it_is_the_papers_algorithm_client_by_client() -> None:
     """Loops over torch modules: gradients of all at each model, a mean minus 1.5 deviations."""
     run = experiment()
     module, data = build_module(run), own_data(run)
+    honest = [slot for slot, role in enumerate(run.roles) if role is None]
+    assert len(honest) == 5 and honest != [0, 1, 2, 3, 4], "attackers stand between the others"
     theta = [flatten(module) for _ in range(5)]
     for _ in range(run.rounds):
         moved = []
         for i in range(5):
             updates = []
-            for client in data:
+            for slot in honest:
                 load(module, theta[i])
-                loss = functional.cross_entropy(module(client.x_train), client.y_train)
+                loss = functional.cross_entropy(module(data[slot].x_train), data[slot].y_train)
                 parts = [part for _, part in sorted(module.named_parameters())]
                 slopes = torch.autograd.grad(loss, parts)
                 gradient_D = torch.cat([slope.flatten() for slope in slopes])
                 updates.append(-ETA * (gradient_D + DECAY * theta[i]))
-            honest_ND = torch.stack(updates[:5])
+            honest_ND = torch.stack(updates)
             forged_D = honest_ND.mean(0) - 1.5 * honest_ND.std(0)
-            received = [*updates[:5], forged_D, forged_D]
+            received = [*updates, forged_D, forged_D]
             common_D = aggregate(received, ["nnm", "trimmed_mean"], f=2)
             moved.append(theta[i] + (1 - SHARE) * updates[i] + SHARE * common_D)
         theta = moved
     result = simulate(run)
-    assert torch.allclose(models(result, 5), torch.stack(theta), atol=1e-5)
-    assert torch.equal(models(result, 7)[5:], result.global_D.expand(2, -1))
+    assert torch.allclose(models(result), torch.stack(theta), atol=1e-5)
+    assert torch.equal(models(result, hostile=True), result.global_D.expand(2, -1))
     metrics = result.records[-1].metrics
-    assert list(metrics) == [f"client-0{k}" for k in range(5)]
-    for slot, measured in enumerate(metrics.values()):
-        logits = load(module, theta[slot])(data[slot].x_test)
+    assert list(metrics) == [f"client-0{slot}" for slot in honest]
+    for place, (slot, measured) in enumerate(zip(honest, metrics.values(), strict=True)):
+        logits = load(module, theta[place])(data[slot].x_test)
         hits = (logits.argmax(1) == data[slot].y_test).sum().item()
         assert measured["correct_personalized"] == hits
         assert measured["lambda"] == pytest.approx(SHARE)
@@ -104,10 +109,10 @@ def test_means_end_at_the_closed_form(share: float) -> None:
     run = means(share, 12)
     ybar_KD = torch.stack([own.x_train.mean(0) for own in own_data(run)])
     expected_KD = (1 - share) * ybar_KD + share * ybar_KD.mean(0)
-    assert torch.allclose(models(simulate(run), 12), expected_KD, atol=1e-4)
+    assert torch.allclose(models(simulate(run)), expected_KD, atol=1e-4)
     slow = run.training.model_copy(update={"learning_rate": 0.5})
     later = run.model_copy(update={"training": slow, "rounds": 20})
-    assert torch.allclose(models(simulate(later), 12), expected_KD, atol=1e-4)
+    assert torch.allclose(models(simulate(later)), expected_KD, atol=1e-4)
 
 
 def test_the_error_is_u_shaped_with_its_minimum_at_the_closed_form() -> None:
@@ -143,11 +148,11 @@ def test_the_error_does_not_depend_on_whether_clients_stand_together() -> None:
     memory = {"rule": {"name": "centered_clipping", "tau": 1e6}}
     plain = {"rule": "weighted_mean"}
     one, other = (simulate(experiment(server=table, attackers=[])) for table in (memory, plain))
-    assert torch.allclose(models(one, 7), models(other, 7), atol=1e-5)
+    assert torch.allclose(models(one), models(other), atol=1e-5)
 
 
 def test_at_1_all_share_the_model_of_federated_gradient_descent() -> None:
-    one = models(simulate(experiment(1)), 5)
+    one = models(simulate(experiment(1)))
     assert torch.equal(one, one[:1].expand_as(one))
     whole = simulate(experiment(1, personalizer="none"))
     assert torch.allclose(one[0], whole.global_D, atol=1e-5)
@@ -156,7 +161,7 @@ def test_at_1_all_share_the_model_of_federated_gradient_descent() -> None:
 def test_at_0_nobody_matters_to_anybody() -> None:
     hostile = simulate(experiment(0))
     alone = simulate(experiment(0, personalizer="local"))
-    assert torch.allclose(models(hostile, 5), models(alone, 5), atol=1e-5)
+    assert torch.allclose(models(hostile), models(alone), atol=1e-5)
 
 
 def test_an_interrupted_run_goes_on_to_the_same_models() -> None:

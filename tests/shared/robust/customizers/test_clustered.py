@@ -8,6 +8,7 @@ from torch import Tensor
 
 from shared.errors import ConfigurationError
 from shared.experiment import Experiment
+from shared.figures import sides
 from shared.robust import Context, Rows, State
 from shared.robust.customizers import Customization
 from shared.robust.customizers.clustered import Clustered, continued
@@ -127,7 +128,7 @@ def test_clients_whose_labels_differ_end_in_a_cluster_of_their_own() -> None:
     both = Experiment.from_tables({**tables, "server": {"customizer": "clustered"}})
     one, two = simulate(Experiment.from_tables(tables)), simulate(both)
     assigned = two.records[-1].assignment
-    assert len({assigned[name][0] for name in both.client_names[:5]}) == 1
-    assert len({assigned[name][0] for name in both.client_names[5:]}) == 1
-    assert assigned["client-00"] != assigned["client-07"]
+    honest, hostile = ({assigned[name][0] for name in side} for side in sides(both))
+    assert len(honest) == len(hostile) == 1
+    assert honest != hostile
     assert two.figures["accuracy"] > one.figures["accuracy"] + 0.03

@@ -9,6 +9,7 @@ from torch import Tensor
 from shared.assignment import GLOBAL
 from shared.errors import ConfigurationError
 from shared.experiment import Experiment
+from shared.figures import sides
 from shared.robust import Context, Rows, State
 from shared.robust.customizers import Customization
 from shared.robust.customizers.fedfomo import FedFomo
@@ -163,13 +164,12 @@ def test_clients_with_the_same_task_find_each_other() -> None:
     }
     run = Experiment.from_tables(tables)
     result = simulate(run)
-    names = run.client_names
-    side = {name: k // 5 for k, name in enumerate(names)}
+    honest, _ = sides(run)
 
     late = [record.assignment for record in result.records[-4:]]
-    pairs = [(c, p) for assigned in late for c in names[:5] for p in assigned[c][1:]]
+    peers = [peer for assigned in late for client in honest for peer in assigned[client][1:]]
     # By chance it would be 4 of 9.
-    assert sum(side[c] == side[p] for c, p in pairs) / len(pairs) > 0.6
+    assert sum(peer in honest for peer in peers) / len(peers) > 0.6
 
 
 @pytest.mark.parametrize("attack", ["sign_flip", "model_replacement", "random_noise"])

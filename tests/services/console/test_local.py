@@ -1,0 +1,23 @@
+"""Which processes a federation on this machine starts for its clients."""
+
+from pathlib import Path
+
+import pytest
+
+from services.console.local import LocalFederation
+from shared.experiment import Experiment
+
+
+@pytest.mark.parametrize(("per_process", "sizes"), [(10, [10, 4, 6]), (4, [4, 4, 4, 2, 4, 2])])
+def test_processes_are_full_whatever_slots_a_role_has(
+    tmp_path: Path, per_process: int, sizes: list[int]
+) -> None:
+    """Attackers stand between honest clients, and no role needs a process more for it."""
+    experiment = Experiment.load("digits-sign-flip")
+    federation = LocalFederation(experiment, tmp_path, per_process)
+    groups = federation.groups()
+    federation.stop()
+    assert [len(slots) for _, slots in groups] == sizes
+    assert sorted(slot for _, slots in groups for slot in slots) == list(range(20))
+    for role, slots in groups:
+        assert all(experiment.roles[slot] is role for slot in slots)

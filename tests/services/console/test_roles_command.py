@@ -1,0 +1,26 @@
+"""`rampart roles`: lists that processes can be told as they are."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from shared.experiment import Experiment
+from shared.ranges import parse_ranges
+
+
+def test_everyone_is_listed_by_role(rampart: Callable[..., Any]) -> None:
+    for arguments in ([], ["--seed", "5"]):
+        told = json.loads(rampart("roles", "digits-sign-flip", *arguments, "--json").out)
+        experiment = Experiment.load("digits-sign-flip")
+        if arguments:
+            experiment = Experiment.from_tables({**experiment.tables(), "seed": 5})
+        honest, hostile = told
+        for row, role in ((honest, None), (hostile, experiment.attackers[0])):
+            slots = [slot for slot, one in enumerate(experiment.roles) if one is role]
+            assert parse_ranges(row["slots"]) == slots
+            assert row["clients"] == len(slots)
+        assert (honest["role"], hostile["role"]) == ("honest", "attackers")
+        assert (honest["attack"], hostile["attack"]) == ("", "sign_flip")
+    lines = rampart("roles", "digits-dba").out.splitlines()
+    assert [line.split()[:2] for line in lines] == [["honest", "14"], ["attackers", "6"]]
+    assert json.loads(lines[1].split(maxsplit=3)[3])["name"] == "dba"

@@ -103,15 +103,15 @@ def defended(tables: dict[str, Any], defence: str, f: int) -> dict[str, Any]:
     Args:
         tables: of an experiment.
         defence: stages joined by "+", or a key of `DETECTORS` or `REFERENCES`.
-        f: bound on hostile clients that rules are told.
+        f: bound on hostile clients that every defence is told.
     """
     carried = ("learning_rate", "momentum", "sample_cap", "root", "public")
-    server = {k: tables["server"][k] for k in carried}
+    server = {**{k: tables["server"][k] for k in carried}, "f": f}
     if defence in REFERENCES:
         return {**tables, "personalizer": REFERENCES[defence], "server": server}
     if defence not in DETECTORS:
         stages = [member(stage) for stage in defence.split("+")]
-        return {**tables, "personalizer": "none", "server": {**server, "rule": stages, "f": f}}
+        return {**tables, "personalizer": "none", "server": {**server, "rule": stages}}
     same = tables["server"]["customizer"]["name"] == FEDCAP["name"]
     server["customizer"] = tables["server"]["customizer"] if same else FEDCAP
     server["detectors"] = DETECTORS[defence]

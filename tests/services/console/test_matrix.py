@@ -56,6 +56,7 @@ def test_defences_keep_the_samples_that_the_server_holds() -> None:
 def test_fedcap_keeps_what_the_base_says_of_it() -> None:
     ours, paper = (c.experiment for c in plan(BASE, ["sign_flip"], ["fedcap", "fedcap-paper"]))
     for found in (ours, paper):
+        assert found.server.f == 2
         assert found.server.customizer == {"name": "fedcap", "alpha": 3, "phi": 0.2}
         assert found.personalizer == {"name": "fedcap", "lambda": 0.7}
     assert ours.server.detectors == [{"name": "robust_distance"}]

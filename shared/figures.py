@@ -194,8 +194,9 @@ def final_figures(
 
     Accuracies pool all test samples of the honest clients at their newest measurement, so an
     evicted honest client keeps counting with its last model. `accuracy` is the better of the
-    customized and the personalized one, `attack_success` is of that same model (at the end), and
-    `rounds_to_accuracy` says for each of `TARGETS` how many rounds it took to get there.
+    customized and the personalized one, and `rounds_to_accuracy` says for each of `TARGETS` how
+    many rounds it took to get there. `attack_success` is of that same model at the end; where the
+    experiment has a trigger, `attack_success_customized` and its like are of each.
     `largest_gap` and, for a task of estimation, `errors` are of the newest measurement.
 
     Args:
@@ -210,12 +211,14 @@ def final_figures(
     shares = {kind: final([one[kind] for one in curve], accuracy_of) for kind in KINDS}
     best, kind = reported(shares)
     each = [reported(one)[0] for one in curve]
+    fooled = {one: attack_success(latest(rounds), honest, one) for one in KINDS}
     return {
         **errors(latest(rounds), honest),
         "accuracy": best,
         **{f"accuracy_{kind}": share for kind, share in shares.items()},
         "rounds_to_accuracy": {str(target): rounds_to(each, target) for target in TARGETS},
-        "attack_success": attack_success(latest(rounds), honest, kind),
+        "attack_success": fooled[kind],
+        **{f"attack_success_{one}": share for one, share in fooled.items() if share is not None},
         **largest_gap(latest(rounds), honest),
         **detection(honest, hostile, evicted),
         "evicted": sorted(evicted),

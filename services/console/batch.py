@@ -17,6 +17,8 @@ from shared.figures import Final
 
 T = TypeVar("T")
 Figures = dict[str, Any]
+PERIOD = 600.0
+"""Seconds whose runs tell how long the rest takes."""
 
 
 def simulated(experiment: Experiment, device: str = "cpu", accuracy: Final = "last") -> Figures:
@@ -99,9 +101,10 @@ def follow(
     runs: Iterator[tuple[T, Figures]],
     label: Callable[[T], str],
     found: Callable[[T, Figures], None],
+    figure: str = "accuracy",
 ) -> None:
     """Draws runs to their end under a progress bar on standard error; one line a run where that is
-    no terminal.
+    no terminal. Both tell the time left.
 
     Args:
         title: of the bar.
@@ -109,25 +112,33 @@ def follow(
         runs: each with its figures, as `each` yields them.
         label: names a run.
         found: takes a run's figures.
+        figure: which one is told of each run.
     """
     from rich.console import Console
     from rich.progress import Progress
 
     console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal) as bar:
+    with Progress(
+        console=console, disable=not console.is_terminal, speed_estimate_period=PERIOD
+    ) as bar:
         task = bar.add_task(title, total=total)
         for number, (item, figures) in enumerate(runs, 1):
             found(item, figures)
             bar.update(task, advance=1, description=label(item))
             if not console.is_terminal:
-                line = f"{number}/{total} {label(item)}: {headline(figures)}\n"
-                sys.stderr.write(line)
+                told, left = headline(figures, figure), _left(bar.tasks[task].time_remaining)
+                sys.stderr.write(f"{number}/{total} {label(item)}: {told}{left}\n")
                 sys.stderr.flush()
 
 
-def headline(figures: Figures) -> str:
+def headline(figures: Figures, figure: str = "accuracy") -> str:
     """What a run came to, in a word: why it failed, its error, or its accuracy."""
     error = figures.get("error")
     if error is not None:
         return error if isinstance(error, str) else f"error {error:.4g}"
-    return f"accuracy {figures['accuracy']}"
+    return f"{figure} {figures[figure]}"
+
+
+def _left(seconds: float | None) -> str:
+    minutes = round((seconds or 0) / 60)
+    return f", {minutes} min left" if minutes else ""

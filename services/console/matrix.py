@@ -6,8 +6,10 @@ the digest of that experiment, so that what ran once is not run again.
 
 import re
 import shutil
+import sys
 import time
 import tomllib
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +33,11 @@ DETECTORS: dict[str, list[Any]] = {
     "fedcap": ["robust_distance"],
     "fedcap-paper": [{"name": "norm_bound", "threshold": 10}],
 }
-"""Detectors of the defences that customize; any other defence is a rule over one global model."""
+"""Detectors of the defences that customize."""
+LOCAL_ONLY = "local_only"
+REFERENCES = {LOCAL_ONLY: "local", "fine_tuned": "fine_tune"}
+"""Personalizers of what to compare defences with: each client by itself, and plain averaging whose
+clients keep what local training makes of it."""
 
 
 @dataclass(frozen=True)
@@ -92,21 +98,23 @@ def attacked(base: Experiment, attack: str) -> dict[str, Any]:
 
 
 def defended(tables: dict[str, Any], defence: str, f: int) -> dict[str, Any]:
-    """These tables with another defence: a pipeline over one global model, or FedCAP.
+    """These tables with another defence: a pipeline over one global model, FedCAP or a reference.
 
     Args:
         tables: of an experiment.
-        defence: stages joined by "+", or a key of `DETECTORS`.
-        f: bound on hostile clients that rules are told, and on those that may be barred.
+        defence: stages joined by "+", or a key of `DETECTORS` or `REFERENCES`.
+        f: bound on hostile clients that every defence is told, and on those that may be barred.
     """
     carried = ("learning_rate", "momentum", "sample_cap", "root", "public")
-    server = {k: tables["server"][k] for k in carried}
+    server = {**{k: tables["server"][k] for k in carried}, "f": f}
+    if defence in REFERENCES:
+        return {**tables, "personalizer": REFERENCES[defence], "server": server}
     if defence not in DETECTORS:
         stages = [member(stage) for stage in defence.split("+")]
-        return {**tables, "personalizer": "none", "server": {**server, "rule": stages, "f": f}}
+        return {**tables, "personalizer": "none", "server": {**server, "rule": stages}}
     same = tables["server"]["customizer"]["name"] == FEDCAP["name"]
     server["customizer"] = tables["server"]["customizer"] if same else FEDCAP
-    server["detectors"], server["f"] = DETECTORS[defence], f
+    server["detectors"] = DETECTORS[defence]
     server["eviction"] = {"bounded": defence != "fedcap-paper"}
     own = tables["personalizer"]
     return {
@@ -124,16 +132,26 @@ def plan(
     rounds: int | None = None,
     network: bool = False,
 ) -> list[Cell]:
-    """Every cell, checked: what cannot be built is refused before anything runs."""
+    """Every cell, seed by seed, checked: what cannot be built is refused before anything runs.
+
+    Args:
+        base: what all cells share; its seed is the first.
+        attacks, defences: rows and columns.
+        seeds: how many, one after the other.
+        rounds: of every run, if not the base's.
+        network: whether cells run over HTTP.
+    """
     cells = []
-    for attack in attacks:
-        tables = attacked(base, attack)
-        hostile = sum(group["count"] for group in attacked(base, "sign_flip")["attackers"])
-        for defence in defences:
-            chosen = defended(tables, defence, hostile)
-            for seed in range(base.seed, base.seed + seeds):
-                changes = {"seed": seed, "rounds": rounds or base.rounds}
-                experiment = Experiment.from_tables({**chosen, **changes}).check()
+    for seed in range(base.seed, base.seed + seeds):
+        changes = {"seed": seed, "rounds": rounds or base.rounds}
+        for attack in attacks:
+            tables = {**attacked(base, attack), **changes}
+            hostile = sum(group["count"] for group in tables["attackers"])
+            for defence in defences:
+                chosen = defended(tables, defence, hostile)
+                if defence == LOCAL_ONLY:  # Nothing is exchanged: one run stands for all attacks.
+                    chosen["attackers"] = attacked(base, NOBODY)["attackers"]
+                experiment = Experiment.from_tables(chosen).check()
                 cells.append(Cell(attack, defence, experiment, network))
     return cells
 
@@ -165,16 +183,9 @@ def networked(experiment: Experiment, folder: Path) -> dict[str, Any]:
     }
 
 
-def run_cell(cell: Cell, folder: Path) -> dict[str, Any]:
-    """A cell's figures: those kept from before, or those of a run; a failure is told, not kept."""
-    figures = _figures(cell, folder)
-    if cell.attack == NOBODY and "error" not in figures:
-        wronged = len(figures["evicted"]) / cell.experiment.data.clients
-        figures |= {"dacc": None, "fnr": None, "fpr": wronged}
-    return figures
+def figures_of(cell: Cell, folder: Path) -> dict[str, Any]:
+    """A run's figures: those kept from before, or new ones; a failure is told, not kept."""
 
-
-def _figures(cell: Cell, folder: Path) -> dict[str, Any]:
     def run() -> dict[str, Any]:
         if not cell.network:
             return simulated(cell.experiment)
@@ -184,21 +195,66 @@ def _figures(cell: Cell, folder: Path) -> dict[str, Any]:
         return figures
 
     try:
-        return kept(folder / "cells" / cell.file, run)
+        return kept(_place(cell, folder), run)
     except RampartError as error:
         return {"error": f"{type(error).__name__}: {error}"}
+
+
+def _place(cell: Cell, folder: Path) -> Path:
+    return folder / "cells" / cell.file
+
+
+def read(cell: Cell, figures: dict[str, Any]) -> dict[str, Any]:
+    """What a run's figures say of a cell.
+
+    Where nobody attacks, whoever was evicted was innocent. By itself a client receives nothing, and
+    its own model is what local training made.
+    """
+    if "error" in figures:
+        return figures
+    found = dict(figures)
+    if cell.attack == NOBODY:
+        wronged = len(found["evicted"]) / cell.experiment.data.clients
+        found |= {"dacc": None, "fnr": None, "fpr": wronged}
+    if cell.defence == LOCAL_ONLY:
+        for figure in ("accuracy", "attack_success"):
+            own = found.get(f"{figure}_personalized")
+            found |= {f"{figure}_customized": None, f"{figure}_local": own}
+    return found
 
 
 def run(
     cells: Sequence[Cell], folder: Path, jobs: int = 1
 ) -> Iterator[tuple[Cell, dict[str, Any]]]:
-    """Runs cells, at most `jobs` at the same time; yields each with its figures as it ends."""
-    yield from each(partial(run_cell, folder=folder), cells, jobs, threads=cells[0].network)
+    """Runs cells, at most `jobs` at the same time; yields each with its figures as it ends.
+
+    Cells of one experiment share one run.
+    """
+    alike = defaultdict[str, list[Cell]](list)
+    for cell in cells:
+        alike[cell.file].append(cell)
+    firsts = [same[0] for same in alike.values()]
+    network = any(cell.network for cell in cells)
+    for first, figures in each(partial(figures_of, folder=folder), firsts, jobs, threads=network):
+        for cell in alike[first.file]:
+            yield cell, read(cell, figures)
 
 
 def follow(
     cells: Sequence[Cell], folder: Path, jobs: int, found: Callable[[Cell, dict[str, Any]], None]
 ) -> None:
-    """Runs cells under a progress bar on standard error."""
-    runs = run(cells, folder, jobs)
-    show("matrix", len(cells), runs, lambda cell: f"{cell.attack} / {cell.defence}", found)
+    """Runs cells under a progress bar on standard error; those that ran before come first."""
+    before = [cell for cell in cells if _place(cell, folder).exists()]
+    ahead = [cell for cell in cells if not _place(cell, folder).exists()]
+    for cell, figures in run(before, folder):
+        found(cell, figures)
+    if before:
+        sys.stderr.write(f"{len(before)} of {len(cells)} runs are kept in {folder / 'cells'}\n")
+    show(
+        "matrix",
+        len(ahead),
+        run(ahead, folder, jobs),
+        lambda cell: f"{cell.attack} / {cell.defence} seed={cell.experiment.seed}",
+        found,
+        figure="accuracy_local",
+    )

@@ -4,11 +4,14 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-BY_DEFAULT = "weighted_mean,median,trimmed_mean,multi_krum,geometric_median,nnm+trimmed_mean,fedcap"
+BY_DEFAULT = (
+    "local_only,fine_tuned,weighted_mean,median,trimmed_mean,multi_krum,geometric_median,"
+    "nnm+trimmed_mean,fedcap"
+)
 
 
 def names(text: str) -> list[str]:
@@ -28,26 +31,38 @@ def matrix(
     ] = "none,sign_flip,label_flip,lie,ipm,min_max",
     defences: Annotated[
         str,
-        typer.Option(help="Rules, pipelines such as nnm+krum, fedcap, fedcap-paper."),
+        typer.Option(
+            help="Rules, pipelines such as nnm+krum, fedcap, fedcap-paper; local_only, fine_tuned."
+        ),
     ] = BY_DEFAULT,
     network: Annotated[
         bool, typer.Option("--network", help="Over HTTP with the real services, not simulated.")
     ] = False,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each cell.")] = 1,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Runs of each cell, from the experiment's seed on.")
+    ] = 5,
     rounds: Annotated[int | None, typer.Option(min=1, help="Fewer or more rounds.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Cells at the same time.")] = 1,
     output: Annotated[
         Path, typer.Option(help="Folder for the tables, and for cells that need not run again.")
     ] = Path("runs/matrix"),
+    accuracy: Annotated[
+        Literal["local", "customized", "personalized"],
+        typer.Option(
+            help="Which model the heat map shows: after local training, as received, the personal."
+        ),
+    ] = "local",
     as_json: Annotated[bool, typer.Option("--json", help="Print the matrix as JSON.")] = False,
 ) -> None:
     """Runs every attack against every defence: accuracy, attack success, DAcc, FPR, FNR.
 
-    Writes matrix.md, matrix.json and the heat map matrix.png. Cells that ran before are taken from
-    OUTPUT/cells.
+    Accuracies are of the model received, the same after local training, and the personal one: mean
+    and standard deviation over seeds. Writes matrix.md, matrix.json and the heat map matrix.png.
+    Runs that ended before are taken from OUTPUT/cells.
     """
     from services.console.matrix import follow, plan
-    from services.console.matrix_report import Matrix
+    from services.console.matrix_figures import Matrix
+    from services.console.matrix_report import markdown, write
     from services.console.plots import NoPlots
     from shared.experiment import Experiment
 
@@ -65,8 +80,8 @@ def matrix(
         "run": "over HTTP" if network else "simulated",
     }
     try:
-        found.write(output, about)
+        write(found, output, about, accuracy)
     except NoPlots as missing:
         sys.stderr.write(f"{missing}\n")
-    shown = json.dumps(found.tables(about)) + "\n" if as_json else found.markdown(about)
+    shown = json.dumps(found.tables(about)) + "\n" if as_json else markdown(found, about)
     sys.stdout.write(shown)

@@ -149,7 +149,10 @@ def test_attack_success_is_of_the_model_whose_accuracy_counts() -> None:
     fooled = {"triggered_samples": 8.0, "fooled_customized": 2.0, "fooled_personalized": 4.0}
     rounds = [{f"client-0{k}": {**measured(1, 2), **fooled} for k in range(3)}]
     rounds[0]["client-03"] = {**measured(9, 9), **fooled, "fooled_personalized": 8.0}
-    assert final_figures(EXPERIMENT, rounds, set())["attack_success"] == pytest.approx(0.5)
+    figures = final_figures(EXPERIMENT, rounds, set())
+    assert figures["attack_success"] == figures["attack_success_personalized"] == 0.5
+    assert figures["attack_success_customized"] == 0.25
+    assert "attack_success_local" not in figures, "nobody measured it"
     customized = [{"client-00": {**measured(3, 2), **fooled}}]
     assert final_figures(EXPERIMENT, customized, set())["attack_success"] == pytest.approx(0.25)
 

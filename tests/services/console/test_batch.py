@@ -5,11 +5,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import rich.console
 
 from services.console.batch import each, follow, headline, kept
 
@@ -67,6 +68,28 @@ def test_a_line_a_run_where_there_is_no_terminal(capsys: pytest.CaptureFixture[s
     ]
     assert seen == [1, 2, 3]
     assert headline({"accuracy": None}) == "accuracy None"
+    assert headline({"accuracy_local": 0.5}, "accuracy_local") == "accuracy_local 0.5"
+
+
+def test_the_time_left_is_told_where_there_is_no_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the clock of the bar, here a minute and a half a run; one run alone tells nothing."""
+    clock = [0.0]
+    monkeypatch.setattr(rich.console, "monotonic", lambda: clock[0])
+
+    def runs() -> Iterator[tuple[int, dict[str, Any]]]:
+        for number in range(1, 5):
+            clock[0] += 90
+            yield number, {"accuracy": 0.5}
+
+    follow("all", 4, runs(), lambda n: f"run {n}", lambda n, figures: None)
+    assert [line.partition(", ")[2] for line in capsys.readouterr().err.splitlines()] == [
+        "",
+        "3 min left",
+        "2 min left",
+        "",
+    ]
 
 
 SLOW = """

@@ -137,7 +137,8 @@ class Mathematics:
             assert self.snapshot is not None
             base = self.snapshot.start
         claims = customizer.claims
-        return Pool(self._vectors, reference, clients, calibrate, spare_ND, claims, base)
+        traces = self.plan.traces
+        return Pool(self._vectors, reference, clients, calibrate, spare_ND, claims, base, traces)
 
     def load(self, receipts: Iterable[Receipt]) -> None:
         """Takes arrived updates into the open round."""

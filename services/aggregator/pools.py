@@ -20,6 +20,7 @@ from shared.protocol import wire
 from shared.protocol.messages import Receipt
 from shared.robust import linalg
 from shared.robust.base import Rows
+from shared.robust.sketch import Traces, sketch
 
 
 class Vectors:
@@ -65,6 +66,7 @@ class Pool:
         spare_ND: the block of a pool that is no longer needed, to be used again if it fits.
         claims: names of reported metrics that a stage reads, 0 where one is not reported.
         base: digest of the model that a client's row is relative to; the reference by default.
+        traces: numbers of the sketches that detectors ask for; 0 for none.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Pool:
         spare_ND: Tensor | None = None,
         claims: Collection[str] = (),
         base: Callable[[str], str] | None = None,
+        traces: int = 0,
     ) -> None:
         self._vectors = vectors
         self._base = base or (lambda client: reference)
@@ -91,6 +94,10 @@ class Pool:
         self.receipts: dict[str, Receipt] = {}
         self._broken: set[str] = set()
         self._moved: dict[str, float] = {}
+        self._traces = traces
+        self._uploads: dict[str, Tensor] = {}
+        self._starts: dict[str, Tensor] = {}
+        """Sketches of the models that clients started from, by digest."""
 
     def _block(self, rows: int) -> Tensor:
         return torch.zeros(rows, self._vectors.dim, device=self._vectors.device)
@@ -120,12 +127,17 @@ class Pool:
         moved_D = row_D[: self._vectors.trainable]
         self._moved[client] = linalg.norm(moved_D)
         assert receipt.started is not None
-        base = self._base(client)
+        base, start_D = self._base(client), self.reference_D
+        if receipt.started not in (base, self.reference):
+            start_D = self._start_D = self._vectors.read(receipt.started, self._start_D)
+        if self._traces:
+            self._trace(client, moved_D, receipt.started, start_D)
         if receipt.started != base:
-            self._start_D = self._vectors.read(receipt.started, self._start_D)
+            if start_D is self.reference_D:
+                start_D = start_D.clone()
             base_D = self.reference_D if base == self.reference else self._vectors.read(base)
             # On the CPU through numpy: one thread is enough for one pass, and none has to wake.
-            row, start, relative_to = map(_plain, (row_D, self._start_D, base_D))
+            row, start, relative_to = map(_plain, (row_D, start_D, base_D))
             with np.errstate(over="ignore", invalid="ignore"):  # What overflows is dropped below.
                 start -= relative_to
                 row += start
@@ -135,6 +147,11 @@ class Pool:
         if receipt.started != base and not _finite(row_D):
             row_D.zero_()
             self._broken.add(client)
+
+    def _trace(self, client: str, moved_D: Tensor, started: str, start_D: Tensor) -> None:
+        self._uploads[client] = sketch(moved_D, self._traces)
+        if started not in self._starts:
+            self._starts[started] = sketch(start_D[: self._vectors.trainable], self._traces)
 
     def _grow(self, client: str) -> None:
         self._slots[client] = len(self.block_ND)
@@ -173,6 +190,14 @@ class Pool:
             weights_M=torch.tensor([weights[client] for client in ids], dtype=torch.float64),
             metadata=self._metadata(ids, stale),
             dropped=tuple(sorted(self._broken & self.receipts.keys())),
+            traces=self._traces_of(ids) if self._traces and ids else None,
+        )
+
+    def _traces_of(self, ids: list[str]) -> Traces:
+        starts = [self.receipts[client].started for client in ids]
+        return Traces(
+            torch.stack([self._uploads[client] for client in ids]),
+            torch.stack([self._starts[started] for started in starts if started is not None]),
         )
 
     def _metadata(self, ids: list[str], stale: Collection[str]) -> dict[str, Tensor]:

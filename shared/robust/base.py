@@ -158,6 +158,11 @@ class Detector(Stage):
     retraces: ClassVar[bool] = False
     """Whether it asks of each row if training from the global model could have caused it."""
 
+    @property
+    def traces(self) -> int:
+        """Numbers of the sketches that it remembers rows by (`Rows.traces`); 0 for none."""
+        return 0
+
     @abstractmethod
     def apply(
         self, rows: Rows, state: State, context: Context

@@ -101,6 +101,11 @@ class Plan:
                 )
         return plan
 
+    @property
+    def traces(self) -> int:
+        """Numbers of the sketches that detectors ask for; 0 where none does."""
+        return max((detector.traces for detector in self.detectors), default=0)
+
     def check_statistics(self) -> None:
         """Refuses models with running statistics where nothing of one group may reach another."""
         if self.customizer.isolates:

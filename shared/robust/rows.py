@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from shared.device import sent
+from shared.robust.sketch import Traces
 
 Updates = Tensor | NDArray[Any] | Sequence[Tensor | NDArray[Any] | Sequence[float]]
 """One update per row: a matrix, or vectors of one length."""
@@ -40,6 +41,7 @@ class Rows:
         metadata: numbers per row by name: what clients claim ("loss_gap"), and what the server
             measured ("moved", the norm of the raw upload; "fresh", 0 if judged before).
         dropped: ids of rows already left out because they were not finite.
+        traces: what detectors remember the rows by, where one asks for it.
         cache: what was measured of the pool, shared by all views of it.
     """
 
@@ -50,6 +52,7 @@ class Rows:
     weights_M: Tensor | None = None
     metadata: Mapping[str, Tensor] = field(default_factory=dict)
     dropped: tuple[str, ...] = ()
+    traces: Traces | None = None
     cache: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @staticmethod
@@ -59,6 +62,7 @@ class Rows:
         weights: Sequence[float] | Tensor | None = None,
         metadata: Mapping[str, Sequence[float] | Tensor] | None = None,
         *,
+        traces: Traces | None = None,
         assume_finite: bool = False,
     ) -> "Rows":
         """Rows in canonical order (by id), non-finite ones left out and named in `dropped`.
@@ -69,6 +73,7 @@ class Rows:
             ids: a distinct name per row; the position by default.
             weights: trusted weights per row, finite and > 0.
             metadata: claimed numbers per row.
+            traces: of the rows, in the order given.
             assume_finite: leave out no row. The first pass over the rows that meets a number that
                 is not finite raises `linalg.NotFinite`; ask `linalg.proved` in the end.
         Raises:
@@ -107,6 +112,7 @@ class Rows:
             weights_M=None if weights is None else _column(weights, n, "weights", True)[order],
             metadata={k: _column(v, n, k, False)[order] for k, v in (metadata or {}).items()},
             dropped=tuple(sorted(names[i] for i in range(n) if not finite_N[i])),
+            traces=None if traces is None else traces.keep(torch.tensor(order, dtype=torch.long)),
             cache=cache,
         )
 
@@ -184,6 +190,7 @@ class Rows:
             mix_MK=mix_MK,
             weights_M=None if self.weights_M is None else self.weights_M[picks],
             metadata={key: column[picks] for key, column in self.metadata.items()},
+            traces=None if self.traces is None else self.traces.keep(picks),
         )
 
     def columns(self, which: slice | Tensor) -> "Rows":
@@ -205,7 +212,7 @@ class Rows:
     ) -> "Rows":
         """L new rows `by_LM @ rows`, without a copy of the pool.
 
-        Ids, weights and metadata stay where L = M and no others are given.
+        Ids, weights, metadata and traces stay where L = M and no others are given.
         """
         names = self.ids if ids is None else tuple(ids)
         assert len(names) == len(by_LM)
@@ -217,6 +224,7 @@ class Rows:
             mix_MK=mix_LM if self.mix_MK is None else mix_LM @ self.mix_MK,
             weights_M=(self.weights_M if same else None) if weights_L is None else weights_L,
             metadata=self.metadata if same else {},
+            traces=self.traces if same else None,
         )
 
 

@@ -24,6 +24,7 @@ from shared.robust import statistics
 from shared.robust.base import Context, Rows, State
 from shared.robust.customizers import Customization
 from shared.robust.engine import Plan, RoundOutcome, run_round
+from shared.robust.sketch import Traces, sketch
 from shared.simulated.clients import Uploads
 
 
@@ -205,6 +206,8 @@ class Server:
         }
         isolates = self.plan.customizer.isolates
         base_KD = self.models(names, {}) if isolates else self.global_D
+        if self.plan.traces:
+            claims["traces"] = self._traces(sent_KD, moved_KD)
         rows = Rows.of((sent_KD - base_KD) + uploads.update_KD, **claims)
         similar = None if server.calibrate else Rows.of(uploads.update_KD, **claims)
         context = self.equipment.equip(self.context(round_, self.global_D))
@@ -233,6 +236,13 @@ class Server:
             quarantined=quarantined,
             metrics=uploads.metrics,
             **decisions(statistics.parameters(rows, context), outcome),
+        )
+
+    def _traces(self, sent_KD: Tensor, moved_KD: Tensor) -> Traces:
+        size, end = self.plan.traces, self.spec.trainable
+        return Traces(
+            torch.stack([sketch(moved_D, size) for moved_D in moved_KD]),
+            torch.stack([sketch(sent_D[:end], size) for sent_D in sent_KD]),
         )
 
     def _remember(self, outcome: RoundOutcome, similar: Rows | None, round_: int) -> None:

@@ -1,0 +1,356 @@
+"""The default detector: does a client pull the model back, as whoever fits data must?
+
+Legend: M rows of the round, H clients remembered, K numbers of a sketch.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import exp, inf, isfinite, log
+from statistics import median
+from typing import Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from shared.robust import linalg
+from shared.robust.base import Context, Detector, Rows, State, Verdict
+from shared.robust.betting import Bet, limit
+from shared.robust.detectors import detectors
+from shared.robust.sketch import Traces, sketch
+
+NUMBERS = ("wealth", "rounds", "limit", "longest")
+"""What is kept of every client, one number each."""
+NEAR = 1e-5
+"""Starts whose distance is a smaller share of their length than this count as the same model."""
+SUSPECT = log(20)
+"""Evidence from which an objection leaves a row out of its round."""
+SPARE = 3.0
+"""Evidence that is kept beyond the limit, where nobody acts on it."""
+
+
+@dataclass(frozen=True)
+class Response:
+    """How an upload u answered the way that its starting model w went since the client's last one.
+
+    Args:
+        correlation: -<Δu, Δw> / |Δu| |Δw|: positive where the client pulls back.
+        strength: -<Δu, Δw> / |Δw|²: 1 where one upload undoes the whole way.
+    """
+
+    correlation: float
+    strength: float
+
+
+@dataclass
+class Known:
+    """What is remembered of one client.
+
+    Args:
+        limit: evidence above which it is evicted.
+        wealth: of the bets that have begun.
+        rounds: rounds that counted.
+        longest: its longest upload.
+        correlation: of its last response, where there was one.
+        last: sketches of its last upload and of the model that it started from.
+    """
+
+    limit: float
+    wealth: float = 0.0
+    rounds: int = 0
+    longest: float = 0.0
+    correlation: float | None = None
+    last: tuple[Tensor, Tensor] | None = field(default=None, repr=False)
+
+    @property
+    def evidence(self) -> float:
+        """Logarithm of the e-value: bets that have begun, and those that are still to begin."""
+        return Bet.evidence(self.wealth, self.rounds)
+
+
+@detectors.register("response")
+class ResponseDetector(Detector):
+    """Evicts clients whose updates keep answering the model in a way that no training does.
+
+    Local training pulls a model towards what fits the client's data. If the model that a client
+    starts from moves by Δw between two of its rounds, its update changes by Δu = -A Δw plus noise,
+    with A = I - (I - ηH)^K positive for K steps on a loss of curvature H. So <Δu, Δw> < 0, whatever
+    its data, its number of samples or of steps. Who reverses updates, its own or those of others,
+    turns the sign. A client is compared with itself, not with others, so rare data are no offence.
+
+    A round objects to a client if
+    - its response is turned: correlation below `turned`, in a round in which the response of half
+      of the clients is above `informative` (early in training losses curve the other way);
+    - or it overshoots: it undoes Δw more than `overshoot` times, in an upload more than `stretched`
+      times the median client's longest;
+    - or its upload is too long: more than `long` times the median client's longest, or more where
+      lengths spread so: exp(`spread` MAD(ln longest)) times.
+
+    Evidence is the logarithm of an e-process over these objections (`shared.robust.betting`, with
+    p = `tolerated` and q = `expected`). If an honest client is objected to with probability at
+    most p in each of its rounds, given all before, the probability that any honest client is ever
+    evicted is below `level`, however long the federation runs and whoever joins it. Only rounds
+    that can object count.
+
+    Rejected this round: an upload that is too long, or another objection with evidence above ln 20.
+
+    An update that is scaled by less than this, and does not overshoot, is one that a client with
+    more samples would send: it is accepted. Lengths that agree to six digits count once.
+
+    Colluders below half of the clients cannot make an honest client's own response turn, nor its
+    upload long. Copies of an honest update respond as an honest client does: they are not found.
+
+    >>> traces = Traces(torch.tensor([[1.0], [1.1], [40.0]]), torch.zeros(3, 1))
+    >>> rows = Rows.of(traces.upload_MK, traces=traces)
+    >>> verdicts, _ = ResponseDetector().apply(rows, State(), Context())
+    >>> [verdict.decision for verdict in verdicts]
+    ['accepted', 'accepted', 'rejected']
+    """
+
+    paper = (
+        "Waudby-Smith and Ramdas, Estimating means by betting, 2023 (e-processes); our statistic"
+    )
+    breakdown = "f < n/2 for honest clients: none is evicted; copies of an honest client not found"
+    complexity = "O(nd), keeps n sketches"
+    level: float = Field(default=1e-3, gt=0, lt=1)
+    """Probability that any honest client is ever evicted, under the assumption above."""
+    tolerated: float = Field(default=0.1, gt=0, lt=1)
+    """Share of rounds in which an honest client may be objected to."""
+    expected: float = Field(default=0.5, gt=0, lt=1)
+    """Share of rounds in which an attacker is expected to be."""
+    turned: float = Field(default=-0.1, ge=-1, le=0)
+    """Correlation below which a response is turned."""
+    informative: float = Field(default=0.05, ge=0, le=1)
+    """Median correlation from which a round tells turned responses."""
+    overshoot: float = Field(default=2.0, gt=1)
+    """Strength above which a long upload overshoots."""
+    stretched: float = Field(default=3.0, gt=1)
+    """Length, in the median client's longest, from which an upload may overshoot."""
+    long: float = Field(default=10.0, gt=1)
+    """Length, in the median client's longest, above which an upload may be too long."""
+    spread: float = Field(default=4.5, ge=0)
+    """Median absolute deviations of log lengths within which an upload is not too long."""
+    sketch: int = Field(default=1024, ge=64)
+    """Numbers kept of an upload, and of a starting model, per client."""
+
+    @model_validator(mode="after")
+    def _attackers_are_objected_to_more(self) -> Self:
+        if self.expected <= self.tolerated:
+            raise ValueError(f"expected {self.expected} is not above tolerated {self.tolerated}")
+        return self
+
+    @property
+    def traces(self) -> int:
+        return self.sketch
+
+    def apply(
+        self, rows: Rows, state: State, context: Context
+    ) -> tuple[tuple[Verdict, ...], State]:
+        known = _recalled(state)
+        heard = int(state.tensors.get("heard", torch.tensor(0)))
+        heard = self._welcome(known, (*rows.ids, *rows.dropped), heard)
+        traces = rows.traces or self._sketched(rows, context)
+        lengths = dict(zip(rows.ids, self._lengths(rows), strict=True))
+        lengths |= dict.fromkeys(rows.dropped, inf)
+        fresh = dict(zip(rows.ids, rows.fresh(), strict=True))
+        for client, length in lengths.items():
+            if isfinite(length):
+                known[client].longest = max(known[client].longest, length)
+        responses = self._responses(rows.ids, traces, fresh, known)
+        usual, most = self._usual(known)
+        told = [one.correlation for one in known.values() if one.correlation is not None]
+        common = median(told) if told else 0.0
+        verdicts = tuple(
+            self._judge(client, known[client], length, responses.get(client), usual, most, common)
+            if fresh.get(client, True)
+            else self._stale(client, known[client])
+            for client, length in lengths.items()
+        )
+        return verdicts, _remembered(known, heard)
+
+    def _welcome(self, known: dict[str, Known], clients: Sequence[str], heard: int) -> int:
+        """Gives each newcomer its share of the level; how many were ever heard of."""
+        fresh = [client for client in clients if client not in known]
+        share = limit(self.level, heard, len(fresh))
+        known.update((client, Known(share)) for client in fresh)
+        return heard + len(fresh)
+
+    def _sketched(self, rows: Rows, context: Context) -> Traces:
+        """Sketches of rows that come without any: as if all had started from the reference."""
+        reference_D = context.reference_D
+        start_D = torch.zeros(rows.dim) if reference_D is None else reference_D
+        uploads = [sketch(rows.row(i), self.sketch) for i in range(len(rows))]
+        return Traces(torch.stack(uploads), sketch(start_D, self.sketch).expand(len(rows), -1))
+
+    def _lengths(self, rows: Rows) -> list[float]:
+        lengths_M = rows.metadata.get("moved")
+        lengths: list[float] = (linalg.norms(rows) if lengths_M is None else lengths_M).tolist()
+        return lengths
+
+    def _usual(self, known: Mapping[str, Known]) -> tuple[float, float]:
+        """The median client's longest upload, and how many times that an upload may be long."""
+        lengths = {f"{one.longest:.6g}": one.longest for one in known.values() if one.longest > 0}
+        if not lengths:
+            return 0.0, self.long
+        usual = median(lengths.values())
+        deviation = median(abs(log(length / usual)) for length in lengths.values())
+        return usual, max(self.long, exp(min(self.spread * deviation, 700.0)))
+
+    def _responses(
+        self,
+        ids: Sequence[str],
+        traces: Traces,
+        fresh: Mapping[str, bool],
+        known: Mapping[str, Known],
+    ) -> dict[str, Response]:
+        """Responses of clients whose starting model has moved; the newest traces are kept."""
+        found = {}
+        uploads_MK, starts_MK = traces.upload_MK.double(), traces.start_MK.double()
+        for client, upload_K, start_K in zip(ids, uploads_MK, starts_MK, strict=True):
+            if not fresh[client]:
+                continue
+            one = known[client]
+            if one.last is not None:
+                response = respond(upload_K, start_K, *one.last)
+                if response is not None:
+                    found[client] = response
+                    one.correlation = response.correlation
+            one.last = (upload_K, start_K)
+        return found
+
+    def _judge(
+        self,
+        client: str,
+        one: Known,
+        length: float,
+        response: Response | None,
+        usual: float,
+        most: float,
+        common: float,
+    ) -> Verdict:
+        """The verdict on a new upload; its bet is settled."""
+        times = length / usual if usual > 0 else 0.0 if length == 0 else inf
+        too_long = times > most
+        turned = overshoots = False
+        if response is not None:
+            turned = common >= self.informative and response.correlation < self.turned
+            overshoots = response.strength > self.overshoot and times > self.stretched
+        objected = too_long or turned or overshoots
+        if objected or (response is not None and common >= self.informative):
+            self._bet(one, objected)
+        decision: Literal["accepted", "rejected", "evicted"] = "accepted"
+        if one.evidence > one.limit:
+            decision = "evicted"
+        elif too_long or (objected and one.evidence > SUSPECT):
+            decision = "rejected"
+        return Verdict(
+            client=client,
+            decision=decision,
+            detector=self.name,
+            score=min(one.evidence, 1e300),
+            threshold=one.limit,
+            reason=self._reason(
+                decision, one, times, most, response, (too_long, turned, overshoots)
+            ),
+            evidence=one.evidence,
+        )
+
+    def _bet(self, one: Known, objected: bool) -> None:
+        one.rounds += 1
+        wealth = Bet(self.tolerated, self.expected).settled(one.wealth, one.rounds, objected)
+        one.wealth = min(wealth, exp(one.limit + SPARE))
+
+    def _stale(self, client: str, one: Known) -> Verdict:
+        return Verdict(
+            client, "accepted", self.name, one.evidence, one.limit, "judged before", one.evidence
+        )
+
+    def _reason(
+        self,
+        decision: str,
+        one: Known,
+        times: float,
+        most: float,
+        response: Response | None,
+        objections: tuple[bool, bool, bool],
+    ) -> str:
+        """One sentence: quantity, limit, unit, cohort."""
+        too_long, turned, overshoots = objections
+        if too_long:
+            why = f"upload {times:.3g} times as long as the median client's longest exceeds "
+            why += f"{most:.3g}"
+        elif turned:
+            assert response is not None
+            why = f"response {response.correlation:.2f} to the model's way is below "
+            why += f"{self.turned:g}: it pushes where others pull back"
+        elif overshoots:
+            assert response is not None
+            why = f"upload undoes the model's way {response.strength:.3g} times and exceeds "
+            why += f"{self.overshoot:g}"
+        else:
+            pull = "" if response is None else f", response {response.correlation:.2f}"
+            why = f"upload {times:.3g} times the median client's longest{pull}: no objection"
+        if decision == "evicted":
+            odds = f"{1 / self.level:,.0f}"
+            return (
+                f"evidence {one.evidence:.3g} exceeds {one.limit:.3g} after {one.rounds} rounds "
+                f"(false-eviction level 1 in {odds}); {why}"
+            )
+        return f"{why}; evidence {one.evidence:.3g} of {one.limit:.3g}"
+
+
+def respond(upload_K: Tensor, start_K: Tensor, before_K: Tensor, from_K: Tensor) -> Response | None:
+    """How an upload answered the way of its starting model; None where the model did not move.
+
+    Args:
+        upload_K, start_K: sketches of this upload and of the model that it started from.
+        before_K, from_K: those of the client's last one.
+
+    >>> start, target = torch.tensor([1.0, 0.0]), torch.tensor([3.0, 3.0])
+    >>> respond(0.5 * (target - start), start, 0.5 * target, torch.zeros(2))
+    Response(correlation=1.0, strength=0.5)
+    """
+    way_K, change_K = start_K - from_K, upload_K - before_K
+    way, change = float(way_K.norm()), float(change_K.norm())
+    if not way > NEAR * max(float(start_K.norm()), float(from_K.norm())) or not isfinite(change):
+        return None
+    along = -float((change_K / max(change, 1e-300)) @ (way_K / way))
+    return Response(max(-1.0, min(1.0, along)), min(along * change / way, 1e300))
+
+
+def _recalled(state: State) -> dict[str, Known]:
+    numbers = {name: state.by_id(name) for name in NUMBERS}
+    correlations = state.by_id("correlation")
+    uploads, starts = state.by_id("upload"), state.by_id("start")
+    return {
+        client: Known(
+            limit=float(numbers["limit"][client]),
+            wealth=float(numbers["wealth"][client]),
+            rounds=int(numbers["rounds"][client]),
+            longest=float(numbers["longest"][client]),
+            correlation=float(correlations[client]) if client in correlations else None,
+            last=(uploads[client].double(), starts[client].double()) if client in uploads else None,
+        )
+        for client in numbers["limit"]
+    }
+
+
+def _remembered(known: Mapping[str, Known], heard: int) -> State:
+    clients = tuple(sorted(known))
+    tensors = {
+        name: torch.tensor([getattr(known[c], name) for c in clients], dtype=torch.float64)
+        for name in NUMBERS
+    }
+    ids: dict[str, tuple[str, ...]] = dict.fromkeys(NUMBERS, clients)
+    answered = {c: one.correlation for c, one in known.items() if one.correlation is not None}
+    ids["correlation"] = tuple(sorted(answered))
+    tensors["correlation"] = torch.tensor(
+        [answered[c] for c in ids["correlation"]], dtype=torch.float64
+    )
+    traced = {c: one.last for c, one in known.items() if one.last is not None}
+    if traced:
+        ids["upload"] = ids["start"] = tuple(sorted(traced))
+        for place, name in enumerate(("upload", "start")):
+            tensors[name] = torch.stack([traced[c][place] for c in ids[name]]).float()
+    tensors["heard"] = torch.tensor(heard)
+    return State(tensors, ids)

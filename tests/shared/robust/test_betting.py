@@ -1,0 +1,78 @@
+"""Evidence by betting: by hand, against every start of a bet written out, and held to its level."""
+
+import math
+import random
+
+import numpy as np
+import pytest
+
+from shared.robust.betting import Bet, limit
+
+
+def written_out(objections: list[bool], p: float, q: float) -> float:
+    """The e-value as its definition has it: every start of a bet by itself."""
+    gains = [q / p if objected else (1 - q) / (1 - p) for objected in objections]
+    t = len(gains)
+    begun = sum(math.prod(gains[j - 1 :]) / (j * (j + 1)) for j in range(1, t + 1))
+    return begun + 1 / (t + 1)
+
+
+def evidence(objections: list[bool], bet: Bet) -> float:
+    wealth = 0.0
+    for number, objected in enumerate(objections, start=1):
+        wealth = bet.settled(wealth, number, objected)
+    return bet.evidence(wealth, len(objections))
+
+
+def test_two_objections_by_hand() -> None:
+    """p = 1/4, q = 1/2: gains 2 and 2. 1/2·4 + 1/6·2 + 1/3 = 8/3."""
+    assert evidence([True, True], Bet(0.25, 0.5)) == pytest.approx(math.log(8 / 3))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_recursion_is_the_sum_over_all_starts(seed: int) -> None:
+    draws = random.Random(seed)
+    objections = [draws.random() < 0.4 for _ in range(30)]
+    expected = math.log(written_out(objections, 0.1, 0.5))
+    assert evidence(objections, Bet(0.1, 0.5)) == pytest.approx(expected)
+
+
+def test_its_mean_is_one_where_objections_are_as_likely_as_tolerated() -> None:
+    """Over all 2^8 courses of eight rounds, weighted by their probability."""
+    p, total = 0.1, 0.0
+    for course in range(2**8):
+        objections = [bool(course >> t & 1) for t in range(8)]
+        chance = math.prod(p if objected else 1 - p for objected in objections)
+        total += chance * written_out(objections, p, 0.5)
+    assert total == pytest.approx(1)
+
+
+def test_a_client_that_turns_hostile_late_is_found_as_well() -> None:
+    bet = Bet(0.1, 0.5)
+    late = evidence([False] * 50 + [True] * 12, bet)
+    assert late > limit(1e-3, 0, 20)
+    assert late > math.log(math.prod([5 / 9] * 50 + [5] * 12)) + 10
+
+
+def test_all_shares_of_the_level_add_up_to_less_than_it() -> None:
+    draws, heard, spent = random.Random(1), 0, 0.0
+    for _ in range(200):
+        together = draws.randint(1, 9)
+        spent += together * math.exp(-limit(0.01, heard, together))
+        heard += together
+    assert 0.009 < spent < 0.01
+
+
+@pytest.mark.parametrize("level", [0.1, 0.01])
+def test_false_evictions_stay_below_the_level(level: float) -> None:
+    """Ten clients, 60 rounds, objections as likely as tolerated; the long run is a benchmark."""
+    runs, clients, bet = 4000, 10, Bet(0.1, 0.5)
+    draws = np.random.default_rng(7)
+    wealth, evicted = np.zeros((runs, clients)), np.zeros(runs, dtype=bool)
+    high = math.exp(limit(level, 0, clients))
+    for number in range(1, 61):
+        objected = draws.random((runs, clients)) < bet.p
+        won, lost = bet.settled(wealth, number, True), bet.settled(wealth, number, False)  # type: ignore[arg-type]  # arrays too
+        wealth = np.where(objected, won, lost)
+        evicted |= (wealth + 1 / (number + 1) > high).any(axis=1)
+    assert evicted.mean() <= level

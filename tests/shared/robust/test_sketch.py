@@ -1,0 +1,44 @@
+"""Sketches keep inner products."""
+
+import pytest
+import torch
+
+from shared.robust.sketch import Traces, sketch
+
+
+def test_up_to_its_size_a_sketch_is_exact() -> None:
+    draws = torch.Generator().manual_seed(1)
+    a_D, b_D = torch.randn(2, 50, generator=draws)
+    assert float(sketch(a_D, 64) @ sketch(b_D, 64)) == pytest.approx(float(a_D @ b_D), abs=1e-4)
+
+
+def test_a_sketch_sums_every_kth_coordinate_with_its_sign() -> None:
+    signs = [float(sketch(torch.eye(5)[i], 2)[i % 2]) for i in range(5)]
+    assert {abs(sign) for sign in signs} == {1.0}
+    x_D = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
+    expected = [sum(signs[i] * x_D[i] for i in (0, 2, 4)), sum(signs[i] * x_D[i] for i in (1, 3))]
+    assert sketch(x_D, 2).tolist() == pytest.approx([float(part) for part in expected])
+
+
+def test_long_vectors_keep_their_angles_within_the_stated_deviation() -> None:
+    draws = torch.Generator().manual_seed(2)
+    errors = []
+    for _ in range(40):
+        a_D, b_D = torch.randn(2, 20_000, generator=draws)
+        b_D = b_D + 0.5 * a_D
+        scale = float(a_D.norm() * b_D.norm())
+        errors.append(float(sketch(a_D, 1024) @ sketch(b_D, 1024) - a_D @ b_D) / scale)
+    deviation = float(torch.tensor(errors).square().mean().sqrt())
+    assert 0.5 / 1024**0.5 < deviation < 2 / 1024**0.5
+
+
+def test_the_vector_is_not_written() -> None:
+    x_D = torch.ones(10)
+    sketch(x_D, 4)
+    assert torch.equal(x_D, torch.ones(10))
+
+
+def test_traces_follow_their_rows() -> None:
+    traces = Traces(torch.eye(3), 2 * torch.eye(3)).keep(torch.tensor([2, 0]))
+    assert torch.equal(traces.upload_MK, torch.eye(3)[[2, 0]])
+    assert torch.equal(traces.start_MK, 2 * torch.eye(3)[[2, 0]])

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-DEFAULT: dict[str, Any] = {"name": "robust_distance"}
+DEFAULT: dict[str, Any] = {"name": "response"}
 """The default detector."""
 IMBALANCE = 160
 """Asked for where sizes are to range over two orders of magnitude: rounding and the classes' own

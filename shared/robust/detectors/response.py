@@ -23,6 +23,10 @@ NUMBERS = ("wealth", "rounds", "limit", "longest")
 """What is kept of every client, one number each."""
 NEAR = 1e-5
 """Starts whose distance is a smaller share of their length than this count as the same model."""
+DEVIATIONS = 3.0
+"""Standard deviations of the correlation of two random directions that turn no response."""
+PULLS = 0.3
+"""Correlation from which a strong response is one, and not noise beside a short way."""
 SUSPECT = log(20)
 """Evidence from which an objection leaves a row out of its round."""
 SPARE = 3.0
@@ -79,8 +83,9 @@ class ResponseDetector(Detector):
     turns the sign. A client is compared with itself, not with others, so rare data are no offence.
 
     A round objects to a client if
-    - its response is turned: correlation below `turned`, in a round in which the response of half
-      of the clients is above `informative` (early in training losses curve the other way);
+    - its response is turned: correlation below `turned`, and below what two random directions of
+      so many coordinates have, in a round in which the response of half of the clients is above
+      `informative` (early in training losses curve the other way);
     - or it overshoots: it undoes Δw more than `overshoot` times, in an upload more than `stretched`
       times the median client's longest;
     - or its upload is too long: more than `long` times the median client's longest, or more where
@@ -128,7 +133,7 @@ class ResponseDetector(Detector):
     """Length, in the median client's longest, from which an upload may overshoot."""
     long: float = Field(default=10.0, gt=1)
     """Length, in the median client's longest, above which an upload may be too long."""
-    spread: float = Field(default=4.5, ge=0)
+    spread: float = Field(default=3.0, ge=0)
     """Median absolute deviations of log lengths within which an upload is not too long."""
     sketch: int = Field(default=1024, ge=64)
     """Numbers kept of an upload, and of a starting model, per client."""
@@ -158,10 +163,13 @@ class ResponseDetector(Detector):
                 known[client].longest = max(known[client].longest, length)
         responses = self._responses(rows.ids, traces, fresh, known)
         usual, most = self._usual(known)
+        turned = min(self.turned, -DEVIATIONS / min(rows.dim, self.sketch) ** 0.5)
         told = [one.correlation for one in known.values() if one.correlation is not None]
         common = median(told) if told else 0.0
         verdicts = tuple(
-            self._judge(client, known[client], length, responses.get(client), usual, most, common)
+            self._judge(
+                client, known[client], length, responses.get(client), usual, most, common, turned
+            )
             if fresh.get(client, True)
             else self._stale(client, known[client])
             for client, length in lengths.items()
@@ -227,14 +235,16 @@ class ResponseDetector(Detector):
         usual: float,
         most: float,
         common: float,
+        turned_at: float,
     ) -> Verdict:
         """The verdict on a new upload; its bet is settled."""
         times = length / usual if usual > 0 else 0.0 if length == 0 else inf
         too_long = times > most
         turned = overshoots = False
         if response is not None:
-            turned = common >= self.informative and response.correlation < self.turned
-            overshoots = response.strength > self.overshoot and times > self.stretched
+            turned = common >= self.informative and response.correlation < turned_at
+            far = response.strength > self.overshoot and response.correlation > PULLS
+            overshoots = far and times > self.stretched
         objected = too_long or turned or overshoots
         if objected or (response is not None and common >= self.informative):
             self._bet(one, objected)
@@ -250,7 +260,7 @@ class ResponseDetector(Detector):
             score=min(one.evidence, 1e300),
             threshold=one.limit,
             reason=self._reason(
-                decision, one, times, most, response, (too_long, turned, overshoots)
+                decision, one, times, most, turned_at, response, (too_long, turned, overshoots)
             ),
             evidence=one.evidence,
         )
@@ -271,6 +281,7 @@ class ResponseDetector(Detector):
         one: Known,
         times: float,
         most: float,
+        turned_at: float,
         response: Response | None,
         objections: tuple[bool, bool, bool],
     ) -> str:
@@ -282,7 +293,7 @@ class ResponseDetector(Detector):
         elif turned:
             assert response is not None
             why = f"response {response.correlation:.2f} to the model's way is below "
-            why += f"{self.turned:g}: it pushes where others pull back"
+            why += f"{turned_at:.2g}: it pushes where others pull back"
         elif overshoots:
             assert response is not None
             why = f"upload undoes the model's way {response.strength:.3g} times and exceeds "

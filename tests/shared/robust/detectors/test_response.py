@@ -1,0 +1,302 @@
+"""The default detector: who is objected to, what evidence comes of it, and that nobody is framed.
+
+Legend: N clients, F colluders, D coordinates.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from shared.errors import ConfigurationError
+from shared.robust import Context, Rows, State, Verdict
+from shared.robust.betting import limit
+from shared.robust.detectors import detectors
+from shared.robust.detectors.response import ResponseDetector, respond
+from shared.robust.sketch import Traces
+
+D = 400
+
+
+def judge(
+    uploads_ND: Tensor,
+    starts_ND: Tensor,
+    state: State,
+    detector: ResponseDetector | None = None,
+    fresh: Sequence[float] | None = None,
+    ids: Sequence[str] | None = None,
+) -> tuple[dict[str, Verdict], State]:
+    """The verdicts on uploads of clients that started from these models."""
+    detector = detector or ResponseDetector()
+    # Vectors shorter than a sketch are as good as their sketches: inner products are the same.
+    traces = Traces(uploads_ND, starts_ND)
+    rows = Rows.of(
+        uploads_ND,
+        ids=ids or [f"c{i:02d}" for i in range(len(uploads_ND))],
+        metadata={"fresh": fresh or [1.0] * len(uploads_ND)},
+        traces=traces,
+    )
+    verdicts, after = detector.apply(rows, state, Context())
+    return {verdict.client: verdict for verdict in verdicts}, after
+
+
+class Quadratics:
+    """A federation of clients that each descend on a parabola of their own.
+
+    A client's local training undoes a share a_i of the way to its optimum θ_i, plus noise. Optima
+    lie far apart, and shares (how many samples a client has) range over two orders of magnitude.
+    """
+
+    def __init__(self, clients: int, seed: int = 0, noise: float = 0.02) -> None:
+        self.draws = torch.Generator().manual_seed(seed)
+        self.optima_ND = 5 * torch.randn(clients, D, generator=self.draws)
+        self.shares_N = 0.9 * 100 ** -torch.rand(clients, generator=self.draws)
+        self.global_D = torch.randn(D, generator=self.draws)
+        self.noise = noise
+        self.state, self.evicted, self.rounds = State(), dict[str, int](), 0
+        self.rejected: list[str] = []
+
+    def honest(self) -> Tensor:
+        """Every client's honest upload."""
+        way_ND = self.optima_ND - self.global_D
+        noise_ND = self.noise * torch.randn(way_ND.shape, generator=self.draws)
+        return self.shares_N[:, None] * way_ND + noise_ND
+
+    def run(
+        self, rounds: int, attack: Callable[[Tensor], Tensor] = lambda sent_ND: sent_ND
+    ) -> None:
+        """Rounds of plain averaging over those that are accepted."""
+        for _ in range(rounds):
+            sent_ND = attack(self.honest())
+            starts_ND = self.global_D.expand(len(sent_ND), -1)
+            verdicts, self.state = judge(sent_ND, starts_ND, self.state)
+            for client, verdict in verdicts.items():
+                if verdict.decision == "evicted":
+                    self.evicted.setdefault(client, self.rounds)
+                elif verdict.decision == "rejected":
+                    self.rejected.append(client)
+            kept = [v.decision == "accepted" for v in verdicts.values()]
+            if any(kept):
+                self.global_D = self.global_D + sent_ND[kept].mean(0)
+            self.rounds += 1
+
+
+def names(numbers: range) -> set[str]:
+    return {f"c{i:02d}" for i in numbers}
+
+
+def test_a_response_by_hand() -> None:
+    """Δw = (2, 0), Δu = (-1, 1): -<Δu, Δw> = 2, |Δu| = √2, |Δw| = 2."""
+    start, before = torch.tensor([2.0, 0.0]), torch.tensor([3.0, 0.0])
+    found = respond(torch.tensor([2.0, 1.0]), start, before, torch.zeros(2))
+    assert found is not None
+    assert found.correlation == pytest.approx(1 / math.sqrt(2))
+    assert found.strength == pytest.approx(0.5)
+    assert respond(before, start, before, start) is None  # the model did not move
+
+
+def test_reversed_updates_turn_the_response_and_nothing_else() -> None:
+    here, there, theta = torch.zeros(D), torch.randn(D), torch.randn(D)
+    honest = respond(0.3 * (theta - there), there, 0.3 * (theta - here), here)
+    flipped = respond(-0.3 * (theta - there), there, -0.3 * (theta - here), here)
+    assert honest is not None and flipped is not None
+    assert honest.correlation == pytest.approx(1) and flipped.correlation == pytest.approx(-1)
+    assert honest.strength == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_clients_that_share_nothing_are_never_rejected_nor_evicted(seed: int) -> None:
+    federation = Quadratics(20, seed)
+    federation.run(60)
+    assert not federation.evicted and not federation.rejected
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sign_flips_are_evicted_within_fifteen_rounds_and_nobody_else(seed: int) -> None:
+    federation, signs = Quadratics(20, seed), torch.ones(20, 1)
+    federation.shares_N[14:] = 0.2  # Who hardly trains sends noise, whatever its sign.
+    signs[14:] = -1
+    federation.run(30, lambda sent_ND: signs * sent_ND)
+    assert federation.evicted.keys() == names(range(14, 20))
+    assert max(federation.evicted.values()) < 15
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 0.5, 0.8, 20.0])
+@pytest.mark.parametrize(("clients", "colluders"), [(20, 9), (10, 4), (11, 5)])
+def test_colluders_below_half_get_no_honest_client_evicted(
+    epsilon: float, clients: int, colluders: int
+) -> None:
+    """At the bound, all alike: inner-product manipulation by those that know every update."""
+    federation = Quadratics(clients, colluders)
+
+    def ipm(sent_ND: Tensor) -> Tensor:
+        crafted_D = -epsilon * sent_ND[:-colluders].mean(0)
+        return torch.cat([sent_ND[:-colluders], crafted_D.expand(colluders, -1)])
+
+    federation.run(40, ipm)
+    assert federation.evicted.keys() <= names(range(clients - colluders, clients))
+
+
+@pytest.mark.parametrize("target", [0, 3, 10])
+def test_copies_of_an_honest_client_get_nobody_evicted(target: int) -> None:
+    """Whoever is copied; that the copies are not found is said in the documentation."""
+    federation = Quadratics(20, target)
+
+    def mimic(sent_ND: Tensor) -> Tensor:
+        return torch.cat([sent_ND[:11], sent_ND[target].expand(9, -1)])
+
+    federation.run(40, mimic)
+    assert not federation.evicted
+
+
+@pytest.mark.parametrize("far", [1e4, 1e6, 1e12])
+def test_noise_of_any_length_is_rejected_at_once_and_evicted(far: float) -> None:
+    federation = Quadratics(12, 1)
+
+    def noise(sent_ND: Tensor) -> Tensor:
+        return torch.cat([sent_ND[:8], far * torch.randn(4, D, generator=federation.draws)])
+
+    federation.run(1, noise)
+    assert set(federation.rejected) == names(range(8, 12))
+    federation.run(14, noise)
+    assert federation.evicted.keys() == names(range(8, 12))
+
+
+def course(objected: Sequence[bool]) -> list[Verdict]:
+    """One client's verdicts where five others pull back and it does, or does not."""
+    here_D, last_D = torch.zeros(D), torch.zeros(D)
+    verdicts, state = list[Verdict](), State()
+    step_D, theta_ND = torch.ones(D), torch.arange(6.0)[:, None].expand(6, D)
+    for turn, hostile in enumerate([False, *objected]):
+        here_D = here_D + step_D * (0.5 + (turn % 3))
+        sent_ND = 0.3 * (theta_ND - here_D)
+        if hostile:  # Moves along with the model, from wherever it was before.
+            sent_ND[5] = last_D + step_D
+        last_D = sent_ND[5].clone()
+        found, state = judge(sent_ND, here_D.expand(6, -1), state)
+        verdicts.append(found["c05"])
+    return verdicts[1:]
+
+
+def test_evidence_follows_the_objections_by_an_independent_sum() -> None:
+    objected = [True, False, True, True, False, True, True, True]
+    for t, verdict in enumerate(course(objected), start=1):
+        gains = [5.0 if one else 5 / 9 for one in objected[:t]]
+        total = 1 / (t + 1) + sum(math.prod(gains[j:]) / ((j + 1) * (j + 2)) for j in range(t))
+        assert verdict.evidence == pytest.approx(math.log(total))
+        assert verdict.threshold == pytest.approx(math.log(7 / 1e-3))
+
+
+def test_a_verdict_is_a_sentence_with_quantity_limit_and_cohort() -> None:
+    *_, verdict = course([True] * 8)
+    assert verdict.decision == "evicted"
+    assert verdict.reason.startswith(f"evidence {verdict.evidence:.3g} exceeds 8.85 after ")
+    assert "(false-eviction level 1 in 1,000); response -" in verdict.reason
+    first, *_ = course([True])
+    assert first.decision == "accepted"
+    assert "is below -0.15: it pushes where others pull back" in first.reason
+
+
+def test_evidence_stays_near_the_limit_where_nobody_acts_on_it() -> None:
+    verdicts = course([True] * 30 + [False] * 12)
+    assert verdicts[29].evidence < verdicts[29].threshold + 3.1
+    assert verdicts[-1].decision == "accepted"
+
+
+def test_a_long_upload_that_overshoots_is_objected_to() -> None:
+    """Six times an honest update; the response is that of honest training, six times as strong."""
+    federation, factors = Quadratics(12, 3), torch.ones(12, 1)
+    federation.shares_N = torch.full((12,), 0.5)
+    factors[9:] = 6
+    federation.run(20, lambda sent_ND: factors * sent_ND)
+    assert federation.evicted.keys() == names(range(9, 12))
+
+
+def test_a_lone_client_with_more_data_is_not_one_that_scales() -> None:
+    federation = Quadratics(12, 4)
+    federation.shares_N = torch.full((12,), 0.05)
+    federation.shares_N[5] = 0.45
+    federation.run(40)
+    assert not federation.evicted and not federation.rejected
+
+
+def test_rounds_in_which_nobody_pulls_back_tell_nothing() -> None:
+    """Where the loss curves the other way, all responses are turned."""
+    state, here_D = State(), torch.zeros(D)
+    for _ in range(20):
+        here_D = here_D + torch.randn(D)
+        verdicts, state = judge(
+            here_D * torch.linspace(0.1, 1, 8)[:, None], here_D.expand(8, -1), state
+        )
+        assert {v.decision for v in verdicts.values()} == {"accepted"}
+    assert {v.evidence for v in verdicts.values()} == {0.0}
+
+
+def test_a_row_that_was_judged_before_is_not_judged_again() -> None:
+    federation = Quadratics(6, 5)
+    federation.run(3)
+    before = federation.state
+    old = [1.0] * 5 + [0.0]
+    starts_ND = federation.global_D.expand(6, -1)
+    verdicts, after = judge(-federation.honest(), starts_ND, before, fresh=old)
+    assert verdicts["c05"].reason == "judged before"
+    for name in ("wealth", "rounds", "upload"):
+        assert torch.equal(before.by_id(name)["c05"], after.by_id(name)["c05"])
+
+
+def test_who_is_not_drawn_is_judged_by_its_own_last_row() -> None:
+    """A third of the clients takes part in each round; half of a draw may be hostile."""
+    federation, signs = Quadratics(18, 6), torch.ones(18, 1)
+    signs[13:] = -1
+    own = dict.fromkeys(names(range(18)), 0)
+    for _ in range(90):
+        drawn = sorted(torch.randperm(18, generator=federation.draws)[:6].tolist())
+        drawn = [i for i in drawn if f"c{i:02d}" not in federation.evicted]
+        sent_ND = (signs * federation.honest())[drawn]
+        ids = [f"c{i:02d}" for i in drawn]
+        starts_ND = federation.global_D.expand(len(drawn), -1)
+        verdicts, federation.state = judge(sent_ND, starts_ND, federation.state, ids=ids)
+        for client, verdict in verdicts.items():
+            own[client] += 1
+            if verdict.decision == "evicted":
+                federation.evicted[client] = own[client]
+        kept = [v.decision == "accepted" for v in verdicts.values()]
+        if any(kept):
+            federation.global_D = federation.global_D + sent_ND[kept].mean(0)
+    assert federation.evicted.keys() == names(range(13, 18))
+    assert sorted(federation.evicted.values())[2] <= 15
+
+
+def test_who_comes_back_begins_anew_with_a_newcomers_share_of_the_level() -> None:
+    federation = Quadratics(6, 7)
+    federation.run(2)
+    state = ResponseDetector().forget(federation.state, {"c02"})
+    starts_ND = federation.global_D.expand(6, -1)
+    verdicts, _ = judge(federation.honest(), starts_ND, state)
+    assert verdicts["c02"].evidence == 0
+    assert verdicts["c02"].threshold == pytest.approx(limit(1e-3, before=6, together=1))
+    assert verdicts["c03"].threshold == pytest.approx(limit(1e-3, before=0, together=6))
+
+
+def test_what_clients_claim_changes_nothing() -> None:
+    federation = Quadratics(8, 8)
+    federation.run(4)
+    sent_ND, starts_ND = federation.honest(), federation.global_D.expand(8, -1)
+    traces = Traces(sent_ND, starts_ND)
+    found = [
+        ResponseDetector().apply(
+            Rows.of(sent_ND, weights=weights, traces=traces), federation.state, Context()
+        )[0]
+        for weights in ([1.0] * 8, [10_000.0] + [1.0] * 7)
+    ]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"tolerated": 0.6}, {"long": 1}, {"level": 0}, {"turned": 0.2}, {"sketch": 1}]
+)
+def test_parameters(wrong: dict[str, float]) -> None:
+    with pytest.raises(ConfigurationError):
+        detectors.build("response", **wrong)

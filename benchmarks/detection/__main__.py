@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from benchmarks.detection import benign, claims, collusion, loud, network, table
+from benchmarks.detection import benign, claims, collusion, level, loud, network, table
 from benchmarks.detection.combinations import DEFAULT, FACTORS
 from benchmarks.detection.options import Options, member
 from benchmarks.detection.report import renew
@@ -29,7 +29,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.detection", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("section", choices=SECTIONS)
+    parser.add_argument("section", choices=[*SECTIONS, "level"])
     parser.add_argument("--detector", type=member, default=DEFAULT, help="a name, or JSON")
     parser.add_argument("--seed", type=int, default=1, help="of the sample, or the first seed")
     parser.add_argument("--runs", type=int, help="how many, per cell where there are cells")
@@ -53,6 +53,11 @@ def main() -> None:
         paired=given.paired,
         command=shlex.join(["python", "-m", "benchmarks.detection", *sys.argv[1:]]),
     )
+    if given.section == "level":
+        text = "\n".join(level.write(options))
+        renew(given.out, "level", text, [*SECTIONS, "level"])
+        print(text)
+        return
     section, kept = SECTIONS[given.section], Cache.of(given.cache)
     runs = section.plan(options)
     describe(runs, kept)
@@ -63,7 +68,7 @@ def main() -> None:
     text = "\n".join(section.write(options, found))
     if len(found) < len(runs):
         text += f"\n\n**{len(runs) - len(found)} runs failed.**"
-    renew(given.out, given.section, text, list(SECTIONS))
+    renew(given.out, given.section, text, [*SECTIONS, "level"])
     print(text)
 
 

@@ -13,7 +13,15 @@ from subprocess import check_output
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-JUDGES = ("shared/robust/detectors", "shared/robust/judgement.py", "shared/robust/engine.py")
+JUDGES = (
+    "shared/robust/detectors",
+    "shared/robust/betting.py",
+    "shared/robust/engine.py",
+    "shared/robust/eviction.py",
+    "shared/robust/judgement.py",
+    "shared/robust/responses.py",
+    "shared/robust/sketch.py",
+)
 """Source files that decide who is evicted: when they change, runs of before do not count."""
 SETTLED = 30
 """Rounds after which a run may end once all attackers are evicted."""

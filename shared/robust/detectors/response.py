@@ -4,25 +4,20 @@ Legend: M rows of the round, H clients remembered, K numbers of a sketch.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from math import exp, inf, isfinite, log
 from statistics import median
 from typing import Literal, Self
 
 import torch
 from pydantic import Field, model_validator
-from torch import Tensor
 
 from shared.robust import linalg
 from shared.robust.base import Context, Detector, Rows, State, Verdict
 from shared.robust.betting import Bet, limit
 from shared.robust.detectors import detectors
+from shared.robust.responses import Known, Response, recalled, remembered, respond
 from shared.robust.sketch import Traces, sketch
 
-NUMBERS = ("wealth", "rounds", "limit", "longest")
-"""What is kept of every client, one number each."""
-NEAR = 1e-5
-"""Starts whose distance is a smaller share of their length than this count as the same model."""
 DEVIATIONS = 3.0
 """Standard deviations of the correlation of two random directions that turn no response."""
 PULLS = 0.3
@@ -31,45 +26,6 @@ SUSPECT = log(20)
 """Evidence from which an objection leaves a row out of its round."""
 SPARE = 3.0
 """Evidence that is kept beyond the limit, where nobody acts on it."""
-
-
-@dataclass(frozen=True)
-class Response:
-    """How an upload u answered the way that its starting model w went since the client's last one.
-
-    Args:
-        correlation: -<Δu, Δw> / |Δu| |Δw|: positive where the client pulls back.
-        strength: -<Δu, Δw> / |Δw|²: 1 where one upload undoes the whole way.
-    """
-
-    correlation: float
-    strength: float
-
-
-@dataclass
-class Known:
-    """What is remembered of one client.
-
-    Args:
-        limit: evidence above which it is evicted.
-        wealth: of the bets that have begun.
-        rounds: rounds that counted.
-        longest: its longest upload.
-        correlation: of its last response, where there was one.
-        last: sketches of its last upload and of the model that it started from.
-    """
-
-    limit: float
-    wealth: float = 0.0
-    rounds: int = 0
-    longest: float = 0.0
-    correlation: float | None = None
-    last: tuple[Tensor, Tensor] | None = field(default=None, repr=False)
-
-    @property
-    def evidence(self) -> float:
-        """Logarithm of the e-value: bets that have begun, and those that are still to begin."""
-        return Bet.evidence(self.wealth, self.rounds)
 
 
 @detectors.register("response")
@@ -151,7 +107,7 @@ class ResponseDetector(Detector):
     def apply(
         self, rows: Rows, state: State, context: Context
     ) -> tuple[tuple[Verdict, ...], State]:
-        known = _recalled(state)
+        known = recalled(state)
         heard = int(state.tensors.get("heard", torch.tensor(0)))
         heard = self._welcome(known, (*rows.ids, *rows.dropped), heard)
         traces = rows.traces or self._sketched(rows, context)
@@ -174,7 +130,7 @@ class ResponseDetector(Detector):
             else self._stale(client, known[client])
             for client, length in lengths.items()
         )
-        return verdicts, _remembered(known, heard)
+        return verdicts, remembered(known, heard)
 
     def _welcome(self, known: dict[str, Known], clients: Sequence[str], heard: int) -> int:
         """Gives each newcomer its share of the level; how many were ever heard of."""
@@ -308,60 +264,3 @@ class ResponseDetector(Detector):
                 f"(false-eviction level 1 in {odds}); {why}"
             )
         return f"{why}; evidence {one.evidence:.3g} of {one.limit:.3g}"
-
-
-def respond(upload_K: Tensor, start_K: Tensor, before_K: Tensor, from_K: Tensor) -> Response | None:
-    """How an upload answered the way of its starting model; None where the model did not move.
-
-    Args:
-        upload_K, start_K: sketches of this upload and of the model that it started from.
-        before_K, from_K: those of the client's last one.
-
-    >>> start, target = torch.tensor([1.0, 0.0]), torch.tensor([3.0, 3.0])
-    >>> respond(0.5 * (target - start), start, 0.5 * target, torch.zeros(2))
-    Response(correlation=1.0, strength=0.5)
-    """
-    way_K, change_K = start_K - from_K, upload_K - before_K
-    way, change = float(way_K.norm()), float(change_K.norm())
-    if not way > NEAR * max(float(start_K.norm()), float(from_K.norm())) or not isfinite(change):
-        return None
-    along = -float((change_K / max(change, 1e-300)) @ (way_K / way))
-    return Response(max(-1.0, min(1.0, along)), min(along * change / way, 1e300))
-
-
-def _recalled(state: State) -> dict[str, Known]:
-    numbers = {name: state.by_id(name) for name in NUMBERS}
-    correlations = state.by_id("correlation")
-    uploads, starts = state.by_id("upload"), state.by_id("start")
-    return {
-        client: Known(
-            limit=float(numbers["limit"][client]),
-            wealth=float(numbers["wealth"][client]),
-            rounds=int(numbers["rounds"][client]),
-            longest=float(numbers["longest"][client]),
-            correlation=float(correlations[client]) if client in correlations else None,
-            last=(uploads[client].double(), starts[client].double()) if client in uploads else None,
-        )
-        for client in numbers["limit"]
-    }
-
-
-def _remembered(known: Mapping[str, Known], heard: int) -> State:
-    clients = tuple(sorted(known))
-    tensors = {
-        name: torch.tensor([getattr(known[c], name) for c in clients], dtype=torch.float64)
-        for name in NUMBERS
-    }
-    ids: dict[str, tuple[str, ...]] = dict.fromkeys(NUMBERS, clients)
-    answered = {c: one.correlation for c, one in known.items() if one.correlation is not None}
-    ids["correlation"] = tuple(sorted(answered))
-    tensors["correlation"] = torch.tensor(
-        [answered[c] for c in ids["correlation"]], dtype=torch.float64
-    )
-    traced = {c: one.last for c, one in known.items() if one.last is not None}
-    if traced:
-        ids["upload"] = ids["start"] = tuple(sorted(traced))
-        for place, name in enumerate(("upload", "start")):
-            tensors[name] = torch.stack([traced[c][place] for c in ids[name]]).float()
-    tensors["heard"] = torch.tensor(heard)
-    return State(tensors, ids)

@@ -1,4 +1,4 @@
-"""The default detector: what stands apart is rejected, who keeps at it is evicted.
+"""Robust distance: what stands apart is rejected, who keeps at it is evicted.
 
 A row is rejected for one round on that round's numbers; a client is evicted for good only on the
 evidence of many rounds.
@@ -42,6 +42,9 @@ class RobustDistance(Detector):
     belongs to the client's id and is forgotten when the client is barred, so that who comes back
     begins anew.
 
+    It evicts honest clients whose data are rare, or many: more samples mean more steps, so such a
+    client both stands apart and keeps moving. `response` does not compare clients.
+
     >>> rows = Rows.of(torch.tensor([[0.0], [1.0], [2.0], [3.0], [50.0]]))
     >>> verdicts, _ = RobustDistance().apply(rows, State(), Context())
     >>> [verdict.decision for verdict in verdicts]
@@ -49,7 +52,7 @@ class RobustDistance(Detector):
     """
 
     paper = "Page, Continuous inspection schemes, 1954 (cumulative sum), on robust scores"
-    breakdown = "f < n/2"
+    breakdown = "none: identical colluders near half own the median"
     complexity = "O(n log n · d)"
     mads: float = Field(default=6.0, gt=0)
     """Median absolute deviations above the median that are tolerated."""

@@ -72,7 +72,7 @@ def test_false_evictions_stay_below_the_level(level: float) -> None:
     high = math.exp(limit(level, 0, clients))
     for number in range(1, 61):
         objected = draws.random((runs, clients)) < bet.p
-        won, lost = bet.settled(wealth, number, True), bet.settled(wealth, number, False)  # type: ignore[arg-type]  # arrays too
-        wealth = np.where(objected, won, lost)
+        gains = np.where(objected, bet.q / bet.p, (1 - bet.q) / (1 - bet.p))
+        wealth = (wealth + 1 / (number * (number + 1))) * gains
         evicted |= (wealth + 1 / (number + 1) > high).any(axis=1)
     assert evicted.mean() <= level

@@ -14,7 +14,8 @@ from shared.errors import ConfigurationError
 from shared.robust import Context, Rows, State, Verdict
 from shared.robust.betting import limit
 from shared.robust.detectors import detectors
-from shared.robust.detectors.response import ResponseDetector, respond
+from shared.robust.detectors.response import ResponseDetector
+from shared.robust.responses import respond
 from shared.robust.sketch import Traces
 
 D = 400

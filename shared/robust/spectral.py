@@ -56,7 +56,7 @@ def top(distances_MM: Tensor, weights_M: Tensor) -> Spectrum:
         weights_M: q >= 0, with sum 1.
 
     >>> points = torch.tensor([0.0, 0.0, 0.0, 0.0, 10.0])
-    >>> top((points[:, None] - points) ** 2, torch.full((5,), 0.2)).along_M
+    >>> top((points[:, None] - points) ** 2, torch.full((5,), 0.2)).along_M.round()
     tensor([ 4.,  4.,  4.,  4., 64.])
     """
     support_S = weights_M.nonzero().flatten()

@@ -35,8 +35,8 @@ TYPES: tuple[type[Any], ...] = (
 )
 KEPT = {kind.__name__: kind for kind in TYPES}
 """The types that a memory may hold besides plain values and tensors."""
-DERIVED = {"cache"}
-"""Fields that are measured again when they are needed."""
+DERIVED = {"cache", "traces"}
+"""Fields that are measured again, or are of a round that is over."""
 HOST = {"index_K", "mix_MK", "mix_LM", "weights_M", "metadata"}
 """Fields whose numbers stay on the CPU, whatever device holds the models."""
 

@@ -10,6 +10,10 @@ from shared.robust import linalg
 from shared.robust.base import Context, Report, Rows, Rule, State
 from shared.robust.rules import rules
 
+TIE = 1e-12
+"""Difference of scores, as a share of the largest squared distance, that is rounding: rows that a
+pre-aggregator made equal tie on any processor."""
+
 
 @rules.register("bulyan")
 class Bulyan(Rule):
@@ -50,9 +54,11 @@ def picks(squared_MM: Tensor, count: int, f: int) -> list[int]:
     by_distance = squared_MM.masked_fill(own_MM, torch.inf).sort(dim=1)
     nearest_RR, rows_RR = by_distance.values.numpy(), by_distance.indices.numpy()
     left, taken = list(range(len(squared_MM))), list[int]()
+    blur = TIE * float(squared_MM[squared_MM.isfinite()].max())
     while len(taken) < count:
         neighbours = max(1, len(left) - f - 2)
-        pick = int(nearest_RR[:, :neighbours].sum(axis=1).argmin())
+        scores_R = nearest_RR[:, :neighbours].sum(axis=1)
+        pick = int((scores_R <= scores_R.min() + blur).argmax())
         taken.append(left.pop(pick))
         # Every row loses one entry, and what is left of it stays sorted.
         kept_RR = rows_RR != taken[-1]

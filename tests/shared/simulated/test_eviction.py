@@ -15,6 +15,7 @@ SMALL: dict[str, Any] = {
     "name": "small",
     "seed": 3,
     "rounds": 6,
+    "placement": "last",
     "data": {
         "dataset": "digits",
         "partition": {"name": "classes_per_client", "classes": 2},

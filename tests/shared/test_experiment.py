@@ -303,7 +303,7 @@ def test_what_clients_are_told() -> None:
     told = experiment.client_part()
     assert {"server", "attackers", "placement"}.isdisjoint(told)
     text = json.dumps(told)
-    for secret in ("sign_flip", "\"response\"", "customizer", "detectors"):
+    for secret in ("sign_flip", '"response"', "customizer", "detectors"):
         assert secret in json.dumps(experiment.tables())
         assert secret not in text
     assert told["digest"] == experiment.digest()

@@ -31,7 +31,7 @@ dataset = "digits"
 partition = {{ name = "classes_per_client", classes = 2 }}
 clients = {clients}
 [server]
-detectors = ["robust_distance"]
+detectors = ["response"]
 customizer = {{ name = "fedcap", alpha = 10, phi = 0.1 }}
 """
 ATTACKERS = """
@@ -125,7 +125,7 @@ def test_every_mode_decides_over_http_as_it_is_simulated(
 ) -> None:
     """Of two that attack, f = 1 lets one be barred at a time."""
     text = small(rounds=5, fraction=1.0, clients=5) + ATTACKERS.replace("sign_flip", "gaussian")
-    text = text.replace('"robust_distance"', '{ name = "norm_bound", threshold = 3 }')
+    text = text.replace('"response"', '{ name = "norm_bound", threshold = 3 }')
     text = text.replace("[server]", f"[server]\nf = 1\neviction = {{ {eviction} }}")
     experiment = Experiment.parse(text.replace('"gaussian"', '{ name = "gaussian", std = 1.0 }'))
     expected, hosted = simulate(experiment), host(experiment)

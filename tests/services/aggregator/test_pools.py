@@ -15,6 +15,7 @@ from services.aggregator.pools import Pool, Vectors
 from shared.modelspec import ModelSpec
 from shared.protocol import wire
 from shared.protocol.messages import Receipt
+from shared.robust.sketch import sketch
 
 SPEC = ModelSpec.of([("a", (2,)), ("b", (1, 2))])
 CPU = torch.device("cpu")
@@ -64,6 +65,31 @@ def row(pool: Pool, client: str) -> list[float]:
     slot = position if index is None else int(index[position])
     numbers: list[float] = rows.block_ND[slot].tolist()
     return numbers
+
+
+@pytest.mark.parametrize("calibrate", [True, False])
+def test_traces_are_of_the_raw_upload_and_of_the_model_it_started_from(
+    shelf: Shelf, calibrate: bool
+) -> None:
+    start = shelf.put([2, 0, 5, 1])
+    pool = Pool(shelf.vectors, shelf.reference, ["a", "b", "c"], calibrate, traces=64)
+    load(pool, shelf.receipt("b", [1, 2, 3, 4], start), shelf.receipt("a", [5, 0, 0, 1]))
+    load(pool, shelf.receipt("c", [0, 1, 0, 1], start))
+    traces = pool.rows({"a": 1.0, "b": 1.0, "c": 1.0}).traces
+    assert traces is not None
+    uploads, starts = [[5, 0, 0, 1], [1, 2, 3, 4], [0, 1, 0, 1]], [[1] * 4, [2, 0, 5, 1]]
+    for own_K, numbers in zip(traces.upload_MK, uploads, strict=True):
+        assert torch.equal(own_K, sketch(torch.tensor(numbers, dtype=torch.float32), 64))
+    for own_K, which in zip(traces.start_MK, (0, 1, 1), strict=True):
+        assert torch.equal(own_K, sketch(torch.tensor(starts[which], dtype=torch.float32), 64))
+    assert torch.equal(pool.reference_D, torch.ones(4))
+    assert row(pool, "b") == [2, 1, 7, 4]
+
+
+def test_without_a_detector_that_asks_there_are_no_traces(shelf: Shelf) -> None:
+    pool = shelf.pool("a")
+    load(pool, shelf.receipt("a", [1, 2, 3, 4]))
+    assert pool.rows({"a": 1.0}).traces is None
 
 
 def test_who_started_from_the_reference_has_its_upload_as_row(shelf: Shelf) -> None:

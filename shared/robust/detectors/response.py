@@ -4,6 +4,7 @@ Legend: M rows of the round, H clients remembered, K numbers of a sketch.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import exp, inf, isfinite, log
 from statistics import median
 from typing import Literal, Self
@@ -28,6 +29,29 @@ SPARE = 3.0
 """Evidence that is kept beyond the limit, where nobody acts on it."""
 
 
+@dataclass(frozen=True)
+class Usual:
+    """What a round's clients are held against.
+
+    Args:
+        length: the median client's longest upload.
+        most: how many times that an upload may be long.
+        informative: whether half of the clients pull back, so that a turned response tells.
+        turned: correlation below which a response is turned.
+    """
+
+    length: float
+    most: float
+    informative: bool
+    turned: float
+
+    def times(self, length: float) -> float:
+        """A length in the median client's longest."""
+        if self.length > 0:
+            return length / self.length
+        return inf if length else 0.0
+
+
 @detectors.register("response")
 class ResponseDetector(Detector):
     """Evicts clients whose updates keep answering the model in a way that no training does.
@@ -47,11 +71,11 @@ class ResponseDetector(Detector):
     - or its upload is too long: more than `long` times the median client's longest, or more where
       lengths spread so: exp(`spread` MAD(ln longest)) times.
 
-    Evidence is the logarithm of an e-process over these objections (`shared.robust.betting`, with
-    p = `tolerated` and q = `expected`). If an honest client is objected to with probability at
-    most p in each of its rounds, given all before, the probability that any honest client is ever
-    evicted is below `level`, however long the federation runs and whoever joins it. Only rounds
-    that can object count.
+    Evidence is the logarithm of an e-process over these objections (`shared.robust.betting`). An
+    honest client is assumed to be objected to with probability at most `tolerated` in each of its
+    rounds in which responses tell, given all before, and `tolerated_long` in the others. Then the
+    probability that any honest client is ever evicted is below `level`, however long the federation
+    runs and whoever joins it. An objection multiplies a bet by `expected` / `tolerated`.
 
     Rejected this round: an upload that is too long, or another objection with evidence above ln 20.
 
@@ -76,7 +100,9 @@ class ResponseDetector(Detector):
     level: float = Field(default=1e-3, gt=0, lt=1)
     """Probability that any honest client is ever evicted, under the assumption above."""
     tolerated: float = Field(default=0.1, gt=0, lt=1)
-    """Share of rounds in which an honest client may be objected to."""
+    """Share of the rounds in which responses tell that may object to an honest client."""
+    tolerated_long: float = Field(default=0.01, gt=0, lt=1)
+    """The same of the other rounds, in which the length alone objects."""
     expected: float = Field(default=0.5, gt=0, lt=1)
     """Share of rounds in which an attacker is expected to be."""
     turned: float = Field(default=-0.1, ge=-1, le=0)
@@ -98,6 +124,10 @@ class ResponseDetector(Detector):
     def _attackers_are_objected_to_more(self) -> Self:
         if self.expected <= self.tolerated:
             raise ValueError(f"expected {self.expected} is not above tolerated {self.tolerated}")
+        if self.tolerated_long > self.tolerated:
+            raise ValueError(
+                f"tolerated_long {self.tolerated_long} is above tolerated {self.tolerated}"
+            )
         return self
 
     @property
@@ -118,14 +148,9 @@ class ResponseDetector(Detector):
             if isfinite(length):
                 known[client].longest = max(known[client].longest, length)
         responses = self._responses(rows.ids, traces, fresh, known)
-        usual, most = self._usual(known)
-        turned = min(self.turned, -DEVIATIONS / min(rows.dim, self.sketch) ** 0.5)
-        told = [one.correlation for one in known.values() if one.correlation is not None]
-        common = median(told) if told else 0.0
+        usual = self._usual(known, rows.dim)
         verdicts = tuple(
-            self._judge(
-                client, known[client], length, responses.get(client), usual, most, common, turned
-            )
+            self._judge(client, known[client], length, responses.get(client), usual)
             if fresh.get(client, True)
             else self._stale(client, known[client])
             for client, length in lengths.items()
@@ -151,14 +176,18 @@ class ResponseDetector(Detector):
         lengths: list[float] = (linalg.norms(rows) if lengths_M is None else lengths_M).tolist()
         return lengths
 
-    def _usual(self, known: Mapping[str, Known]) -> tuple[float, float]:
-        """The median client's longest upload, and how many times that an upload may be long."""
+    def _usual(self, known: Mapping[str, Known], dim: int) -> Usual:
+        """What all clients that are known, in this round or not, are like."""
+        told = [one.correlation for one in known.values() if one.correlation is not None]
+        informative = bool(told) and median(told) >= self.informative
+        turned = min(self.turned, -DEVIATIONS / min(dim, self.sketch) ** 0.5)
         lengths = {f"{one.longest:.6g}": one.longest for one in known.values() if one.longest > 0}
         if not lengths:
-            return 0.0, self.long
-        usual = median(lengths.values())
-        deviation = median(abs(log(length / usual)) for length in lengths.values())
-        return usual, max(self.long, exp(min(self.spread * deviation, 700.0)))
+            return Usual(0.0, self.long, informative, turned)
+        middle = median(lengths.values())
+        deviation = median(abs(log(length / middle)) for length in lengths.values())
+        most = max(self.long, exp(min(self.spread * deviation, 700.0)))
+        return Usual(middle, most, informative, turned)
 
     def _responses(
         self,
@@ -183,27 +212,19 @@ class ResponseDetector(Detector):
         return found
 
     def _judge(
-        self,
-        client: str,
-        one: Known,
-        length: float,
-        response: Response | None,
-        usual: float,
-        most: float,
-        common: float,
-        turned_at: float,
+        self, client: str, one: Known, length: float, response: Response | None, usual: Usual
     ) -> Verdict:
         """The verdict on a new upload; its bet is settled."""
-        times = length / usual if usual > 0 else 0.0 if length == 0 else inf
-        too_long = times > most
+        times = usual.times(length)
+        tells = response is not None and usual.informative
+        too_long = times > usual.most
         turned = overshoots = False
         if response is not None:
-            turned = common >= self.informative and response.correlation < turned_at
+            turned = tells and response.correlation < usual.turned
             far = response.strength > self.overshoot and response.correlation > PULLS
             overshoots = far and times > self.stretched
         objected = too_long or turned or overshoots
-        if objected or (response is not None and common >= self.informative):
-            self._bet(one, objected)
+        self._bet(one, objected, self.tolerated if tells else self.tolerated_long)
         decision: Literal["accepted", "rejected", "evicted"] = "accepted"
         if one.evidence > one.limit:
             decision = "evicted"
@@ -216,14 +237,15 @@ class ResponseDetector(Detector):
             score=min(one.evidence, 1e300),
             threshold=one.limit,
             reason=self._reason(
-                decision, one, times, most, turned_at, response, (too_long, turned, overshoots)
+                decision, one, times, usual, response, (too_long, turned, overshoots)
             ),
             evidence=one.evidence,
         )
 
-    def _bet(self, one: Known, objected: bool) -> None:
+    def _bet(self, one: Known, objected: bool, tolerated: float) -> None:
         one.rounds += 1
-        wealth = Bet(self.tolerated, self.expected).settled(one.wealth, one.rounds, objected)
+        bet = Bet(tolerated, tolerated * self.expected / self.tolerated)
+        wealth = bet.settled(one.wealth, one.rounds, objected)
         one.wealth = min(wealth, exp(one.limit + SPARE))
 
     def _stale(self, client: str, one: Known) -> Verdict:
@@ -236,8 +258,7 @@ class ResponseDetector(Detector):
         decision: str,
         one: Known,
         times: float,
-        most: float,
-        turned_at: float,
+        usual: Usual,
         response: Response | None,
         objections: tuple[bool, bool, bool],
     ) -> str:
@@ -245,11 +266,11 @@ class ResponseDetector(Detector):
         too_long, turned, overshoots = objections
         if too_long:
             why = f"upload {times:.3g} times as long as the median client's longest exceeds "
-            why += f"{most:.3g}"
+            why += f"{usual.most:.3g}"
         elif turned:
             assert response is not None
             why = f"response {response.correlation:.2f} to the model's way is below "
-            why += f"{turned_at:.2g}: it pushes where others pull back"
+            why += f"{usual.turned:.2g}: it pushes where others pull back"
         elif overshoots:
             assert response is not None
             why = f"upload undoes the model's way {response.strength:.3g} times and exceeds "
@@ -260,7 +281,7 @@ class ResponseDetector(Detector):
         if decision == "evicted":
             odds = f"{1 / self.level:,.0f}"
             return (
-                f"evidence {one.evidence:.3g} exceeds {one.limit:.3g} after {one.rounds} rounds "
+                f"evidence {one.evidence:.3g} exceeds {one.limit:.3g} in {one.rounds} rounds "
                 f"(false-eviction level 1 in {odds}); {why}"
             )
         return f"{why}; evidence {one.evidence:.3g} of {one.limit:.3g}"

@@ -79,6 +79,8 @@ def respond(upload_K: Tensor, start_K: Tensor, before_K: Tensor, from_K: Tensor)
 
 def recalled(state: State) -> dict[str, Known]:
     """What a detector's state holds of every client."""
+    # A state that was stored comes back on the device of the models.
+    state = State({name: held.cpu() for name, held in state.tensors.items()}, state.ids)
     numbers = {name: state.by_id(name) for name in NUMBERS}
     correlations = state.by_id("correlation")
     uploads, starts = state.by_id("upload"), state.by_id("start")

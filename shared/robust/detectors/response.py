@@ -99,11 +99,11 @@ class ResponseDetector(Detector):
     complexity = "O(nd), keeps n sketches"
     level: float = Field(default=1e-3, gt=0, lt=1)
     """Probability that any honest client is ever evicted, under the assumption above."""
-    tolerated: float = Field(default=0.1, gt=0, lt=1)
+    tolerated: float = Field(default=0.2, gt=0, lt=1)
     """Share of the rounds in which responses tell that may object to an honest client."""
-    tolerated_long: float = Field(default=0.01, gt=0, lt=1)
+    tolerated_long: float = Field(default=0.02, gt=0, lt=1)
     """The same of the other rounds, in which the length alone objects."""
-    expected: float = Field(default=0.5, gt=0, lt=1)
+    expected: float = Field(default=0.6, gt=0, lt=1)
     """Share of rounds in which an attacker is expected to be."""
     turned: float = Field(default=-0.1, ge=-1, le=0)
     """Correlation below which a response is turned."""

@@ -115,13 +115,13 @@ def test_clients_that_share_nothing_are_never_rejected_nor_evicted(seed: int) ->
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_sign_flips_are_evicted_within_fifteen_rounds_and_nobody_else(seed: int) -> None:
+def test_sign_flips_are_evicted_within_twenty_rounds_and_nobody_else(seed: int) -> None:
     federation, signs = Quadratics(20, seed), torch.ones(20, 1)
     federation.shares_N[14:] = 0.2  # Who hardly trains sends noise, whatever its sign.
     signs[14:] = -1
     federation.run(30, lambda sent_ND: signs * sent_ND)
     assert federation.evicted.keys() == names(range(14, 20))
-    assert max(federation.evicted.values()) < 15
+    assert max(federation.evicted.values()) < 20
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 0.5, 0.8, 20.0])
@@ -184,15 +184,15 @@ def course(objected: Sequence[bool]) -> list[Verdict]:
 def test_evidence_follows_the_objections_by_an_independent_sum() -> None:
     objected = [True, False, True, True, False, True, True, True]
     for t, verdict in enumerate(course(objected), start=2):
-        # The first round has no response to tell by: an objection of probability 0.01, bet at 0.05.
-        gains = [0.95 / 0.99, *(5.0 if one else 5 / 9 for one in objected[: t - 1])]
+        # The first round has no response to tell by: an objection of probability 0.02, bet at 0.06.
+        gains = [0.94 / 0.98, *(3.0 if one else 0.5 for one in objected[: t - 1])]
         total = 1 / (t + 1) + sum(math.prod(gains[j:]) / ((j + 1) * (j + 2)) for j in range(t))
         assert verdict.evidence == pytest.approx(math.log(total))
         assert verdict.threshold == pytest.approx(math.log(7 / 1e-3))
 
 
 def test_a_verdict_is_a_sentence_with_quantity_limit_and_cohort() -> None:
-    *_, verdict = course([True] * 8)
+    *_, verdict = course([True] * 12)
     assert verdict.decision == "evicted"
     assert verdict.reason.startswith(f"evidence {verdict.evidence:.3g} exceeds 8.85 in ")
     assert "(false-eviction level 1 in 1,000); response -" in verdict.reason
@@ -277,7 +277,7 @@ def test_who_comes_back_begins_anew_with_a_newcomers_share_of_the_level() -> Non
     state = ResponseDetector().forget(federation.state, {"c02"})
     starts_ND = federation.global_D.expand(6, -1)
     verdicts, _ = judge(federation.honest(), starts_ND, state)
-    assert verdicts["c02"].evidence == pytest.approx(math.log(0.5 * 0.95 / 0.99 + 0.5))
+    assert verdicts["c02"].evidence == pytest.approx(math.log(0.5 * 0.94 / 0.98 + 0.5))
     assert verdicts["c02"].threshold == pytest.approx(limit(1e-3, before=6, together=1))
     assert verdicts["c03"].threshold == pytest.approx(limit(1e-3, before=0, together=6))
 
@@ -300,7 +300,7 @@ def test_what_clients_claim_changes_nothing() -> None:
     "wrong",
     [
         {"tolerated": 0.6},
-        {"tolerated_long": 0.2},
+        {"tolerated_long": 0.3},
         {"long": 1},
         {"level": 0},
         {"turned": 0.2},

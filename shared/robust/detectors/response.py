@@ -82,8 +82,9 @@ class ResponseDetector(Detector):
     An update that is scaled by less than this, and does not overshoot, is one that a client with
     more samples would send: it is accepted. Lengths that agree to six digits count once.
 
-    Colluders below half of the clients cannot make an honest client's own response turn, nor its
-    upload long. Copies of an honest update respond as an honest client does: they are not found.
+    An honest client is judged by its own uploads; colluders reach it through the model that it is
+    sent, and below half of the clients they do not set the medians. Copies of
+    an honest update respond as an honest client does: they are not found.
 
     >>> traces = Traces(torch.tensor([[1.0], [1.1], [40.0]]), torch.zeros(3, 1))
     >>> rows = Rows.of(traces.upload_MK, traces=traces)

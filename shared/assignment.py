@@ -58,7 +58,7 @@ def handed(client: str, snapshot: Mapping[str, Any], final: bool = False) -> dic
 
     Args:
         client: its id.
-        snapshot: `global_model`, `customized`, `assignment`, `groups` and `voters`.
+        snapshot: `global_model`, `customized`, `assignment`, `groups`, `voters`, `challenged`.
         final: whether the federation has ended.
 
     >>> handed("a", {"global_model": "0", "customized": {"a": "1", "b": "2"},
@@ -68,6 +68,8 @@ def handed(client: str, snapshot: Mapping[str, Any], final: bool = False) -> dic
     digests, rest = snapshot["customized"], snapshot["global_model"]
     names = names_for(client, digests, snapshot.get("assignment", {}), snapshot.get("groups", ()))
     first, *peers = names or [GLOBAL]
+    if not final:
+        first = snapshot.get("challenged", {}).get(client, first)
     models = {"model": digests.get(first, rest)}
     if final:
         voters = snapshot.get("voters", ())

@@ -135,10 +135,20 @@ class Mathematics:
         customizer, base = self.plan.customizer, None
         if customizer.isolates:
             assert self.snapshot is not None
-            base = self.snapshot.start
+            base = self.snapshot.own
         claims = customizer.claims
-        traces = self.plan.traces
-        return Pool(self._vectors, reference, clients, calibrate, spare_ND, claims, base, traces)
+        assert self.snapshot is not None
+        return Pool(
+            self._vectors,
+            reference,
+            clients,
+            calibrate,
+            spare_ND,
+            claims,
+            base,
+            self.plan.traces,
+            self.snapshot.unchanged(),
+        )
 
     def load(self, receipts: Iterable[Receipt]) -> None:
         """Takes arrived updates into the open round."""
@@ -197,6 +207,7 @@ class Mathematics:
             assignment={c: n for c, n in customization.assignment.items() if n != (c,)},
             groups=customization.groups,
             voters=customization.voters,
+            challenged=dict(customization.challenged),
             position=position,
             pulls=pulls,
         )

@@ -67,6 +67,8 @@ class Pool:
         claims: names of reported metrics that a stage reads, 0 where one is not reported.
         base: digest of the model that a client's row is relative to; the reference by default.
         traces: numbers of the sketches that detectors ask for; 0 for none.
+        unchanged: for the digest of a challenged model, that of the model it stands for, which
+            the row of whoever started from it is calibrated by.
     """
 
     def __init__(
@@ -79,7 +81,9 @@ class Pool:
         claims: Collection[str] = (),
         base: Callable[[str], str] | None = None,
         traces: int = 0,
+        unchanged: Mapping[str, str] | None = None,
     ) -> None:
+        self._unchanged = unchanged or {}
         self._vectors = vectors
         self._base = base or (lambda client: reference)
         self._claims = ("loss_gap", *claims)
@@ -127,12 +131,11 @@ class Pool:
         moved_D = row_D[: self._vectors.trainable]
         self._moved[client] = linalg.norm(moved_D)
         assert receipt.started is not None
-        base, start_D = self._base(client), self.reference_D
-        if receipt.started not in (base, self.reference):
-            start_D = self._start_D = self._vectors.read(receipt.started, self._start_D)
         if self._traces:
-            self._trace(client, moved_D, receipt.started, start_D)
-        if receipt.started != base:
+            self._trace(client, moved_D, receipt.started)
+        base, started = self._base(client), self._unchanged.get(receipt.started, receipt.started)
+        if started != base:
+            start_D = self._start(started)
             if start_D is self.reference_D:
                 start_D = start_D.clone()
             base_D = self.reference_D if base == self.reference else self._vectors.read(base)
@@ -144,14 +147,22 @@ class Pool:
         self.receipts[client] = receipt
         self._broken.discard(client)
         # An upload was let in because it is finite; only what is added to it can change that.
-        if receipt.started != base and not _finite(row_D):
+        if started != base and not _finite(row_D):
             row_D.zero_()
             self._broken.add(client)
 
-    def _trace(self, client: str, moved_D: Tensor, started: str, start_D: Tensor) -> None:
+    def _start(self, started: str) -> Tensor:
+        """A model (D,) that a client started from; written over by the next one."""
+        if started == self.reference:
+            return self.reference_D
+        self._start_D = self._vectors.read(started, self._start_D)
+        return self._start_D
+
+    def _trace(self, client: str, moved_D: Tensor, started: str) -> None:
         self._uploads[client] = sketch(moved_D, self._traces)
         if started not in self._starts:
-            self._starts[started] = sketch(start_D[: self._vectors.trainable], self._traces)
+            start_D = self._start(started)[: self._vectors.trainable]
+            self._starts[started] = sketch(start_D, self._traces)
 
     def _grow(self, client: str) -> None:
         self._slots[client] = len(self.block_ND)

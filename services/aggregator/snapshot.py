@@ -24,7 +24,8 @@ class Snapshot(BaseModel):
     the last event that is accounted for; `pulls` are clients that wait for a ticket (buffered).
     `customized` are digests of the models beside the global one, by name; `assignment` are names by
     client where these are not just its own, `groups` those among which all others have theirs by
-    the hash of their ids, `voters` those that everyone gets at the end.
+    the hash of their ids, `voters` those that everyone gets at the end, `challenged` those that
+    some clients train from in place of their own.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -37,6 +38,7 @@ class Snapshot(BaseModel):
     assignment: dict[str, tuple[str, ...]] = {}
     groups: tuple[str, ...] = ()
     voters: tuple[str, ...] = ()
+    challenged: dict[str, str] = {}
     position: str = "0-0"
     pulls: tuple[str, ...] = ()
 
@@ -58,9 +60,19 @@ class Snapshot(BaseModel):
         """Digest of the model that a client trains from next."""
         return self.handed(client)["model"]
 
+    def own(self, client: str) -> str:
+        """Digest of the model that a client would train from if it were not challenged."""
+        return self.handed(client, final=True)["model"]
+
+    def unchanged(self) -> dict[str, str]:
+        """For each challenged model, the one that its client would have trained from."""
+        models = {c: self.customized[name] for c, name in self.challenged.items()}
+        return {digest: self.own(client) for client, digest in models.items()}
+
     def knows(self, client: str) -> bool:
-        """Whether a client has a model of its own or of its group."""
-        return bool(names_for(client, self.customized, self.assignment, self.groups))
+        """Whether a client has a model of its own or of its group, or a challenge."""
+        names = names_for(client, self.customized, self.assignment, self.groups)
+        return bool(names) or client in self.challenged
 
     def blobs(self) -> set[str]:
         """Digests of everything that it points to."""

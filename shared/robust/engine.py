@@ -19,6 +19,7 @@ from shared.eviction import BARRING, Eviction, Standing
 from shared.registry import Member
 from shared.robust import statistics
 from shared.robust.base import Context, Detector, Report, Rows, Stage, State, Verdict
+from shared.robust.challenges import Challenger
 from shared.robust.context import Need
 from shared.robust.customizers import Customization, Customizer, customizers
 from shared.robust.detectors import detectors
@@ -264,6 +265,13 @@ def _decide(
     customization, states["customizer"] = plan.customizer.apply(
         survivors, _accepted(judged, verdicts), states.get("customizer", State()), context
     )
+    challengers = {} if observes else plan.stages()
+    for key, stage in challengers.items():
+        if not isinstance(stage, Challenger):
+            continue
+        customization, states[key] = stage.challenge(
+            survivors, customization, global_D, states.get(key, State()), context
+        )
     ended("customize")
     return RoundOutcome(global_D, survivors, customization, verdicts, join_states(states), reports)
 

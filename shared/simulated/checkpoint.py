@@ -17,6 +17,7 @@ from torch import Tensor
 
 from shared.errors import ConfigurationError
 from shared.robust.base import Rows, State
+from shared.robust.challenges import Joined, Shifted
 from shared.robust.customizers import Customization
 from shared.robust.models import Block, Mixture, Recovered
 from shared.robust.statistics import WithStatistics
@@ -30,6 +31,8 @@ TYPES: tuple[type[Any], ...] = (
     Recovered,
     Block,
     WithStatistics,
+    Shifted,
+    Joined,
     Work,
     Arrival,
 )

@@ -91,7 +91,8 @@ class Server:
         """Clients to probe: those without a row in the pool, where the customizer asks for one."""
         if self.pool is None or not self.plan.customizer.probes:
             return []
-        return [name for name in names if not self.customization.names_for(name)]
+        custom = self.customization
+        return [n for n in names if not custom.names_for(n) and n not in custom.challenged]
 
     def models(self, names: Sequence[str], probes: Mapping[str, Tensor]) -> Tensor:
         """The models (K, D) that clients train from, as a new block.
@@ -105,7 +106,7 @@ class Server:
 
     def next_models(self, names: Sequence[str]) -> dict[str, Tensor]:
         """The model (D,) of every client that is not evicted."""
-        return {name: self._model(name, None) for name in names if name not in self.evicted}
+        return {name: self._own(name, None) for name in names if name not in self.evicted}
 
     def offers(self, names: Sequence[str]) -> Iterator[tuple[Tensor, Tensor]]:
         """Other clients' models that these clients get, place by place; see `Offers`."""
@@ -126,6 +127,12 @@ class Server:
         return list(models.block(voters)) if models is not None and voters else []
 
     def _model(self, name: str, probe_D: Tensor | None) -> Tensor:
+        challenged, models = self.customization.challenged, self.customization.models
+        if name in challenged and models is not None:
+            return models.model(challenged[name])
+        return self._own(name, probe_D)
+
+    def _own(self, name: str, probe_D: Tensor | None) -> Tensor:
         assigned, models = self.customization.names_for(name), self.customization.models
         if assigned and assigned[0] != GLOBAL and models is not None:
             return models.model(assigned[0])
@@ -208,7 +215,8 @@ class Server:
         base_KD = self.models(names, {}) if isolates else self.global_D
         if self.plan.traces:
             claims["traces"] = self._traces(sent_KD, moved_KD)
-        rows = Rows.of((sent_KD - base_KD) + uploads.update_KD, **claims)
+        start_KD = self._unchanged(names, sent_KD)
+        rows = Rows.of((start_KD - base_KD) + uploads.update_KD, **claims)
         similar = None if server.calibrate else Rows.of(uploads.update_KD, **claims)
         context = self.equipment.equip(self.context(round_, self.global_D))
         made = self.customization.models
@@ -237,6 +245,15 @@ class Server:
             metrics=uploads.metrics,
             **decisions(statistics.parameters(rows, context), outcome),
         )
+
+    def _unchanged(self, names: Sequence[str], sent_KD: Tensor) -> Tensor:
+        """The models that clients would have begun with, had they not been challenged."""
+        start_KD = sent_KD.clone() if self.customization.challenged else sent_KD
+        for place, name in enumerate(names):
+            challenged = name in self.customization.challenged
+            if challenged and torch.equal(sent_KD[place], self._model(name, None)):
+                start_KD[place] = self._own(name, None)
+        return start_KD
 
     def _traces(self, sent_KD: Tensor, moved_KD: Tensor) -> Traces:
         size, end = self.plan.traces, self.spec.trainable

@@ -110,6 +110,29 @@ def test_the_network_comes_to_what_the_simulator_comes_to(host: Host, tmp_path: 
             assert found[name] == pytest.approx(value, abs=0.005), name
 
 
+def test_challenges_travel_as_they_are_simulated(host: Host, tmp_path: Path) -> None:
+    """Copies are put on trial, start from models of their own, and are judged alike."""
+    attack = '[[attackers]]\ncount = 3\nattack = { name = "ipm", epsilon = 0.5 }\n'
+    text = small(rounds=6, fraction=0.8, clients=8) + attack
+    experiment = Experiment.parse(text.replace('"response"', '"response", "challenge"'))
+    expected, hosted = simulate(experiment), host(experiment)
+    with agents(hosted, experiment, tmp_path) as local:
+        local.start_clients()
+        status = hosted.wait(patience=120)
+    records = hosted.operator.rounds()
+    assert any(name.startswith("challenge:") for record in records for name in record.customized)
+    for record, simulated in zip(records, expected.records, strict=True):
+        assert record.probed == simulated.probed
+        decided = [(v.client, v.decision, v.detector) for v in record.verdicts]
+        assert decided == [(v.client, v.decision, v.detector) for v in simulated.verdicts]
+        assert record.norms == pytest.approx(simulated.norms, rel=1e-2)
+        assert record.bytes_down == simulated.bytes_down
+    found = final_figures(experiment, [record.metrics for record in records], status.evicted)
+    for name, value in expected.figures.items():
+        if name.startswith("accuracy"):
+            assert found[name] == pytest.approx(value, abs=0.005), name
+
+
 @pytest.mark.parametrize(
     "eviction",
     [

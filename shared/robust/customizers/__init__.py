@@ -32,12 +32,15 @@ class Customization:
             knows gets the global model, or is probed first where the customizer says so.
         groups: names, one of which every client not in `assignment` gets by the hash of its id.
         voters: names of models that every client gets at the end, to decide by their majority.
+        challenged: by client, the name of the model that it trains from in place of its own; at
+            the end it gets its own.
     """
 
     models: Models | None = None
     assignment: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
     voters: tuple[str, ...] = ()
+    challenged: Mapping[str, str] = field(default_factory=dict)
 
     def names_for(self, client: str) -> tuple[str, ...]:
         """The names of a client's models; none where nothing is known of it."""

@@ -1,0 +1,222 @@
+"""Challenges: a small random change of one client's starting model, which training answers.
+
+Legend: M rows of the pool, L challenged clients, B blocks of coordinates, J decoys, K numbers of a
+sketch, D coordinates.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import isfinite
+
+import torch
+from torch import Tensor
+
+from shared.assignment import GLOBAL
+from shared.device import sent
+from shared.robust.base import Context, Detector, Rows, State
+from shared.robust.customizers import Customization
+from shared.robust.models import Block, Models
+from shared.robust.sketch import sketch
+
+PREFIX = "challenge:"
+"""Starts the names of challenged models."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shifted(Models):
+    """Models `base + mix @ rows`, one per base model, with weights per block of coordinates."""
+
+    names: tuple[str, ...]
+    base: Models
+    rows: Rows
+    mix_LBM: Tensor
+
+    @property
+    def like(self) -> Tensor:
+        return self.base.like
+
+    def chunks(self) -> Iterator[tuple[int, int, Tensor]]:
+        mix_LBM = sent(self.mix_LBM, self.rows.device, self.rows.block_ND.dtype)
+        ends = blocks(self.rows.dim, mix_LBM.shape[1])
+        pairs = zip(self.base.chunks(), self.rows.chunks(), strict=True)
+        for (start, stop, base_LC), (_, _, chunk_MC) in pairs:
+            chunk_LC = base_LC.clone()
+            for block, (first, last) in enumerate(ends):
+                own = slice(max(first, start) - start, max(min(last, stop), start) - start)
+                chunk_LC[:, own] += mix_LBM[:, block] @ chunk_MC[:, own]
+            yield start, stop, chunk_LC
+
+    def pick(self, names: Sequence[str]) -> "Shifted":
+        places = self._places(names)
+        base = self.base.pick([self.base.names[place] for place in places])
+        return replace(self, names=tuple(names), base=base, mix_LBM=self.mix_LBM[places])
+
+
+@dataclass(frozen=True, eq=False)
+class Joined(Models):
+    """The models of several parts, one part after the other."""
+
+    names: tuple[str, ...]
+    parts: tuple[Models, ...]
+
+    @staticmethod
+    def of(*parts: Models) -> "Joined":
+        """All models of these parts, in their order."""
+        return Joined(tuple(name for part in parts for name in part.names), parts)
+
+    @property
+    def like(self) -> Tensor:
+        return self.parts[0].like
+
+    def chunks(self) -> Iterator[tuple[int, int, Tensor]]:
+        for together in zip(*(part.chunks() for part in self.parts), strict=True):
+            start, stop, _ = together[0]
+            yield start, stop, torch.cat([chunk_LC for _, _, chunk_LC in together])
+
+    def pick(self, names: Sequence[str]) -> "Joined":
+        runs: list[tuple[Models, list[str]]] = []
+        for name in names:
+            part = next(part for part in self.parts if name in part.names)
+            if runs and runs[-1][0] is part:
+                runs[-1][1].append(name)
+            else:
+                runs.append((part, [name]))
+        return Joined.of(*(part.pick(run) for part, run in runs))
+
+
+class Challenger(Detector):
+    """A detector that changes the models that some clients start from next."""
+
+    @abstractmethod
+    def challenge(
+        self,
+        rows: Rows,
+        customization: Customization,
+        global_D: Tensor,
+        state: State,
+        context: Context,
+    ) -> tuple[Customization, State]:
+        """The customization with the changed models, and the next state.
+
+        Args:
+            rows: of the clients that were accepted.
+            customization: who would get which model.
+            global_D: the next global model.
+            state: after this round's verdicts, without clients that were barred.
+            context: round and seed.
+        """
+
+
+def blocks(dim: int, count: int) -> list[tuple[int, int]]:
+    """Bounds of blocks of about equally many coordinates.
+
+    >>> blocks(10, 3)
+    [(0, 3), (3, 6), (6, 10)]
+    """
+    ends = [dim * place // count for place in range(count + 1)]
+    return list(pairwise(ends))
+
+
+def sketches(rows: Rows, count: int, size: int) -> Tensor:
+    """Sketches (B, M, K) of the rows' blocks; a row's own is their sum."""
+    sketched_BMK = torch.empty(count, len(rows), size)
+    for place in range(len(rows)):
+        row_D = rows.row(place)
+        for block, (first, last) in enumerate(blocks(rows.dim, count)):
+            part_D = torch.zeros_like(row_D)
+            part_D[first:last] = row_D[first:last]
+            sketched_BMK[block, place] = sketch(part_D, size)
+    return sketched_BMK
+
+
+def draw(sketched_BMK: Tensor, length: float, count: int, draws: torch.Generator) -> Tensor:
+    """Weights (count, B, M) of independent random changes of about a given length.
+
+    A change is sum_i c_bi x_i in block b, with normal c_bi, over rows x_i relative to their mean; a
+    row that is longer than the median one counts with the median's length. Differences between
+    clients are what training bends back most.
+
+    Args:
+        sketched_BMK: sketches of the rows' blocks.
+        length: of a change.
+        count: how many.
+        draws: where the random numbers come from.
+    """
+    sketched_BMK = sketched_BMK.double()
+    lengths_M = sketched_BMK.sum(dim=0).norm(dim=1)
+    clips_M = (lengths_M.median() / lengths_M.clamp(min=1e-300)).clamp(max=1)
+    shape = (count, *sketched_BMK.shape[:2])
+    weights_LBM = torch.randn(shape, generator=draws, dtype=torch.float64)
+    weights_LBM = (weights_LBM - weights_LBM.mean(dim=2, keepdim=True)) * clips_M
+    reached_L = changes(weights_LBM, sketched_BMK).norm(dim=1)
+    scaled_LBM: Tensor = weights_LBM * (length / reached_L.clamp(min=1e-300))[:, None, None]
+    return scaled_LBM
+
+
+def changes(weights_LBM: Tensor, sketched_BMK: Tensor) -> Tensor:
+    """Sketches (L, K) of changes with these weights."""
+    return torch.einsum("lbm,bmk->lk", weights_LBM, sketched_BMK.double())
+
+
+def challenged(
+    customization: Customization, global_D: Tensor, rows: Rows, by_client: Mapping[str, Tensor]
+) -> Customization:
+    """The customization with a changed starting model for some clients.
+
+    A client that has no model yet, and would be probed first, gets the changed global one.
+
+    Args:
+        customization: who gets which model.
+        global_D: the next global model.
+        rows: the pool that changes are combinations of.
+        by_client: weights (B, M) of each challenged client's change.
+    """
+    if not by_client:
+        return customization
+    known: Models = Block((GLOBAL,), global_D.unsqueeze(0))
+    if customization.models is not None:
+        known = Joined.of(known, customization.models)
+    firsts = [(customization.names_for(client) or (GLOBAL,))[0] for client in by_client]
+    names = {client: PREFIX + client for client in by_client}
+    shifted = Shifted(
+        tuple(names.values()), known.pick(firsts), rows, torch.stack(list(by_client.values()))
+    )
+    models = customization.models
+    return replace(
+        customization,
+        models=shifted if models is None else Joined.of(models, shifted),
+        challenged=names,
+    )
+
+
+def answer(change_K: Tensor, shift_JK: Tensor, others_PK: Tensor | None = None) -> float | None:
+    """How an upload answered its own challenge, beside decoys: in standard deviations.
+
+    z = (a_0 - mean a_j) / sd a_j with a_j = -<Δu, δ_j>; δ_0 is the client's own challenge, the
+    others were drawn alike and sent to nobody. An upload that does not depend on its own challenge
+    cannot tell it from a decoy: a_0 is exchangeable with them. Nor is it owed to a client's own
+    challenge where the challenges of others who sent the same are answered as well.
+
+    Args:
+        change_K: by how much the client's upload differs from its last one.
+        shift_JK: the challenge and its decoys, relative to those of its last upload.
+        others_PK: challenges of others who sent the same, where there are any.
+    Returns:
+        0 for an upload that is the same as before; nothing where there was no challenge.
+
+    >>> shift = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, -1.0], [1.0, 0.0], [-1.0, 0.0]])
+    >>> round(answer(torch.tensor([-1.0, 0.0]), shift), 3)
+    2.449
+    """
+    answers_J = -(shift_JK.double() @ change_K.double())
+    spread = float(answers_J[1:].std())
+    if not isfinite(spread):
+        return None
+    if not spread:
+        return 0.0 if bool(shift_JK.any()) else None
+    usual = float(answers_J[1:].mean())
+    if others_PK is not None and len(others_PK):
+        usual = max(usual, float(-(others_PK.double() @ change_K.double()).mean()))
+    return (float(answers_J[0]) - usual) / spread

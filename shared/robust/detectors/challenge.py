@@ -1,0 +1,388 @@
+"""The detector of copies: who sends what others send, and does not answer for its own?
+
+Legend: M rows of the round, H clients remembered, J decoys, K numbers of a sketch.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil, exp, log
+from statistics import median
+from typing import Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from shared.robust import challenges
+from shared.robust.base import Context, Rows, State, Verdict
+from shared.robust.betting import Bet, limit
+from shared.robust.customizers import Customization
+from shared.robust.detectors import detectors
+from shared.robust.sketch import Traces, sketch
+
+SUSPECT = log(20)
+"""Evidence from which an objection leaves a row out of its round."""
+SPARE = 3.0
+"""Evidence that is kept beyond the limit, where nobody acts on it."""
+PROVEN = -1.0
+"""Evidence below which a client has answered often enough for its copies to count."""
+LEAST = 3
+"""Fewest clients not on trial whose answers tell what an answer is, or whose rows make one."""
+EQUAL = 1e-4
+"""Distance 1 - cosine of two uploads below which they are the same."""
+NEAR = 1e-5
+"""Starts whose distance is a smaller share of their length than this are the same model."""
+NUMBERS = ("wealth", "rounds", "limit", "trial", "waited", "length")
+"""What is kept of every client, one number each."""
+BLOCKS = ("upload", "shift", "due_start", "due_shift")
+"""What is kept of some clients, one tensor each."""
+
+
+@dataclass
+class Known:
+    """What is remembered of one client.
+
+    Args:
+        limit: evidence above which it is evicted.
+        wealth: of the bets that have begun.
+        rounds: rounds that counted.
+        trial: rounds of its own that it is still on trial for.
+        waited: rounds of its own since its evidence first exceeded the limit; 0 before.
+        length: of its last upload from a model that was not changed; 0 before.
+        answer: its last answer to a challenge.
+        upload: sketch (K,) of its last upload.
+        shift: challenge and decoys (1 + J, K) of the model that its last upload started from.
+        due_start: sketch (K,) of the challenged model that it may start from next.
+        due_shift: that model's challenge and decoys (1 + J, K).
+    """
+
+    limit: float
+    wealth: float = 0.0
+    rounds: int = 0
+    trial: int = 0
+    waited: int = 0
+    length: float = 0.0
+    answer: float | None = None
+    upload: Tensor | None = field(default=None, repr=False)
+    shift: Tensor | None = field(default=None, repr=False)
+    due_start: Tensor | None = field(default=None, repr=False)
+    due_shift: Tensor | None = field(default=None, repr=False)
+
+    @property
+    def evidence(self) -> float:
+        """Logarithm of the e-value: bets that have begun, and those that are still to begin."""
+        return Bet.evidence(self.wealth, self.rounds)
+
+
+@detectors.register("challenge")
+class ChallengeDetector(challenges.Challenger):
+    """Evicts clients that send what others send and do not answer a change of their own model.
+
+    Colluders send one update, or nearly: Min-Max, Min-Sum, Fang, IPM, mimic, Sybil clones. Copies
+    alone prove nothing, since one of those who send the same may be the honest client that the
+    others copy. So clients whose uploads are `alike` are put on trial. For the next `trial` of its
+    own rounds each starts from a model with a random change δ of its own, in the span of the
+    other clients' updates, as long as the median upload times `strength`. Training bends δ back:
+    -<Δu, δ> > 0. A copy knows nothing of its own δ, and answers it no better than the decoys: as
+    many changes drawn alike that were sent to nobody.
+
+    A few clients that are not on trial are challenged beside (`controls`), and show what an answer
+    is. A round objects to a client on trial if its answer is below `share` of the median answer of
+    those not on trial, where that is at least `clear` standard deviations.
+
+    Evidence is the logarithm of an e-process over these objections (`shared.robust.betting`). An
+    honest client is assumed to be objected to with probability at most `tolerated` in each round
+    that it is on trial and answers, given all before. Then the probability that any honest client
+    is ever evicted is below `level`. Where nobody sends copies nobody is on trial, and no model is
+    changed.
+
+    Not found: colluders that each add noise as long as an honest client's, or that train.
+
+    >>> rows = Rows.of([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.5]])
+    >>> verdicts, state = ChallengeDetector().apply(rows, State(), Context())
+    >>> [verdict.decision for verdict in verdicts], state.by_id("trial")["0"].item() > 0
+    (['accepted', 'accepted', 'accepted', 'accepted'], True)
+    """
+
+    paper = (
+        "Waudby-Smith and Ramdas, Estimating means by betting, 2023 (e-processes); our statistic"
+    )
+    breakdown = "none: half of those not on trial must be honest, and who is copied must answer"
+    complexity = "O(nd), keeps n sketches; n on trial: O(n²d) for their models"
+    level: float = Field(default=1e-3, gt=0, lt=1)
+    """Probability that any honest client is ever evicted, under the assumption above."""
+    tolerated: float = Field(default=0.25, gt=0, lt=1)
+    """Share of its rounds on trial that may object to an honest client."""
+    expected: float = Field(default=0.65, gt=0, lt=1)
+    """Share of rounds in which a copy is expected to be objected to."""
+    alike: float = Field(default=0.99, gt=0, lt=1)
+    """Cosine of two uploads from which they may be copies."""
+    usual: float = Field(default=0.05, gt=0, le=1)
+    """Distance 1 - cosine of copies, at most, in the median pair's."""
+    trial: int = Field(default=10, ge=1)
+    """A client's own rounds on trial after it sent a copy."""
+    longer: int = Field(default=50, ge=1)
+    """The same after another client on trial was found guilty."""
+    wait: int = Field(default=25, ge=0)
+    """A client's own rounds that its eviction may wait for evidence on those who sent the same."""
+    strength: float = Field(default=3.0, gt=0)
+    """Length of a challenge, in median uploads."""
+    controls: int = Field(default=5, ge=3)
+    """Clients not on trial that are challenged and drawn for a round, on average."""
+    clear: float = Field(default=1.0, gt=0)
+    """Median answer of those not on trial from which a round tells, in standard deviations."""
+    share: float = Field(default=0.25, ge=0, lt=1)
+    """Share of that median below which an answer is none."""
+    blocks: int = Field(default=32, ge=1)
+    """Blocks of coordinates that a challenge changes independently."""
+    decoys: int = Field(default=16, ge=8)
+    """Changes that a challenge is held against."""
+    sketch: int = Field(default=1024, ge=64)
+    """Numbers kept of an upload, and of a challenge, per client."""
+
+    @model_validator(mode="after")
+    def _attackers_are_objected_to_more(self) -> Self:
+        if self.expected <= self.tolerated:
+            raise ValueError(f"expected {self.expected} is not above tolerated {self.tolerated}")
+        return self
+
+    @property
+    def traces(self) -> int:
+        return self.sketch
+
+    def apply(
+        self, rows: Rows, state: State, context: Context
+    ) -> tuple[tuple[Verdict, ...], State]:
+        known, heard = recalled(state)
+        fresh_ids = [client for client in (*rows.ids, *rows.dropped) if client not in known]
+        share = limit(self.level, heard, len(fresh_ids))
+        known.update((client, Known(share)) for client in fresh_ids)
+        traces = rows.traces or self._sketched(rows)
+        fresh = [i for i, new in enumerate(rows.fresh()) if new]
+        ids = [rows.ids[i] for i in fresh]
+        fresh_MK = traces.upload_MK[fresh].double()
+        copies, equal = self._copies(fresh_MK), self._within(fresh_MK, EQUAL)
+        since = {
+            client: self._since(known[client], traces, i)
+            for client, i in zip(ids, fresh, strict=True)
+        }
+        answers: dict[str, float] = {}
+        for place, (client, i) in enumerate(zip(ids, fresh, strict=True)):
+            one, upload_K = known[client], traces.upload_MK[i].float()
+            shift_JK = since[client]
+            if shift_JK is not None and one.upload is not None:
+                same = [since[ids[other]] for other in copies[place]]
+                others = [other_JK[0] for other_JK in same if other_JK is not None]
+                found = challenges.answer(
+                    upload_K.double() - one.upload.double(),
+                    shift_JK,
+                    torch.stack(others) if others else None,
+                )
+                if found is not None:
+                    one.answer = answers[client] = found
+            one.upload = upload_K
+            # A challenge bends uploads: were they to set its length, each would outgrow the last.
+            if one.shift is None and bool(upload_K.isfinite().all()):
+                one.length = float(upload_K.norm())
+            one.trial = self.trial if copies[place] else max(0, one.trial - 1)
+        told = [k.answer for k in known.values() if not k.trial and k.answer is not None]
+        usual = median(told) if len(told) >= LEAST else 0.0
+        for client in ids:
+            self._bet(known[client], answers.get(client), usual)
+        if any(known[client].waited == 1 for client in ids):
+            for one in known.values():
+                one.trial = max(one.trial, self.longer) if one.trial else 0
+        groups = dict(zip(ids, zip(copies, equal, strict=True), strict=True))
+        verdicts = tuple(
+            self._judge(
+                client,
+                known[client],
+                answers.get(client),
+                usual,
+                *([known[ids[k]] for k in those] for those in groups.get(client, ((), ()))),
+            )
+            for client in rows.ids
+        )
+        return verdicts, remembered(known, heard + len(fresh_ids))
+
+    def challenge(
+        self,
+        rows: Rows,
+        customization: Customization,
+        global_D: Tensor,
+        state: State,
+        context: Context,
+    ) -> tuple[Customization, State]:
+        known, heard = recalled(state)
+        for one in known.values():
+            one.due_start = one.due_shift = None
+        on_trial = {client for client, one in known.items() if one.trial}
+        if not on_trial or len(rows) < LEAST or not any(k.length for k in known.values()):
+            return customization, remembered(known, heard)
+        draws = context.generator(self.name)
+        pool_BMK = challenges.sketches(rows, self.blocks, self.sketch)
+        length = self.strength * median(k.length for k in known.values() if k.length)
+        clients = sorted(on_trial | self._controls(known, len(rows), draws))
+        weights = {
+            client: challenges.draw(pool_BMK, length, 1 + self.decoys, draws) for client in clients
+        }
+        customization = challenges.challenged(
+            customization, global_D, rows, {c: drawn_LBM[0] for c, drawn_LBM in weights.items()}
+        )
+        for client, drawn_LBM in weights.items():
+            assert customization.models is not None
+            model_D = customization.models.model(customization.challenged[client])
+            known[client].due_start = sketch(model_D, self.sketch)
+            known[client].due_shift = challenges.changes(drawn_LBM, pool_BMK).float()
+        return customization, remembered(known, heard)
+
+    def _controls(self, known: Mapping[str, Known], drawn: int, draws: torch.Generator) -> set[str]:
+        """Enough clients not on trial for about `controls` of them to be drawn next."""
+        free = sorted(client for client, one in known.items() if not one.trial)
+        count = ceil(self.controls * max(1.0, len(known) / max(drawn, 1)))
+        count = min(count, max(LEAST, len(free) // 2))
+        return {free[i] for i in torch.randperm(len(free), generator=draws)[:count].tolist()}
+
+    def _sketched(self, rows: Rows) -> Traces:
+        uploads = [sketch(rows.row(i), self.sketch) for i in range(len(rows))]
+        return Traces(torch.stack(uploads), torch.zeros(len(rows), self.sketch))
+
+    def _since(self, one: Known, traces: Traces, row: int) -> Tensor | None:
+        """Challenge and decoys (1 + J, K) since its last upload; None where there were none."""
+        start_K, shift = traces.start_MK[row].float(), None
+        if one.due_start is not None and one.due_shift is not None:
+            near = NEAR * max(float(start_K.norm()), float(one.due_start.norm()))
+            shift = one.due_shift if float((start_K - one.due_start).norm()) <= near else None
+        before, one.shift = one.shift, shift
+        if shift is None:
+            return None if before is None else -before
+        return shift if before is None else shift - before
+
+    def _copies(self, uploads_MK: Tensor) -> list[list[int]]:
+        """For each row those that are like it, and far more so than two rows usually are."""
+        if len(uploads_MK) <= LEAST:
+            return [[] for _ in uploads_MK]
+        apart_MM = apart(uploads_MK)
+        upper = torch.triu_indices(len(apart_MM), len(apart_MM), 1)
+        pairs = apart_MM[upper[0], upper[1]]
+        return self._within(uploads_MK, min(1 - self.alike, self.usual * float(pairs.median())))
+
+    def _within(self, uploads_MK: Tensor, most: float) -> list[list[int]]:
+        """For each row the others at a distance below `most`."""
+        near_MM = (apart(uploads_MK) < most).fill_diagonal_(False)
+        return [near_M.nonzero().flatten().tolist() for near_M in near_MM]
+
+    def _tells(self, one: Known, answered: float | None, usual: float) -> bool:
+        return one.trial > 0 and answered is not None and usual >= self.clear
+
+    def _objects(self, one: Known, answered: float | None, usual: float) -> bool:
+        tells = self._tells(one, answered, usual)
+        return tells and answered is not None and answered < self.share * usual
+
+    def _bet(self, one: Known, answered: float | None, usual: float) -> None:
+        if self._tells(one, answered, usual):
+            one.rounds += 1
+            objected = self._objects(one, answered, usual)
+            wealth = Bet(self.tolerated, self.expected).settled(one.wealth, one.rounds, objected)
+            one.wealth = min(wealth, exp(one.limit + SPARE))
+        if one.waited or one.evidence > one.limit:
+            one.waited += 1
+
+    def _judge(
+        self,
+        client: str,
+        one: Known,
+        answered: float | None,
+        usual: float,
+        similar: Sequence[Known],
+        equal: Sequence[Known],
+    ) -> Verdict:
+        """The verdict on an upload that these others sent too, or nearly."""
+        objected = self._objects(one, answered, usual)
+        decision: Literal["accepted", "rejected", "evicted"] = "accepted"
+        if one.waited:
+            undecided = any(not other.waited for other in similar)
+            decision = "rejected" if undecided and one.waited <= self.wait else "evicted"
+        elif (equal and one.evidence > PROVEN) or (objected and one.evidence > SUSPECT):
+            decision = "rejected"
+        tells = self._tells(one, answered, usual)
+        return Verdict(
+            client=client,
+            decision=decision,
+            detector=self.name,
+            score=min(one.evidence, 1e300),
+            threshold=one.limit,
+            reason=self._reason(decision, one, answered if tells else None, usual, objected),
+            evidence=one.evidence,
+        )
+
+    def _reason(
+        self, decision: str, one: Known, answered: float | None, usual: float, objected: bool
+    ) -> str:
+        """One sentence: quantity, limit, unit, cohort."""
+        if answered is None:
+            why = "sent what another client sent, and is on trial" if one.trial else "no copy"
+        else:
+            side = "is below" if objected else "reaches"
+            why = (
+                f"answer to its own challenge {answered:.2f} {side} {self.share * usual:.2f} "
+                f"standard deviations (median of others {usual:.2f})"
+            )
+        if one.waited:
+            odds = f"{1 / self.level:,.0f}"
+            waits = " waits for evidence on who sent the same;" if decision == "rejected" else ""
+            return (
+                f"evidence exceeded {one.limit:.3g} in {one.rounds} rounds on trial "
+                f"(false-eviction level 1 in {odds});{waits} {why}"
+            )
+        return f"{why}; evidence {one.evidence:.3g} of {one.limit:.3g}"
+
+
+def apart(uploads_MK: Tensor) -> Tensor:
+    """Distances 1 - cosine (M, M); 1 where a row is zero or not finite."""
+    lengths_M = uploads_MK.norm(dim=1, keepdim=True)
+    units_MK = torch.where(
+        (lengths_M > 0) & lengths_M.isfinite(), uploads_MK / lengths_M.clamp(min=1e-300), 0.0
+    )
+    return 1 - units_MK @ units_MK.T
+
+
+def recalled(state: State) -> tuple[dict[str, Known], int]:
+    """What a state holds of every client, and how many clients were ever heard of."""
+    state = State({name: held.cpu() for name, held in state.tensors.items()}, state.ids)
+    numbers = {name: state.by_id(name) for name in NUMBERS}
+    answers = state.by_id("answer")
+    blocks: dict[str, Mapping[str, Tensor]] = {name: state.by_id(name) for name in BLOCKS}
+    known = {
+        client: Known(
+            limit=float(numbers["limit"][client]),
+            wealth=float(numbers["wealth"][client]),
+            rounds=int(numbers["rounds"][client]),
+            trial=int(numbers["trial"][client]),
+            waited=int(numbers["waited"][client]),
+            length=float(numbers["length"][client]),
+            answer=float(answers[client]) if client in answers else None,
+            **{name: held.get(client) for name, held in blocks.items()},
+        )
+        for client in numbers["limit"]
+    }
+    return known, int(state.tensors.get("heard", torch.tensor(0)))
+
+
+def remembered(known: Mapping[str, Known], heard: int) -> State:
+    """The inverse of `recalled`."""
+    clients = tuple(sorted(known))
+    tensors = {
+        name: torch.tensor([getattr(known[c], name) for c in clients], dtype=torch.float64)
+        for name in NUMBERS
+    }
+    ids: dict[str, tuple[str, ...]] = dict.fromkeys(NUMBERS, clients)
+    ids["answer"] = tuple(c for c in clients if known[c].answer is not None)
+    tensors["answer"] = torch.tensor([known[c].answer for c in ids["answer"]], dtype=torch.float64)
+    for name in BLOCKS:
+        held: Sequence[str] = [c for c in clients if getattr(known[c], name) is not None]
+        if held:
+            ids[name] = tuple(held)
+            tensors[name] = torch.stack([getattr(known[c], name) for c in held])
+    tensors["heard"] = torch.tensor(heard)
+    return State(tensors, ids)

@@ -1,0 +1,217 @@
+"""The detector of copies, in whole rounds of the engine on clients that train on parabolas.
+
+Legend: N clients, F colluders, D coordinates.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from shared.errors import ConfigurationError
+from shared.eviction import Eviction
+from shared.robust import Context, Rows, State
+from shared.robust.customizers import Customization
+from shared.robust.detectors import detectors
+from shared.robust.detectors.challenge import ChallengeDetector, recalled, remembered
+from shared.robust.engine import Plan, run_round
+from shared.robust.pipeline import split_state
+from shared.robust.sketch import Traces, sketch
+
+D = 600
+SKETCH = 1024
+KEY = "detector-0-challenge"
+Attack = Callable[[Tensor], Tensor]
+
+
+class Federation:
+    """Clients that each descend on a parabola of their own, and what the engine makes of it.
+
+    Every client's curvature and optimum differ; a client undoes a share of the way to its optimum
+    in a round, plus noise.
+    """
+
+    def __init__(
+        self, clients: int, seed: int = 0, eviction: Eviction | None = None, **options: Any
+    ) -> None:
+        self.draws = torch.Generator().manual_seed(seed)
+        self.names = [f"c{i:02d}" for i in range(clients)]
+        self.optima_ND = torch.randn(clients, D, generator=self.draws)
+        self.curves_ND = 0.5 * torch.rand(clients, D, generator=self.draws)
+        detector = {"name": "challenge", **options}
+        self.plan = Plan.of("weighted_mean", [detector], eviction=eviction)
+        self.state = self.plan.init(D)
+        self.global_D = torch.zeros(D)
+        self.custom = Customization()
+        self.evicted: dict[str, int] = {}
+        self.rejected: list[str] = []
+        self.challenged: set[str] = set()
+        self.round = 0
+
+    def start(self, name: str) -> Tensor:
+        challenged, models = self.custom.challenged, self.custom.models
+        if name in challenged and models is not None:
+            return models.model(challenged[name])
+        return self.global_D
+
+    def run(self, rounds: int, attack: Attack = lambda sent_ND: sent_ND) -> None:
+        """Rounds of averaging over all that are not evicted; an attack crafts the uploads."""
+        for _ in range(rounds):
+            starts_ND = torch.stack([self.start(name) for name in self.names])
+            noise_ND = 0.05 * torch.randn(len(self.names), D, generator=self.draws)
+            sent_ND = attack(self.curves_ND * (self.optima_ND - starts_ND) + noise_ND)
+            there = [i for i, name in enumerate(self.names) if name not in self.evicted]
+            rows = Rows.of(
+                sent_ND[there],
+                ids=[self.names[i] for i in there],
+                traces=Traces(
+                    torch.stack([sketch(sent_ND[i], SKETCH) for i in there]),
+                    torch.stack([sketch(starts_ND[i], SKETCH) for i in there]),
+                ),
+            )
+            context = Context(round=self.round, seed=5, reference_D=self.global_D)
+            outcome = run_round(self.plan, rows, self.state, context)
+            self.state, self.global_D = outcome.state, outcome.global_D
+            self.custom = outcome.customization
+            self.challenged |= set(self.custom.challenged)
+            for verdict in outcome.verdicts:
+                if verdict.decision == "evicted":
+                    self.evicted.setdefault(verdict.client, self.round)
+                elif verdict.decision == "rejected":
+                    self.rejected.append(verdict.client)
+            self.round += 1
+
+
+def colluders(count: int, craft: Callable[[Tensor], Tensor]) -> Attack:
+    """The last clients all send what is crafted from the uploads of the others."""
+
+    def attack(sent_ND: Tensor) -> Tensor:
+        honest_BD = sent_ND[:-count]
+        return torch.cat([honest_BD, craft(honest_BD).expand(count, -1)])
+
+    return attack
+
+
+def names(numbers: range) -> set[str]:
+    return {f"c{i:02d}" for i in numbers}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nobody_attacks_nobody_is_on_trial_and_no_model_is_changed(seed: int) -> None:
+    federation = Federation(12, seed)
+    federation.run(40)
+    assert not federation.evicted and not federation.rejected and not federation.challenged
+
+
+CRAFTED: dict[str, Callable[[Tensor], Tensor]] = {
+    "ipm": lambda honest_BD: -0.5 * honest_BD.mean(0),
+    "within the spread": lambda honest_BD: honest_BD.mean(0) - 0.8 * honest_BD.std(0),
+    "always the same": lambda honest_BD: torch.linspace(-1, 1, D),
+}
+
+
+@pytest.mark.parametrize("name", CRAFTED)
+@pytest.mark.parametrize(("clients", "hostile"), [(20, 6), (11, 5)])
+def test_colluders_that_send_one_update_are_evicted_and_nobody_else(
+    name: str, clients: int, hostile: int
+) -> None:
+    federation = Federation(clients, seed=hostile)
+    federation.run(60, colluders(hostile, CRAFTED[name]))
+    assert federation.evicted.keys() == names(range(clients - hostile, clients))
+
+
+@pytest.mark.parametrize("target", [0, 3, 10])
+def test_who_is_copied_stays_and_who_copies_goes(target: int) -> None:
+    federation = Federation(20, target)
+    federation.run(60, colluders(9, lambda honest_BD: honest_BD[target]))
+    assert federation.evicted.keys() == names(range(11, 20))
+
+
+def test_equal_uploads_are_left_out_until_their_sender_has_answered() -> None:
+    """From the first round; the copied client's count again once it has answered some times."""
+    federation = Federation(12, 1)
+    federation.run(1, colluders(3, lambda honest_BD: honest_BD[0]))
+    assert federation.rejected == ["c00", "c09", "c10", "c11"]
+    federation.run(11, colluders(3, lambda honest_BD: honest_BD[0]))
+    federation.rejected.clear()
+    federation.run(5, colluders(3, lambda honest_BD: honest_BD[0]))
+    assert set(federation.rejected) <= names(range(9, 12)), "c00 counts"
+
+
+def test_an_eviction_waits_for_evidence_on_who_sent_the_same() -> None:
+    """So the last of them is not left behind without anybody to be alike."""
+    together = Federation(20, 2, share=0.0)
+    together.run(60, colluders(6, CRAFTED["ipm"]))
+    at_once = Federation(20, 2, share=0.0, wait=0)
+    at_once.run(60, colluders(6, CRAFTED["ipm"]))
+    assert len(set(together.evicted.values())) < len(set(at_once.evicted.values()))
+
+
+def test_who_observes_changes_no_model() -> None:
+    federation = Federation(12, eviction=Eviction(mode="observe"))
+    federation.run(10, colluders(4, CRAFTED["ipm"]))
+    assert not federation.challenged
+
+
+def test_challenges_do_not_outgrow_each_other() -> None:
+    """Most clients are challenged for long; their uploads stay as long as they were."""
+    federation = Federation(10, 3, level=1e-30)
+    federation.run(2, colluders(4, CRAFTED["ipm"]))
+    known, _ = recalled(split_state(federation.state)[KEY])
+    before = max(one.length for one in known.values())
+    federation.run(40, colluders(4, CRAFTED["ipm"]))
+    assert federation.custom.challenged
+    known, _ = recalled(split_state(federation.state)[KEY])
+    assert all(
+        float(one.upload.norm()) < 3 * before for one in known.values() if one.upload is not None
+    )
+
+
+def test_a_trial_ends_when_no_copies_come() -> None:
+    federation = Federation(12, trial=3)
+    federation.run(2, colluders(4, CRAFTED["ipm"]))
+    assert federation.custom.challenged
+    federation.run(3)
+    assert not federation.custom.challenged
+
+
+def test_verdicts_are_one_sentence_with_quantity_limit_and_level() -> None:
+    rows = Rows.of(torch.cat([torch.eye(5, 50), torch.ones(2, 50)]))
+    verdicts, _ = ChallengeDetector().apply(rows, State(), Context())
+    assert verdicts[0].reason == "no copy; evidence 0 of 8.99"
+    assert verdicts[6].reason.startswith("sent what another client sent, and is on trial; evidence")
+    federation = Federation(20, 2)
+    federation.run(15, colluders(6, CRAFTED["ipm"]))
+    known, heard = recalled(split_state(federation.state)[KEY])
+    assert heard == 20 and all(known[name].rounds for name in names(range(14, 20)) & known.keys())
+
+
+def test_state_comes_back_as_it_was() -> None:
+    federation = Federation(12, 4)
+    federation.run(5, colluders(4, CRAFTED["ipm"]))
+    state = split_state(federation.state)[KEY]
+    again = remembered(*recalled(state))
+    assert again.ids == {name: tuple(ids) for name, ids in state.ids.items()}
+    for name, tensor in state.tensors.items():
+        torch.testing.assert_close(again.tensors[name], tensor)
+
+
+def test_a_barred_client_is_forgotten() -> None:
+    federation = Federation(12, 4)
+    federation.run(60, colluders(4, CRAFTED["ipm"]))
+    known, _ = recalled(split_state(federation.state)[KEY])
+    assert known.keys() == names(range(8))
+
+
+def test_attackers_must_be_expected_above_what_is_tolerated() -> None:
+    with pytest.raises(ConfigurationError, match="not above tolerated"):
+        detectors.parse({"name": "challenge", "tolerated": 0.6, "expected": 0.5})
+
+
+def test_broken_and_empty_uploads_are_no_copies() -> None:
+    block = torch.zeros(6, 50)
+    block[0, 0] = block[1, 1] = block[2, 2] = 1.0
+    _, state = ChallengeDetector().apply(Rows.of(block), State(), Context())
+    assert not any(trial.item() for trial in state.by_id("trial").values())

@@ -1,0 +1,127 @@
+"""Challenged models and answers to them, against dense algebra and by hand.
+
+Legend: M rows, L changed models, B blocks, J decoys, K numbers of a sketch, D coordinates.
+"""
+
+import math
+
+import pytest
+import torch
+
+from shared.assignment import handed
+from shared.robust import Rows, challenges
+from shared.robust.customizers import Customization
+from shared.robust.models import Block, Mixture
+from shared.robust.sketch import sketch
+
+DRAWS = torch.Generator()
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    DRAWS.manual_seed(7)
+
+
+def test_changed_models_are_their_own_plus_weighted_blocks_of_rows() -> None:
+    """Chunk by chunk as from one dense product, across chunk borders."""
+    dim = 70_001
+    block_MD = torch.randn(4, dim, generator=DRAWS)
+    global_D = torch.randn(dim, generator=DRAWS)
+    rows = Rows.of(block_MD, ids=["a", "b", "c", "d"])
+    mixed = Mixture(("a", "b"), global_D, rows, torch.rand(2, 4, generator=DRAWS))
+    weights_BM = torch.randn(3, 4, generator=DRAWS, dtype=torch.float64)
+    before = Customization(mixed, {"a": ("a",), "b": ("b",)})
+    after = challenges.challenged(before, global_D, rows, {"b": weights_BM, "z": 2 * weights_BM})
+    change_D = torch.zeros(dim, dtype=torch.float64)
+    for block, (first, last) in enumerate(challenges.blocks(dim, 3)):
+        change_D[first:last] = weights_BM[block] @ block_MD[:, first:last].double()
+    assert after.models is not None
+    expected = {
+        "a": mixed.model("a").double(),
+        "b": mixed.model("b").double(),
+        "challenge:b": mixed.model("b") + change_D,
+        "challenge:z": global_D + 2 * change_D,  # of whom nothing is known: the global model
+    }
+    assert after.models.names == tuple(expected)
+    for name, model_D in expected.items():
+        torch.testing.assert_close(after.models.model(name).double(), model_D, rtol=0, atol=1e-4)
+    both_LD = after.models.block(["challenge:z", "a"])
+    torch.testing.assert_close(both_LD[0].double(), expected["challenge:z"], rtol=0, atol=1e-4)
+    assert after.names_for("b") == ("b",), "its own model stays its own"
+    assert after.challenged == {"b": "challenge:b", "z": "challenge:z"}
+
+
+def test_without_models_of_their_own_the_global_one_is_changed() -> None:
+    rows = Rows.of(torch.eye(3, 5))
+    found = challenges.challenged(Customization(), torch.ones(5), rows, {"1": torch.ones(1, 3)})
+    assert found.models is not None and found.models.names == ("challenge:1",)
+    assert found.models.model("challenge:1").tolist() == [2, 2, 2, 1, 1]
+
+
+def test_tickets_name_the_changed_model_until_the_end() -> None:
+    snapshot = {
+        "global_model": "g",
+        "customized": {"a": "1", "challenge:a": "2"},
+        "challenged": {"a": "challenge:a"},
+    }
+    assert handed("a", snapshot) == {"model": "2"}
+    assert handed("a", snapshot, final=True) == {"model": "1"}
+    assert handed("b", snapshot) == {"model": "g"}
+
+
+def test_changes_have_the_asked_length_and_no_mean() -> None:
+    block_MD = torch.randn(6, 500, generator=DRAWS)
+    block_MD[5] *= 1e6  # Counts with the median's length.
+    rows = Rows.of(block_MD)
+    sketched_BMK = challenges.sketches(rows, 4, 1024)
+    for place in range(6):
+        whole_K = sketch(rows.row(place), 1024)
+        torch.testing.assert_close(sketched_BMK[:, place].sum(dim=0), whole_K)
+    weights_LBM = challenges.draw(sketched_BMK, 3.0, 5, DRAWS)
+    changes_LK = challenges.changes(weights_LBM, sketched_BMK)
+    assert changes_LK.norm(dim=1).tolist() == pytest.approx([3.0] * 5)
+    assert weights_LBM[:, :, 5].abs().max() * 1e6 < 100
+    models_LD = torch.zeros(5, 500, dtype=torch.float64)
+    for block, (first, last) in enumerate(challenges.blocks(500, 4)):
+        models_LD[:, first:last] = weights_LBM[:, block] @ block_MD[:, first:last].double()
+    assert models_LD.norm(dim=1).tolist() == pytest.approx([3.0] * 5, rel=1e-4)
+
+
+def test_an_answer_by_hand() -> None:
+    """a = 2, 0, 0, 1, -1 by -<Δu, δ>: mean of decoys 0, deviation sqrt(2/3)."""
+    shift_JK = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, -1.0], [1.0, 0.0], [-1.0, 0.0]])
+    change_K = torch.tensor([-1.0, 0.0])
+    assert challenges.answer(change_K, shift_JK) == pytest.approx(2 / math.sqrt(2 / 3))
+    # Others who sent the same were answered by 2 and 0 in the mean 1.
+    others_PK = torch.tensor([[2.0, 0.0], [0.0, 3.0]])
+    found = challenges.answer(change_K, shift_JK, others_PK)
+    assert found == pytest.approx(1 / math.sqrt(2 / 3))
+    assert challenges.answer(torch.zeros(2), shift_JK) == 0
+    assert challenges.answer(change_K, torch.zeros(5, 2)) is None
+
+
+def test_who_does_not_depend_on_its_challenge_answers_at_random() -> None:
+    """The own answer is exchangeable with the decoys': below their mean half of the time."""
+    signs = []
+    for _ in range(4000):
+        shift_JK = torch.randn(17, 40, generator=DRAWS)
+        found = challenges.answer(torch.randn(40, generator=DRAWS), shift_JK)
+        assert found is not None
+        signs.append(found < 0)
+    assert sum(signs) / len(signs) == pytest.approx(0.5, abs=0.04)  # five standard errors
+
+
+def test_who_trains_pulls_back_against_its_own_challenge_alone() -> None:
+    shift_JK = torch.randn(17, 40, generator=DRAWS)
+    change_K = -0.3 * shift_JK[0] + 0.3 * torch.randn(40, generator=DRAWS)
+    own = challenges.answer(change_K, shift_JK)
+    other = challenges.answer(change_K, shift_JK[[3, 0, *range(4, 17)]])
+    assert own is not None and other is not None
+    assert own > 2 > abs(other)
+
+
+def test_joined_models_keep_the_order_that_is_asked_for() -> None:
+    first, second = Block(("a", "b"), torch.eye(2, 3)), Block(("c",), torch.ones(1, 3))
+    both = challenges.Joined.of(first, second)
+    assert both.names == ("a", "b", "c")
+    assert both.block(["c", "b", "a"]).tolist() == [[1, 1, 1], [0, 1, 0], [1, 0, 0]]

@@ -57,7 +57,7 @@ class Folder:
                 raise ConfigurationError(f"{self.records}: {explain(error)}") from None
             simulation.recall(memory, records)
         self.path.mkdir(parents=True, exist_ok=True)
-        (self.path / "experiment.toml").write_text(to_toml(simulation.experiment.tables()) + "\n")
+        (self.path / "experiment.toml").write_text(to_toml(simulation.experiment.tables()))
         part = self.records.with_suffix(".part")
         part.write_text("".join(record.model_dump_json() + "\n" for record in records))
         part.rename(self.records)

@@ -160,11 +160,10 @@ class Coordinator:
         opened = self.open
         assert opened is not None
         bounds = self.experiment.phases.collecting
+        brief, barred, expected = await self.awaited(opened)
         while True:
             if opened.stale:
-                brief, barred = await self.brief(), (await self.store.barred()).standing.barred
-                out = barred | (opened.evicted - opened.receipts.keys())
-                expected, opened.stale = opened.selected - out, False
+                brief, barred, expected = await self.awaited(opened)
             if brief.status == "stopping":
                 await self.fail(brief, "stopped by the operator")
                 return
@@ -190,6 +189,13 @@ class Coordinator:
             await self.take(max(0.01, until - now), enough)
         await self.store.close(self.fence, opened.number, self.position)
         await self.aggregate(await self.federation())
+
+    async def awaited(self, opened: OpenRound) -> tuple[Brief, frozenset[str], set[str]]:
+        """Where the federation stands, who is barred, and whose updates are expected."""
+        opened.stale = False  # First: what changes during these reads comes as an event.
+        brief, barred = await self.brief(), (await self.store.barred()).standing.barred
+        out = barred | (opened.evicted - opened.receipts.keys())
+        return brief, barred, opened.selected - out
 
     def quota(self, expected: int) -> int:
         """How many arrivals close the round at once."""

@@ -32,10 +32,13 @@ class Span(Table):
 
 
 class Joining(Table):
-    """Before round 0: wait for clients to join, at most so long."""
+    """Before round 0: wait for clients to join."""
 
     clients: int | None = Field(default=None, ge=1)
     """Start once so many have joined; `data.clients` by default."""
+    deadline: float | None = Field(default=None, gt=0)
+    """Seconds after which round 0 starts with those that have joined, at least one; without it,
+    round 0 waits for all."""
 
 
 class Collecting(Table):

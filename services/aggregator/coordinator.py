@@ -103,15 +103,18 @@ class Coordinator:
             await self.store.trim_events()
 
     async def join(self) -> None:
-        """Waits until enough clients have joined, then opens round 0."""
+        """Waits for clients until enough have joined or the deadline passes; opens round 0."""
         wanted = self.experiment.phases.joining.clients or self.experiment.data.clients
         heard, brief = self.position, await self.brief()
-        while brief.status == "paused" or len(await self.store.clients()) < wanted:
-            if brief.status == "stopping":
-                await self.open_evaluation(0)
+        while brief.status != "stopping":
+            joined = len(await self.store.clients())
+            late = brief.deadline is not None and self.clock() >= brief.deadline
+            if brief.status == "running" and joined >= (1 if late else wanted):
+                log.info("joining ends", extra={"clients": joined, "wanted": wanted})
+                await self.open_round(0)
                 return
             heard, brief = await self.pass_time(heard), await self.brief()
-        await self.open_round(0)
+        await self.open_evaluation(0)
 
     async def next_round(self, brief: Brief) -> None:
         """After a round: pause, end, or open the next one."""

@@ -106,3 +106,23 @@ def test_a_rule_without_enough_rows_fails_the_round_and_no_more(host: Host, rule
     assert newcomer.asked() == [(2, "probe"), (2, "train"), (2, "evaluate")]
     assert newcomer.tickets[0].models["model"] == models["reference"]
     assert newcomer.tickets[1].models["model"] not in models.values()
+
+
+def test_who_has_joined_by_the_deadline_starts_without_the_others(host: Host) -> None:
+    phases = {**collecting(least=1), "joining": {"deadline": 60}}
+    hosted = host(experiment(3, phases=phases))
+    hosted.wait("joining")
+    assert hosted.operator.status().deadline is not None
+    hosted.scripted(NAMES[:2])
+    hosted.expire()
+    hosted.wait()
+    assert hosted.record(0).participants == NAMES[:2]
+
+
+def test_where_nobody_joins_in_time_the_first_one_starts(host: Host) -> None:
+    phases = {**collecting(least=1), "joining": {"deadline": 0.01}}
+    hosted = host(experiment(3, rounds=1, phases=phases))
+    hosted.wait("joining")
+    hosted.scripted(["ada"])
+    hosted.wait()
+    assert hosted.record(0).participants == ["ada"]

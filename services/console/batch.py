@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
 
+from shared import durable
 from shared.experiment import Experiment
 from shared.figures import Final
 
@@ -42,9 +43,7 @@ def kept(path: Path, run: Callable[[], Figures]) -> Figures:
         return found
     figures = run()
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(figures, indent=1) + "\n")
-    part.rename(path)
+    durable.replace(path, [json.dumps(figures, indent=1).encode(), b"\n"])
     return figures
 
 

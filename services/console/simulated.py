@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from services.console.live import LiveTable
 from services.console.local import to_toml
 from services.console.plots import curves
+from shared import durable
 from shared.errors import ConfigurationError
 from shared.experiment import Experiment
 from shared.figures import KINDS, Final, accuracies, errors, newer, sides
@@ -58,9 +59,8 @@ class Folder:
             simulation.recall(memory, records)
         self.path.mkdir(parents=True, exist_ok=True)
         (self.path / "experiment.toml").write_text(to_toml(simulation.experiment.tables()))
-        part = self.records.with_suffix(".part")
-        part.write_text("".join(record.model_dump_json() + "\n" for record in records))
-        part.rename(self.records)
+        kept = (f"{record.model_dump_json()}\n".encode() for record in records)
+        durable.replace(self.records, kept)
 
     def finish(self, result: SimulationResult, summary: dict[str, Any]) -> None:
         """Writes the figures and draws the curves."""

@@ -9,9 +9,7 @@ OpenML, and kept in the cache.
 
 import os
 import tempfile
-import uuid
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
+from shared import durable
 from shared.errors import ConfigurationError
 from shared.learning.arrays import ARRAYS, PARTS, archive, labels, read
 from shared.learning.datasets import Dataset, Samples, Source
@@ -144,19 +143,14 @@ class FileDataset(Dataset):
 
     def _keep(self, arrays: Mapping[str, np.ndarray]) -> Path:
         path = cache() / self._file
-        # Several processes may fetch at once: each writes a file of its own, and renames it.
-        part = path.with_name(f"{uuid.uuid4().hex}.part.npz")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            np.savez(part, **dict[str, Any](arrays))
-            part.replace(path)
+            with durable.replacing(path, several=True) as part:
+                np.savez(part, **dict[str, Any](arrays))
         except OSError as error:
             raise ConfigurationError(
                 f"cannot keep {path}: {error.strerror}; set {CACHE} to a folder that can be written"
             ) from None
-        finally:
-            with suppress(OSError):
-                part.unlink()
         return path
 
 

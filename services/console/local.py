@@ -11,6 +11,7 @@ import tomli_w
 
 from services.console.operator import Operator
 from services.console.processes import Processes, free_port, wait_until_listening
+from shared import cpus
 from shared.errors import ConfigurationError
 from shared.experiment import Attackers, Experiment
 from shared.ranges import format_ranges
@@ -118,7 +119,7 @@ class LocalFederation:
             "OMP_WAIT_POLICY": "passive",
             # Threads share two heaps, so that what one frees another can use.
             "MALLOC_ARENA_MAX": "2",
-            "RAMPART_THREADS": str(max(1, (os.cpu_count() or 1) // 2)),
+            "RAMPART_THREADS": str(max(1, cpus.threads() // 2)),
             **self.settings,
         }
         self.processes.python("aggregator", "services.aggregator", **environment)

@@ -105,7 +105,11 @@ def add_problem_handlers(app: FastAPI) -> None:
 
 
 class SmallBodies:
-    """Middleware: bodies that are no uploads are small, and come within a time limit."""
+    """Middleware: bodies that are no uploads are small, and come within a time limit.
+
+    FastAPI's own `max_body_size` answers in plain text whatever handlers an application has, and
+    sets no time limit.
+    """
 
     def __init__(self, app: Any, seconds: float) -> None:
         self._app = app

@@ -1,11 +1,11 @@
 """An operator's connection to an aggregator."""
 
-import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import httpx
+from httpx_sse import SSEError, connect_sse
 from pydantic import TypeAdapter, ValidationError
 
 from shared.errors import ConfigurationError, RampartError, Unavailable
@@ -151,27 +151,23 @@ class Operator:
         """
         headers = {} if after is None else {"Last-Event-ID": after}
         timeout = httpx.Timeout(30, read=SILENCE)
+        path = "/v1/events"
         try:
-            with self._http.stream("GET", "/v1/events", headers=headers, timeout=timeout) as answer:
-                if answer.status_code >= 400:
-                    answer.read()
-                    raise OperatorRefused(_detail(answer))
-                yield from _events(answer.iter_lines(), ticks)
+            with connect_sse(self._http, "GET", path, headers=headers, timeout=timeout) as source:
+                if source.response.status_code >= 400:
+                    source.response.read()
+                    raise OperatorRefused(_detail(source.response))
+                for event in source.iter_sse():
+                    if event.event != "tick":
+                        yield {"id": event.id, **event.json()}
+                    elif ticks:
+                        yield {}
+        except SSEError as error:
+            raise ConfigurationError(
+                f"{self.url!r} does not answer as an aggregator does: GET {path}: {error}"
+            ) from None
         except httpx.TransportError as error:
-            raise Unavailable(f"{self.url}/v1/events: {type(error).__name__}: {error}") from None
-
-
-def _events(lines: Iterable[str], ticks: bool) -> Iterator[dict[str, str]]:
-    event: dict[str, str] = {}
-    for line in lines:
-        name, _, value = line.partition(": ")
-        if name == "id":
-            event["id"] = value
-        elif name == "data":
-            event.update(json.loads(value))
-        elif not line and (event or ticks):
-            yield event
-            event = {}
+            raise Unavailable(f"{self.url}{path}: {type(error).__name__}: {error}") from None
 
 
 def _detail(answer: httpx.Response) -> str:

@@ -162,6 +162,7 @@ async def take_upload(
             started=standing.ticket.models["model"],
             closing_round=standing.brief.round,
             size=admitted.size,
+            diverged=admitted.report.diverged,
         ),
     )
 

@@ -3,7 +3,6 @@
 Legend: D parameters.
 """
 
-import asyncio
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -14,13 +13,14 @@ from numpy.typing import NDArray
 from safetensors.numpy import load
 
 from services.attacker.cohort import REFERENCE, STARTED
-from shared.errors import ConfigurationError, Unavailable
-from shared.protocol.client import RETRIED, Refused
+from shared.errors import ConfigurationError
+from shared.protocol.client import Refused
 from shared.protocol.http_client import HttpClient, bearer
 from shared.protocol.refusals import Late
+from shared.protocol.retries import RETRIED, Again, repeat
 
-ATTEMPTS = 60
-"""Times that a request is made before a cohort counts as gone; about two minutes."""
+PATIENCE = 120.0
+"""Seconds for which a cohort that does not answer is waited for."""
 
 
 @dataclass(frozen=True)
@@ -113,24 +113,25 @@ class CohortClient:
             ConfigurationError: the URL or the token is wrong, or the members do not fit together.
             Unavailable: it stayed away.
         """
-        where, reason = f"cohort {self._http.base_url}", ""
-        for attempt in range(ATTEMPTS):
+        where = f"cohort {self._http.base_url}"
+
+        async def attempt() -> httpx.Response:
             try:
                 answer = await self._http.request(method, path, content=content)
             except httpx.UnsupportedProtocol as error:
                 raise ConfigurationError(f"{where}: {error}") from error
             except httpx.TransportError as error:
-                reason = f"{type(error).__name__}: {error}"
-            else:
-                if answer.is_success:
-                    return answer
-                reason = f"{answer.status_code} {answer.text[:200]}"
-                if answer.status_code == Late.status:
-                    raise Refused(Late.status, Late.slug, reason)
-                if answer.status_code not in RETRIED:
-                    raise ConfigurationError(f"{where}: {reason}")
-            await asyncio.sleep(min(2.0, 0.1 * 2**attempt))
-        raise Unavailable(f"{where} does not answer: {reason}")
+                raise Again.after(error) from error
+            if answer.is_success:
+                return answer
+            reason = f"{answer.status_code} {answer.text[:200]}"
+            if answer.status_code == Late.status:
+                raise Refused(Late.status, Late.slug, reason)
+            if answer.status_code in RETRIED:
+                raise Again(reason, answer)
+            raise ConfigurationError(f"{where}: {reason}")
+
+        return await repeat(attempt, where, PATIENCE)
 
 
 def _halves(both_2D: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

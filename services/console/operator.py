@@ -1,6 +1,5 @@
 """An operator's connection to an aggregator."""
 
-import time
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
@@ -18,6 +17,7 @@ from shared.protocol.messages import (
     Proposal,
     RoundRecord,
 )
+from shared.protocol.retries import RETRIED, Again, repeat_blocking
 
 T = TypeVar("T")
 SILENCE = 60.0
@@ -56,23 +56,21 @@ class Operator:
 
     def request(self, method: str, path: str, **options: Any) -> httpx.Response:
         """One request; repeated while nobody answers."""
-        give_up = time.monotonic() + self._patience
-        while True:
+
+        def attempt() -> httpx.Response:
             try:
                 answer = self._http.request(method, path, **options)
             except httpx.UnsupportedProtocol as error:
                 raise ConfigurationError(f"aggregator {self.url!r}: {error}") from error
             except httpx.TransportError as error:
-                reason = f"{type(error).__name__}: {error}"
-            else:
-                if answer.status_code < 400:
-                    return answer
-                if answer.status_code not in (502, 503, 504):
-                    raise OperatorRefused(_detail(answer))
-                reason = _detail(answer)
-            if time.monotonic() > give_up:
-                raise Unavailable(f"{self.url} does not answer: {reason}")
-            time.sleep(0.1)
+                raise Again.after(error) from error
+            if answer.status_code < 400:
+                return answer
+            if answer.status_code in RETRIED:
+                raise Again(_detail(answer), answer)
+            raise OperatorRefused(_detail(answer))
+
+        return repeat_blocking(attempt, self.url, self._patience)
 
     def _ask(self, message: type[T], method: str, path: str, **options: Any) -> T:
         """One request, with its answer as what it has to be."""

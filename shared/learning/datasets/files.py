@@ -2,13 +2,12 @@
 
 A file has x_train, y_train, x_test and y_test, and group_train and group_test where users are the
 natural clients. Integer images are scaled to [0, 1]; channels may stand last. It is looked for in
-the folder RAMPART_DATA_DIR, then in the cache (RAMPART_DATA_CACHE, by default ~/.cache/rampart). If
+the folder RAMPART_DATA_DIR, then in the cache (RAMPART_DATA_CACHE, or the platform's folder). If
 neither has it, some data sets are made from their original file in RAMPART_DATA_DIR or fetched from
 OpenML, and kept in the cache.
 """
 
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from shared import durable
+from shared import caches, durable
 from shared.errors import ConfigurationError
 from shared.learning.arrays import ARRAYS, PARTS, archive, labels, read
 from shared.learning.datasets import Dataset, Samples, Source
@@ -164,11 +163,8 @@ def held(path: Path) -> int | None:
 
 
 def cache() -> Path:
-    """The folder for what was fetched: in one's home, or for temporary files if one has none."""
-    try:
-        return _folder(CACHE) or Path.home() / ".cache" / "rampart"
-    except RuntimeError:
-        return Path(tempfile.gettempdir()) / "rampart"
+    """The folder for what was fetched: the variable's, or the platform's for caches."""
+    return _folder(CACHE) or caches.folder()
 
 
 def channels_first(x: np.ndarray, channels: int, height: int, width: int) -> np.ndarray:

@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from shared import durable
+from shared import caches, durable
 from shared.errors import ConfigurationError
 
 SOURCE = Path(__file__).with_name("kernels.c")
@@ -176,8 +176,7 @@ def _processor() -> str:
 
 def _cache() -> Path:
     """A folder that only this user can write to: code is loaded from it."""
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
-    for folder in (Path(home) / "rampart", Path(tempfile.gettempdir()) / f"rampart-{os.getuid()}"):
+    for folder in (caches.folder(), Path(tempfile.gettempdir()) / f"rampart-{os.getuid()}"):
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = folder.lstat()

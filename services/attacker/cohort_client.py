@@ -3,6 +3,7 @@
 Legend: D parameters.
 """
 
+import io
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from safetensors.numpy import load
 
 from services.attacker.cohort import REFERENCE, STARTED
 from shared.errors import ConfigurationError
+from shared.protocol import wire
 from shared.protocol.client import Refused
 from shared.protocol.http_client import HttpClient, bearer
 from shared.protocol.refusals import Late
@@ -82,7 +84,7 @@ class CohortClient:
         """What the aggregator's tap tells of a round."""
         answer = await self._send("GET", f"/rounds/{round_}/{kind}/honest?wait={str(wait).lower()}")
         data = answer.content
-        head = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        _, head = wire.parse_header(io.BytesIO(data), len(data))
         vectors = load(data)
         reference_D = vectors.pop(REFERENCE)
         clients = sorted(name for name in vectors if not name.startswith(STARTED))

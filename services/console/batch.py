@@ -24,16 +24,11 @@ PERIOD = 600.0
 
 def simulated(experiment: Experiment, device: str = "cpu", accuracy: Final = "last") -> Figures:
     """The figures of a run in this process, on one thread."""
-    import torch
-
     from shared.simulation import simulate
+    from shared.threads import use
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with use(1):
         return simulate(experiment, device=device, accuracy=accuracy).summary()
-    finally:
-        torch.set_num_threads(before)
 
 
 def kept(path: Path, run: Callable[[], Figures]) -> Figures:

@@ -115,10 +115,9 @@ class LocalFederation:
             "RAMPART_PORT": str(self.port),
             "RAMPART_EXPERIMENT": str(self._experiment_file()),
             "RAMPART_WORKER_ID": "local",
-            # The clients compute on the same cores: few threads, none of which spins.
-            "OMP_WAIT_POLICY": "passive",
             # Threads share two heaps, so that what one frees another can use.
             "MALLOC_ARENA_MAX": "2",
+            # The clients compute on the same processors.
             "RAMPART_THREADS": str(max(1, cpus.threads() // 2)),
             **self.settings,
         }

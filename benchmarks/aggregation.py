@@ -16,6 +16,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from shared import cpus
+
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / ".bench-peers"
 SIZES = ("20x1e5", "20x1e6", "100x1e6", "50x1e7")
@@ -56,7 +58,7 @@ def report(cells: list[dict]) -> str:
     lines = [
         "# Aggregation beside ByzFL and Flower",
         "",
-        f"{platform.machine()}, {os.cpu_count()} cores, {first['threads']} threads; kernels: "
+        f"{platform.machine()}, {cpus.available():g} cores, {first['threads']} threads; kernels: "
         f"{first['kernels']}; " + ", ".join(f"{k} {v}" for k, v in first["versions"].items()),
         "",
         "Milliseconds of a whole call, the check for finite rows included; f = n/5. `read` is one "

@@ -149,11 +149,12 @@ def measure_rampart(
     clients: int, dim: int, rounds: int, fedcap: bool
 ) -> tuple[list[float], int, dict[str, float]]:
     from services.console.local import LocalFederation
+    from shared import cpus
     from shared.experiment import Experiment
 
     experiment = Experiment.from_tables(experiment_of(dim, clients, rounds, fedcap))
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
-        threads = {"RAMPART_THREADS": str(os.cpu_count() or 1)}
+        threads = {"RAMPART_THREADS": str(cpus.threads())}
         with LocalFederation(experiment, Path(folder), settings=threads) as federation:
             tokens = federation.operator.mint(experiment.client_names).tokens
             time.sleep(2.0)

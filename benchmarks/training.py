@@ -16,7 +16,6 @@ work, not speed.
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import time
@@ -28,6 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from shared import cpus
 from shared.experiment import Experiment
 from shared.learning.cohort import Batches, Cohort
 from shared.learning.data import ClientData
@@ -189,7 +189,7 @@ def main() -> None:
     """Prints the table, or JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--networks", nargs="+", default=["fedcap_cifar", "lenet5", "digits"])
-    parser.add_argument("--threads", nargs="+", type=int, default=[1, os.cpu_count() or 1])
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, cpus.threads()])
     parser.add_argument("--clients", type=int, default=20)
     parser.add_argument("--samples", type=int, default=100)
     parser.add_argument("--turns", type=int, default=7)

@@ -2,6 +2,7 @@
 
 from pydantic import Field, model_validator
 
+from shared.selection import count
 from shared.tables import Table
 
 
@@ -23,23 +24,21 @@ class Span(Table):
         >>> Span(min=0.8).least(of=9), Span(min=3).least(of=9)
         (8, 3)
         """
-        return _count(self.min, of)
+        return count(self.min, of)
 
     def most(self, of: int) -> int:
         """The upper bound as a count of `of` clients; all of them when there is none."""
-        return of if self.max is None else _count(self.max, of)
-
-
-def _count(bound: float, of: int) -> int:
-    share = -int(-(bound * of - 1e-9) // 1) if bound <= 1 else int(bound)
-    return min(share, of)
+        return of if self.max is None else count(self.max, of)
 
 
 class Joining(Table):
-    """Before round 0: wait for clients to join, at most so long."""
+    """Before round 0: wait for clients to join."""
 
     clients: int | None = Field(default=None, ge=1)
     """Start once so many have joined; `data.clients` by default."""
+    deadline: float | None = Field(default=None, gt=0)
+    """Seconds after which round 0 starts with those that have joined, at least one; without it,
+    round 0 waits for all."""
 
 
 class Collecting(Table):

@@ -1,5 +1,6 @@
 """Which clients take part in a round, and how many of them close it."""
 
+import math
 from collections.abc import Iterable
 
 from shared.seeding import derive
@@ -26,7 +27,7 @@ def drawn_of(clients: int, fraction: float) -> int:
     >>> drawn_of(7, 0.5)
     4
     """
-    return -int(-(fraction * clients - 1e-9) // 1)
+    return share(fraction, clients)
 
 
 def quota(buffer: float, expected: int) -> int:
@@ -35,4 +36,22 @@ def quota(buffer: float, expected: int) -> int:
     >>> quota(0.5, 7), quota(10, 7), quota(3, 7)
     (4, 7, 3)
     """
-    return max(1, min(expected, int(buffer if buffer > 1 else -(-buffer * expected // 1))))
+    return max(1, count(buffer, expected))
+
+
+def count(bound: float, of: int) -> int:
+    """A bound as a count of `of` clients: a number, or up to 1 a share of them.
+
+    >>> count(0.8, 9), count(3, 9), count(12, 9)
+    (8, 3, 9)
+    """
+    return min(of, share(bound, of) if bound <= 1 else int(bound))
+
+
+def share(fraction: float, of: int) -> int:
+    """ceil(fraction · of), where a product that is whole but for rounding errors is whole.
+
+    >>> 0.07 * 100, share(0.07, 100)
+    (7.000000000000001, 7)
+    """
+    return math.ceil(fraction * of - 1e-9)

@@ -25,6 +25,7 @@ from shared.simulated.clients import Clients
 from shared.simulated.interpolation import ExactRound, check_exact
 from shared.simulated.server import Server
 from shared.stopwatch import Stopwatch
+from shared.threads import wanted
 from shared.vote_figures import vote_figures
 
 
@@ -130,6 +131,13 @@ class Simulation:
     def ended(self) -> bool:
         """Whether all rounds have been run, or nobody is left to run one with."""
         return len(self.records) >= self.experiment.rounds or not self.members
+
+    @property
+    def threads(self) -> int:
+        """How many threads its training is worth."""
+        clients = len(self.clients.names) * self.experiment.fraction
+        batch = self.experiment.training.batch_size
+        return wanted(self.clients.learner.spec.dim, round(clients * batch))
 
     def step(self) -> RoundRecord:
         """Runs the next round; its record."""

@@ -1,41 +1,36 @@
 """Structured logs: one JSON object a line, with the round and the client where there is one."""
 
-import json
 import logging
 import sys
-import time
-from typing import Any
 
-_PLAIN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "color_message"}
+from pythonjsonlogger.core import RESERVED_ATTRS
+from pythonjsonlogger.json import JsonFormatter
+
+NAMES = {"levelname": "level", "name": "logger", "exc_info": "error"}
+"""What fields of a log record are called in a line; `extra` fields keep their names."""
 
 
-class JsonFormatter(logging.Formatter):
-    """A log record as one line of JSON; `extra` fields stand beside the message."""
+def formatter(service: str) -> logging.Formatter:
+    """Makes lines of a service's log records.
 
-    def __init__(self, service: str) -> None:
-        super().__init__()
-        self._service = service
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The line."""
-        line: dict[str, Any] = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-            + f".{int(record.msecs):03d}Z",
-            "level": record.levelname.lower(),
-            "service": self._service,
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        line.update({k: v for k, v in record.__dict__.items() if k not in _PLAIN})
-        if record.exc_info:
-            line["error"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
+    >>> record = logging.makeLogRecord({"msg": "round %d", "args": (3,), "levelname": "INFO"})
+    >>> formatter("aggregator").format(record)  # doctest: +ELLIPSIS
+    '{"level": "INFO", "logger": null, "message": "round 3", "service": "aggregator", ...}'
+    """
+    return JsonFormatter(
+        ["levelname", "name", "message"],
+        rename_fields=NAMES,
+        static_fields={"service": service},
+        # uvicorn says a message again in colours.
+        reserved_attrs=[*RESERVED_ATTRS, "color_message"],
+        timestamp="time",
+    )
 
 
 def configure(service: str, level: str = "INFO") -> None:
     """Sends all logs of this process to standard error as JSON lines."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter(service))
+    handler.setFormatter(formatter(service))
     logging.basicConfig(level=level, handlers=[handler], force=True)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     logging.getLogger("httpcore").setLevel(logging.WARNING)

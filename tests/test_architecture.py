@@ -17,7 +17,7 @@ MODULES = {
 LONGEST = 350
 """Lines of a module; a longer one has more than one idea."""
 LONGER = {
-    "services.aggregator.coordinator": 375,  # the phases, read from top to bottom
+    "services.aggregator.coordinator": 384,  # the phases, read from top to bottom
 }
 
 MATHEMATICS = ("shared.robust", "shared.attacks", "shared.learning")

@@ -1,7 +1,6 @@
 """Command line of the detection benchmark: plans a section, runs what is missing, reports it."""
 
 import argparse
-import os
 import shlex
 import sys
 from collections import Counter
@@ -12,6 +11,7 @@ from benchmarks.detection.combinations import DEFAULT, FACTORS
 from benchmarks.detection.options import Options, member
 from benchmarks.detection.report import renew
 from benchmarks.detection.runs import ROOT, Cache, Run, finish, span
+from shared import cpus
 
 SECTIONS = {
     "benign": benign,
@@ -37,7 +37,7 @@ def main() -> None:
         "--data-sets", nargs="+", default=FACTORS["data_set"], choices=FACTORS["data_set"]
     )
     parser.add_argument("--paired", action="store_true", help="benign: without a detector, too")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--jobs", type=int, default=cpus.threads())
     parser.add_argument(
         "--cache", type=Path, default=ROOT / "runs/detection.jsonl", help="of finished runs"
     )

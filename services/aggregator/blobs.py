@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
+from shared import durable
 from shared.errors import ConfigurationError, Unavailable
 
 Buffer = bytes | bytearray | memoryview
@@ -76,7 +77,6 @@ class BlobWriter:
     @touching()
     def commit(self) -> str:
         """Makes the blob durable and gives its digest."""
-        os.fsync(self._file.fileno())
         self._file.close()
         self._store._adopt(self.path, self.digest)
         return self.digest
@@ -170,9 +170,8 @@ class Blobs:
         target = self.path(digest)
         if not target.parent.exists():
             target.parent.mkdir(exist_ok=True)
-            _fsync_folder(self.folder)
-        path.rename(target)
-        _fsync_folder(target.parent)
+            durable.sync_folder(self.folder)
+        durable.place(path, target)
 
 
 class ObjectBlobs(Blobs):
@@ -283,11 +282,3 @@ def _modified(path: Path) -> float:
         return path.stat().st_mtime
     except FileNotFoundError:
         return float("inf")
-
-
-def _fsync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -103,15 +103,18 @@ class Coordinator:
             await self.store.trim_events()
 
     async def join(self) -> None:
-        """Waits until enough clients have joined, then opens round 0."""
+        """Waits for clients until enough have joined or the deadline passes; opens round 0."""
         wanted = self.experiment.phases.joining.clients or self.experiment.data.clients
         heard, brief = self.position, await self.brief()
-        while brief.status == "paused" or len(await self.store.clients()) < wanted:
-            if brief.status == "stopping":
-                await self.open_evaluation(0)
+        while brief.status != "stopping":
+            joined = len(await self.store.clients())
+            late = brief.deadline is not None and self.clock() >= brief.deadline
+            if brief.status == "running" and joined >= (1 if late else wanted):
+                log.info("joining ends", extra={"clients": joined, "wanted": wanted})
+                await self.open_round(0)
                 return
             heard, brief = await self.pass_time(heard), await self.brief()
-        await self.open_round(0)
+        await self.open_evaluation(0)
 
     async def next_round(self, brief: Brief) -> None:
         """After a round: pause, end, or open the next one."""
@@ -160,11 +163,10 @@ class Coordinator:
         opened = self.open
         assert opened is not None
         bounds = self.experiment.phases.collecting
+        brief, barred, expected = await self.awaited(opened)
         while True:
             if opened.stale:
-                brief, barred = await self.brief(), (await self.store.barred()).standing.barred
-                out = barred | (opened.evicted - opened.receipts.keys())
-                expected, opened.stale = opened.selected - out, False
+                brief, barred, expected = await self.awaited(opened)
             if brief.status == "stopping":
                 await self.fail(brief, "stopped by the operator")
                 return
@@ -190,6 +192,13 @@ class Coordinator:
             await self.take(max(0.01, until - now), enough)
         await self.store.close(self.fence, opened.number, self.position)
         await self.aggregate(await self.federation())
+
+    async def awaited(self, opened: OpenRound) -> tuple[Brief, frozenset[str], set[str]]:
+        """Where the federation stands, who is barred, and whose updates are expected."""
+        opened.stale = False  # First: what changes during these reads comes as an event.
+        brief, barred = await self.brief(), (await self.store.barred()).standing.barred
+        out = barred | (opened.evicted - opened.receipts.keys())
+        return brief, barred, opened.selected - out
 
     def quota(self, expected: int) -> int:
         """How many arrivals close the round at once."""

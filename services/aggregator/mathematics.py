@@ -227,7 +227,7 @@ class Mathematics:
     def welcome(self, receipt: Receipt, round_: int) -> str:
         """The customized model of a client that answered a probe; its digest."""
         assert self.snapshot is not None
-        if self.pool is None or not len(self.pool):
+        if receipt.diverged or self.pool is None or not len(self.pool):
             return self.snapshot.start(receipt.client)
         context, end = self._context(round_, self.pool), self.spec.trainable
         own = statistics.of_parameters(context)

@@ -147,7 +147,7 @@ class Pool:
         self.receipts[client] = receipt
         self._broken.discard(client)
         # An upload was let in because it is finite; only what is added to it can change that.
-        if started != base and not _finite(row_D):
+        if receipt.diverged or (started != base and not _finite(row_D)):
             row_D.zero_()
             self._broken.add(client)
 

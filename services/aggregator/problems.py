@@ -8,9 +8,11 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from services.aggregator.admission import check_length
 from shared.errors import RampartError
 from shared.protocol.messages import Problem
 from shared.protocol.refusals import (
@@ -105,7 +107,11 @@ def add_problem_handlers(app: FastAPI) -> None:
 
 
 class SmallBodies:
-    """Middleware: bodies that are no uploads are small, and come within a time limit."""
+    """Middleware: bodies that are no uploads are small, and come within a time limit.
+
+    FastAPI's own `max_body_size` answers in plain text whatever handlers an application has, and
+    sets no time limit.
+    """
 
     def __init__(self, app: Any, seconds: float) -> None:
         self._app = app
@@ -117,11 +123,7 @@ class SmallBodies:
             await self._app(scope, receive, send)
             return
         try:
-            length = dict(scope["headers"]).get(b"content-length", b"0")
-            if not length.isdigit() or len(length) > 19:
-                raise Malformed("Content-Length is not a number")
-            if int(length) > SMALL_BODY:
-                raise TooLarge(f"{int(length)} bytes; at most {SMALL_BODY} here")
+            check_length(Headers(scope=scope).get("content-length", "0"), SMALL_BODY)
             messages = await self._read(receive)
         except Refusal as error:
             await problem(error, scope["path"])(scope, receive, send)

@@ -1,6 +1,5 @@
 """Settings of the aggregator: environment variables with the prefix RAMPART_, or flags."""
 
-import os
 import socket
 from pathlib import Path
 from typing import Literal
@@ -8,6 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, model_validator
 
+from shared import cpus
 from shared.process import ServiceSettings
 
 TAPPED = (
@@ -44,8 +44,9 @@ class Settings(ServiceSettings):
     """What operators authenticate with; no default."""
     device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
     """Where the pools and the mathematics live."""
-    threads: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
-    """Threads of the mathematics; results are bit-identical for the same number."""
+    threads: int = Field(default_factory=cpus.threads, ge=1)
+    """Threads of the mathematics, by default one for each processor that the container allows;
+    results are bit-identical for the same number."""
     worker_id: str = Field(default_factory=socket.gethostname)
     """Name in the lease; a restarted worker of the same name takes its own lease back at once."""
     lease: float = Field(default=10.0, gt=0.5)

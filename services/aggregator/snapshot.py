@@ -1,5 +1,6 @@
 """The worker's memory between rounds, as pointers: enough to go on after losing everything else."""
 
+import io
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,6 +14,7 @@ from services.aggregator.blobs import Blobs
 from services.aggregator.stored import SCHEMA
 from shared.assignment import handed, names_for
 from shared.errors import ConfigurationError
+from shared.protocol import wire
 from shared.protocol.messages import Receipt
 from shared.robust.base import State
 
@@ -93,11 +95,8 @@ def store_state(blobs: Blobs, state: State) -> str | None:
 
 def _ordered(data: bytes) -> bytes:
     """The same file with its header's keys sorted, so that equal state has equal bytes."""
-    length = int.from_bytes(data[:8], "little")
-    entries = json.loads(data[8 : 8 + length])
-    text = json.dumps(entries, sort_keys=True, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text + data[8 + length :]
+    start, entries = wire.parse_header(io.BytesIO(data), len(data))
+    return wire.pack_header(entries, ordered=True) + data[start:]
 
 
 def load_state(blobs: Blobs, digest: str | None, device: torch.device) -> State:
@@ -106,7 +105,7 @@ def load_state(blobs: Blobs, digest: str | None, device: torch.device) -> State:
         return State()
     with blobs.open(digest) as file:
         data = file.read()
-    metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
-    ids: Mapping[str, Iterable[str]] = json.loads(metadata["ids"])
+    _, head = wire.parse_header(io.BytesIO(data), len(data))
+    ids: Mapping[str, Iterable[str]] = json.loads(head["__metadata__"]["ids"])
     tensors = {name: t.to(device) for name, t in load_tensors(data).items()}
     return State(tensors, {name: tuple(one) for name, one in ids.items()})

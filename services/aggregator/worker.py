@@ -146,6 +146,7 @@ class Worker:
             assert self._experiment is not None
             experiment = self._experiment
             spec, snapshot = await self.compute(Mathematics.found, experiment, self._blobs)
+            now, patience = time.time(), experiment.phases.joining.deadline
             fields = {
                 "experiment": experiment.model_dump_json(),
                 "spec": spec.model_dump_json(),
@@ -153,7 +154,8 @@ class Worker:
                 "status": "running",
                 "phase": "joining",
                 "round": "0",
-                "alive_at": str(time.time()),
+                "alive_at": str(now),
+                "deadline": "" if patience is None else str(now + patience),
                 "snapshot": snapshot.model_dump_json(),
             }
             await self._store.found(fence, experiment.digest(), fields)

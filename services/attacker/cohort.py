@@ -25,8 +25,8 @@ from pydantic_settings import SettingsConfigDict
 from safetensors.numpy import save
 
 from shared.process import ServiceSettings
-from shared.protocol.client import RETRIED
 from shared.protocol.http_client import bearer
+from shared.protocol.retries import RETRIED
 
 log = logging.getLogger(__name__)
 Kind = Literal["train", "probe"]

@@ -3,7 +3,7 @@
 Legend: D parameters.
 """
 
-import asyncio
+import io
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 from safetensors.numpy import load
 
 from services.attacker.cohort import REFERENCE, STARTED
-from shared.errors import ConfigurationError, Unavailable
-from shared.protocol.client import RETRIED, Refused
+from shared.errors import ConfigurationError
+from shared.protocol import wire
+from shared.protocol.client import Refused
 from shared.protocol.http_client import HttpClient, bearer
 from shared.protocol.refusals import Late
+from shared.protocol.retries import RETRIED, Again, repeat
 
-ATTEMPTS = 60
-"""Times that a request is made before a cohort counts as gone; about two minutes."""
+PATIENCE = 120.0
+"""Seconds for which a cohort that does not answer is waited for."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class CohortClient:
         """What the aggregator's tap tells of a round."""
         answer = await self._send("GET", f"/rounds/{round_}/{kind}/honest?wait={str(wait).lower()}")
         data = answer.content
-        head = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        _, head = wire.parse_header(io.BytesIO(data), len(data))
         vectors = load(data)
         reference_D = vectors.pop(REFERENCE)
         clients = sorted(name for name in vectors if not name.startswith(STARTED))
@@ -113,24 +115,25 @@ class CohortClient:
             ConfigurationError: the URL or the token is wrong, or the members do not fit together.
             Unavailable: it stayed away.
         """
-        where, reason = f"cohort {self._http.base_url}", ""
-        for attempt in range(ATTEMPTS):
+        where = f"cohort {self._http.base_url}"
+
+        async def attempt() -> httpx.Response:
             try:
                 answer = await self._http.request(method, path, content=content)
             except httpx.UnsupportedProtocol as error:
                 raise ConfigurationError(f"{where}: {error}") from error
             except httpx.TransportError as error:
-                reason = f"{type(error).__name__}: {error}"
-            else:
-                if answer.is_success:
-                    return answer
-                reason = f"{answer.status_code} {answer.text[:200]}"
-                if answer.status_code == Late.status:
-                    raise Refused(Late.status, Late.slug, reason)
-                if answer.status_code not in RETRIED:
-                    raise ConfigurationError(f"{where}: {reason}")
-            await asyncio.sleep(min(2.0, 0.1 * 2**attempt))
-        raise Unavailable(f"{where} does not answer: {reason}")
+                raise Again.after(error) from error
+            if answer.is_success:
+                return answer
+            reason = f"{answer.status_code} {answer.text[:200]}"
+            if answer.status_code == Late.status:
+                raise Refused(Late.status, Late.slug, reason)
+            if answer.status_code in RETRIED:
+                raise Again(reason, answer)
+            raise ConfigurationError(f"{where}: {reason}")
+
+        return await repeat(attempt, where, PATIENCE)
 
 
 def _halves(both_2D: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -33,6 +33,7 @@ from shared.learning.participant import Keeper
 from shared.modelspec import ModelSpec
 from shared.protocol import wire
 from shared.protocol.messages import Report, Ticket
+from shared.protocol.reports import sendable
 from shared.protocol.traffic import claims
 
 log = logging.getLogger(__name__)
@@ -123,15 +124,18 @@ class FitEvaluate:
         own = [array.copy() for array in received]
         trained, samples, metrics = self._client.fit(own, config)
         arrays = check(trained, spec)
-        update_D = np.concatenate(
-            [(new - old).ravel() for new, old in zip(arrays, received, strict=True)]
-        ).astype(np.float32)
+        with np.errstate(over="ignore", invalid="ignore"):  # What overflows has diverged.
+            update_D = np.concatenate(
+                [(new - old).ravel() for new, old in zip(arrays, received, strict=True)]
+            ).astype(np.float32)
+        update_D, diverged = sendable(update_D, self._dtype)
         if samples < 1:
             raise ConfigurationError(f"fit trained on {samples} samples; it needs one or more")
         counts = {"train_samples": float(samples)}
         report = Report(
             samples=min(int(samples), self._sample_cap),
             metrics={**numbers(metrics), **counts, **measured},
+            diverged=diverged,
         )
         upload = wire.encode(spec, update_D, claims(report), self._dtype)
         self._keeper.keep(ticket, upload, {})

@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
 
+from shared import durable
 from shared.experiment import Experiment
 from shared.figures import Final
 
@@ -23,16 +24,11 @@ PERIOD = 600.0
 
 def simulated(experiment: Experiment, device: str = "cpu", accuracy: Final = "last") -> Figures:
     """The figures of a run in this process, on one thread."""
-    import torch
-
     from shared.simulation import simulate
+    from shared.threads import use
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with use(1):
         return simulate(experiment, device=device, accuracy=accuracy).summary()
-    finally:
-        torch.set_num_threads(before)
 
 
 def kept(path: Path, run: Callable[[], Figures]) -> Figures:
@@ -42,9 +38,7 @@ def kept(path: Path, run: Callable[[], Figures]) -> Figures:
         return found
     figures = run()
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(figures, indent=1) + "\n")
-    part.rename(path)
+    durable.replace(path, [json.dumps(figures, indent=1).encode(), b"\n"])
     return figures
 
 

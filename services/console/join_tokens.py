@@ -20,6 +20,7 @@ import httpx
 from pydantic import Field, SecretStr, model_validator
 
 from services.console.operator import Operator
+from shared import durable
 from shared.errors import Unavailable
 from shared.experiment import client_names
 from shared.process import ServiceSettings, run_service
@@ -98,11 +99,7 @@ def fill_folder(make: Make, folder: Path, wanted: Mapping[str, list[str]]) -> No
         log.info("every process has its tokens already")
         return
     for name, text in make(missing).items():
-        part = folder / f".{name}.part"
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-        part.rename(folder / name)
+        durable.replace(folder / name, [text.encode()], 0o600)
 
 
 def fill_secret(

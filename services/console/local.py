@@ -7,8 +7,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import tomli_w
+
 from services.console.operator import Operator
 from services.console.processes import Processes, free_port, wait_until_listening
+from shared import cpus
 from shared.errors import ConfigurationError
 from shared.experiment import Attackers, Experiment
 from shared.ranges import format_ranges
@@ -112,11 +115,10 @@ class LocalFederation:
             "RAMPART_PORT": str(self.port),
             "RAMPART_EXPERIMENT": str(self._experiment_file()),
             "RAMPART_WORKER_ID": "local",
-            # The clients compute on the same cores: few threads, none of which spins.
-            "OMP_WAIT_POLICY": "passive",
             # Threads share two heaps, so that what one frees another can use.
             "MALLOC_ARENA_MAX": "2",
-            "RAMPART_THREADS": str(max(1, (os.cpu_count() or 1) // 2)),
+            # The clients compute on the same processors.
+            "RAMPART_THREADS": str(max(1, cpus.threads() // 2)),
             **self.settings,
         }
         self.processes.python("aggregator", "services.aggregator", **environment)
@@ -236,16 +238,16 @@ def redis_server() -> str:
 def to_toml(tables: dict[str, Any]) -> str:
     """Plain tables as TOML; keys without a value are left out.
 
-    >>> print(to_toml({"name": "x", "data": {"clients": 2, "dataset": {"name": "digits"}}}))
+    >>> print(to_toml({"name": "x", "data": {"clients": 2, "groups": None}}), end="")
     name = "x"
-    data = {clients = 2, dataset = {name = "digits"}}
+    <BLANKLINE>
+    [data]
+    clients = 2
     """
-    return "\n".join(f"{key} = {_toml(v)}" for key, v in tables.items() if v is not None)
+    return tomli_w.dumps(_without_none(tables))
 
 
-def _toml(value: Any) -> str:
+def _without_none(value: Any) -> Any:
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{k} = {_toml(v)}" for k, v in value.items() if v is not None) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(_toml(v) for v in value) + "]"
-    return json.dumps(value)
+        return {key: _without_none(part) for key, part in value.items() if part is not None}
+    return [_without_none(part) for part in value] if isinstance(value, list) else value

@@ -1,11 +1,10 @@
 """An operator's connection to an aggregator."""
 
-import json
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import httpx
+from httpx_sse import SSEError, connect_sse
 from pydantic import TypeAdapter, ValidationError
 
 from shared.errors import ConfigurationError, RampartError, Unavailable
@@ -18,6 +17,7 @@ from shared.protocol.messages import (
     Proposal,
     RoundRecord,
 )
+from shared.protocol.retries import RETRIED, Again, repeat_blocking
 
 T = TypeVar("T")
 SILENCE = 60.0
@@ -56,23 +56,21 @@ class Operator:
 
     def request(self, method: str, path: str, **options: Any) -> httpx.Response:
         """One request; repeated while nobody answers."""
-        give_up = time.monotonic() + self._patience
-        while True:
+
+        def attempt() -> httpx.Response:
             try:
                 answer = self._http.request(method, path, **options)
             except httpx.UnsupportedProtocol as error:
                 raise ConfigurationError(f"aggregator {self.url!r}: {error}") from error
             except httpx.TransportError as error:
-                reason = f"{type(error).__name__}: {error}"
-            else:
-                if answer.status_code < 400:
-                    return answer
-                if answer.status_code not in (502, 503, 504):
-                    raise OperatorRefused(_detail(answer))
-                reason = _detail(answer)
-            if time.monotonic() > give_up:
-                raise Unavailable(f"{self.url} does not answer: {reason}")
-            time.sleep(0.1)
+                raise Again.after(error) from error
+            if answer.status_code < 400:
+                return answer
+            if answer.status_code in RETRIED:
+                raise Again(_detail(answer), answer)
+            raise OperatorRefused(_detail(answer))
+
+        return repeat_blocking(attempt, self.url, self._patience)
 
     def _ask(self, message: type[T], method: str, path: str, **options: Any) -> T:
         """One request, with its answer as what it has to be."""
@@ -151,27 +149,23 @@ class Operator:
         """
         headers = {} if after is None else {"Last-Event-ID": after}
         timeout = httpx.Timeout(30, read=SILENCE)
+        path = "/v1/events"
         try:
-            with self._http.stream("GET", "/v1/events", headers=headers, timeout=timeout) as answer:
-                if answer.status_code >= 400:
-                    answer.read()
-                    raise OperatorRefused(_detail(answer))
-                yield from _events(answer.iter_lines(), ticks)
+            with connect_sse(self._http, "GET", path, headers=headers, timeout=timeout) as source:
+                if source.response.status_code >= 400:
+                    source.response.read()
+                    raise OperatorRefused(_detail(source.response))
+                for event in source.iter_sse():
+                    if event.event != "tick":
+                        yield {"id": event.id, **event.json()}
+                    elif ticks:
+                        yield {}
+        except SSEError as error:
+            raise ConfigurationError(
+                f"{self.url!r} does not answer as an aggregator does: GET {path}: {error}"
+            ) from None
         except httpx.TransportError as error:
-            raise Unavailable(f"{self.url}/v1/events: {type(error).__name__}: {error}") from None
-
-
-def _events(lines: Iterable[str], ticks: bool) -> Iterator[dict[str, str]]:
-    event: dict[str, str] = {}
-    for line in lines:
-        name, _, value = line.partition(": ")
-        if name == "id":
-            event["id"] = value
-        elif name == "data":
-            event.update(json.loads(value))
-        elif not line and (event or ticks):
-            yield event
-            event = {}
+            raise Unavailable(f"{self.url}{path}: {type(error).__name__}: {error}") from None
 
 
 def _detail(answer: httpx.Response) -> str:

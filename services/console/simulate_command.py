@@ -29,6 +29,15 @@ def simulate(
     device: Annotated[
         str, typer.Option(envvar="RAMPART_DEVICE", help="cpu, cuda, cuda:1: where it runs.")
     ] = "cpu",
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            envvar="RAMPART_THREADS",
+            help="Threads that compute; by default one where the model is small. The same number "
+            "gives the same bits.",
+        ),
+    ] = None,
     accuracy: Annotated[
         Literal["last", "mean5", "best"],
         typer.Option(help="Final accuracies: of the last round, the last five, the best round."),
@@ -60,7 +69,13 @@ def simulate(
     chosen = Experiment.from_tables({**Experiment.load(experiment).tables(), **given})
     folder = None if out is None else Folder(out)
     result = run(
-        chosen, device=device, folder=folder, resume=resume, every=checkpoint, accuracy=accuracy
+        chosen,
+        device=device,
+        folder=folder,
+        resume=resume,
+        every=checkpoint,
+        accuracy=accuracy,
+        threads=threads,
     )
     summary = result.summary()
     if folder is not None:

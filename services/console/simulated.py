@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from services.console.live import LiveTable
 from services.console.local import to_toml
 from services.console.plots import curves
+from shared import durable
 from shared.errors import ConfigurationError
 from shared.experiment import Experiment
 from shared.figures import KINDS, Final, accuracies, errors, newer, sides
@@ -19,6 +20,7 @@ from shared.protocol.messages import FederationStatus, RoundRecord
 from shared.registry import explain
 from shared.simulated import checkpoint
 from shared.simulation import Simulation, SimulationResult
+from shared.threads import use
 
 
 class Folder:
@@ -57,10 +59,9 @@ class Folder:
                 raise ConfigurationError(f"{self.records}: {explain(error)}") from None
             simulation.recall(memory, records)
         self.path.mkdir(parents=True, exist_ok=True)
-        (self.path / "experiment.toml").write_text(to_toml(simulation.experiment.tables()) + "\n")
-        part = self.records.with_suffix(".part")
-        part.write_text("".join(record.model_dump_json() + "\n" for record in records))
-        part.rename(self.records)
+        (self.path / "experiment.toml").write_text(to_toml(simulation.experiment.tables()))
+        kept = (f"{record.model_dump_json()}\n".encode() for record in records)
+        durable.replace(self.records, kept)
 
     def finish(self, result: SimulationResult, summary: dict[str, Any]) -> None:
         """Writes the figures and draws the curves."""
@@ -89,6 +90,7 @@ def run(
     resume: bool = False,
     every: int = 10,
     accuracy: Final = "last",
+    threads: int | None = None,
 ) -> SimulationResult:
     """Simulates an experiment under the live table; kept in a folder, if there is one.
 
@@ -99,6 +101,7 @@ def run(
         resume: whether to go on where an interrupted run in the folder left off.
         every: rounds from one checkpoint to the next.
         accuracy: which rounds the final accuracies are of.
+        threads: that compute; the simulation's own choice by default.
     """
     simulation = Simulation.of(experiment.check(), device)
     _, hostile = sides(experiment)
@@ -107,6 +110,7 @@ def run(
         if folder is not None:
             folder.take(simulation, device, resume)
             file = opened.enter_context(folder.records.open("a"))
+        opened.enter_context(use(threads or simulation.threads))
         view = opened.enter_context(LiveTable(hostile))
         view.show(standing(simulation), simulation.records)
         while not simulation.ended:

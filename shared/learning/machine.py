@@ -2,15 +2,14 @@
 
 import os
 from functools import lru_cache
-from pathlib import Path
 
 import torch
+
+from shared import cpus
 
 GIB = 2**30
 PER_CORE = 2.0
 """GiB of memory that one core's worth of training takes."""
-LIMITS = Path("/sys/fs/cgroup")
-"""Where a container finds its limits."""
 
 
 def resources(cores: float, memory: float, accelerator: bool) -> float:
@@ -30,16 +29,8 @@ def resources(cores: float, memory: float, accelerator: bool) -> float:
 @lru_cache(maxsize=1)
 def probe() -> float:
     """The resources of this machine, within the limits that its container sets."""
-    cores = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
-    quota = _words(LIMITS / "cpu.max")
-    if len(quota) == 2 and quota[0].isdigit():
-        cores = min(cores, int(quota[0]) / int(quota[1]))
-    limit = _words(LIMITS / "memory.max")
+    limit = cpus.limit("memory.max")
     if limit and limit[0].isdigit():
         memory = min(memory, int(limit[0]) / GIB)
-    return resources(cores, memory, torch.cuda.is_available())
-
-
-def _words(path: Path) -> list[str]:
-    return path.read_text().split() if path.exists() else []
+    return resources(cpus.available(), memory, torch.cuda.is_available())

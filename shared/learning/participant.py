@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
@@ -31,6 +32,7 @@ from shared.learning.privacy import STEPS
 from shared.learning.votes import vote
 from shared.protocol import wire
 from shared.protocol.messages import Report, Ticket
+from shared.protocol.reports import reported, sendable, with_gap
 from shared.protocol.traffic import claims
 
 
@@ -127,8 +129,7 @@ class LearningClient:
 
     async def finish(self, ticket: Ticket, result: LocalResult) -> tuple[Tensor, dict[str, float]]:
         """The update and the numbers that are uploaded of a result: the true ones."""
-        gap = result.metrics["loss_before"] - result.metrics["loss_after"]
-        return result.update_D, {**result.metrics, "loss_gap": gap}
+        return result.update_D, with_gap(result.metrics)
 
     def samples(self, round_: int) -> ClientData:
         """What the client trains on in a round."""
@@ -138,7 +139,7 @@ class LearningClient:
     async def evaluate(self, ticket: Ticket, model: bytes) -> dict[str, float]:
         """Measures the final model and the client's own."""
         metrics: dict[str, float] = await self.compute(self._evaluate, model)
-        return metrics
+        return reported(metrics)
 
     async def receive(self, ticket: Ticket, others: Mapping[str, bytes]) -> None:
         """Keeps the other models of a ticket for what it asks."""
@@ -180,8 +181,12 @@ class LearningClient:
     def _keep(
         self, ticket: Ticket, update_D: Tensor, metrics: dict[str, float], result: LocalResult
     ) -> bytes:
-        report = Report(samples=self._samples, metrics=metrics)
-        vector_D: np.ndarray[Any, np.dtype[np.float32]] = update_D.float().numpy()
+        vector_D: NDArray[np.float32] = update_D.float().numpy()
+        diverged = False
+        # What an attack makes of a finite result goes out as it is.
+        if update_D is result.update_D or not bool(result.update_D.isfinite().all()):
+            vector_D, diverged = sendable(vector_D, self._dtype)
+        report = Report(samples=self._samples, metrics=metrics, diverged=diverged)
         upload = wire.encode(self.learner.spec, vector_D, claims(report), self._dtype)
         # Personal state is read back from training tickets alone: a probe asks whom a client
         # resembles, and its personal model learns in the round itself.

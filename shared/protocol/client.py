@@ -4,10 +4,6 @@ Everything is retried with growing, jittered pauses until it succeeds, is refuse
 ends: an aggregator that restarts is waited for.
 """
 
-import asyncio
-import logging
-import random
-import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -16,25 +12,20 @@ import httpx
 import zstandard
 from pydantic import BaseModel, RootModel, ValidationError
 
-from shared.errors import ConfigurationError, RampartError, Unavailable
+from shared.errors import ConfigurationError, RampartError
 from shared.protocol.http_client import HttpClient, bearer, trusted
 from shared.protocol.messages import Joined, Receipt, Ticket
+from shared.protocol.retries import RETRIED, Again, repeat
 from shared.protocol.wire import MEDIA_TYPE, RECEIPT_HEADER, TICKET_HEADER
 
-log = logging.getLogger(__name__)
 TIMEOUT = httpx.Timeout(connect=5, read=120, write=120, pool=None)
 POLL = 30
 """Seconds for which a request for a ticket is held."""
 PIECE = 1 << 20
 TicketAndModel = tuple[Ticket, bytes | None]
 """A ticket, and the model that it names unless that one is held already."""
-QUIET = 10.0
-"""Seconds for which a request is repeated without a word in the log."""
-SECONDS = re.compile(r"[0-9]{1,6}")
-"""The Retry-After that is obeyed; a date, which a proxy may send, is not."""
 M = TypeVar("M", bound=BaseModel)
 Tables = RootModel[dict[str, Any]]
-RETRIED = {408, 425, 429, 500, 502, 503, 504}
 
 
 class Refused(RampartError):
@@ -110,20 +101,24 @@ class AggregatorClient:
             Unavailable: patience ended.
             ConfigurationError: the URL is none, or leads elsewhere.
         """
-        loop = asyncio.get_running_loop()
-        started, told = loop.time(), False
-        give_up, pause, refused = started + self.patience, 0.05, set[str]()
-        while True:
-            token = next(one for one in self._tokens if one not in refused)
-            try:
-                answer = await self.http.request(
-                    method,
-                    path,
-                    content=None if content is None else _pieces(content),
-                    json=json,
-                    params=params,
-                    headers={"Authorization": bearer(token, "the token"), **(headers or {})},
-                )
+        refused = set[str]()
+
+        async def attempt() -> httpx.Response:
+            while True:
+                token = next(one for one in self._tokens if one not in refused)
+                try:
+                    answer = await self.http.request(
+                        method,
+                        path,
+                        content=None if content is None else _pieces(content),
+                        json=json,
+                        params=params,
+                        headers={"Authorization": bearer(token, "the token"), **(headers or {})},
+                    )
+                except httpx.UnsupportedProtocol as error:
+                    raise ConfigurationError(f"aggregator {self.url!r}: {error}") from error
+                except (httpx.TransportError, httpx.DecodingError) as error:
+                    raise Again.after(error) from error
                 if answer.has_redirect_location:
                     raise ConfigurationError(
                         f"aggregator {self.url!r} sends on to {answer.headers['location']!r}: "
@@ -131,30 +126,16 @@ class AggregatorClient:
                     )
                 if answer.status_code < 400:
                     return answer
-                problem = _problem(answer)
                 if answer.status_code == 401:
                     refused.add(token)
                     if not refused.issuperset(self._tokens):
                         continue
-                if answer.status_code not in RETRIED:
-                    raise problem
-                given = answer.headers.get("retry-after", "")
-                wait = float(given) if SECONDS.fullmatch(given) else 0.0
-                reason = str(problem)
-            except httpx.UnsupportedProtocol as error:
-                raise ConfigurationError(f"aggregator {self.url!r}: {error}") from error
-            except (httpx.TransportError, httpx.DecodingError) as error:
-                wait, reason = 0.0, f"{type(error).__name__}: {error}"
-            pause = max(wait, min(2.0, 2 * pause))
-            if loop.time() + pause > give_up:
-                raise Unavailable(f"{self.url}{path}: {reason}")
-            log.debug("retrying %s %s: %s", method, path, reason)
-            if not told and loop.time() - started > QUIET:
-                told = True
-                log.warning(
-                    "%s%s: %s; tried again for %.0f s", self.url, path, reason, self.patience
-                )
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                problem = _problem(answer)
+                if answer.status_code in RETRIED:
+                    raise Again(str(problem), answer)
+                raise problem
+
+        return await repeat(attempt, f"{self.url}{path}", self.patience)
 
     async def join(self, token_hash: str, client_id: str | None = None) -> Joined:
         """Registers with a join token (this connection's token); repeating it joins once."""

@@ -15,7 +15,9 @@ DIGEST = r"^[0-9a-f]{64}$"
 ClientId = Annotated[str, Field(pattern=CLIENT_ID, examples=["client-07"])]
 Digest = Annotated[str, Field(pattern=DIGEST, description="SHA-256 of the bytes, in hexadecimal")]
 MetricName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
-Metric = Annotated[float, Field(ge=-1e15, le=1e15, allow_inf_nan=False)]
+LARGEST = 1e15
+"""The largest number that a metric may be, of either sign."""
+Metric = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
 
 
 class Message(BaseModel):
@@ -33,6 +35,11 @@ class Report(Message):
     samples: int = Field(ge=1, le=10**9, description="training samples; at most the client's cap")
     metrics: dict[MetricName, Metric] = Field(
         default={}, max_length=64, examples=[{"test_samples": 20, "correct_local": 19}]
+    )
+    diverged: bool = Field(
+        default=False,
+        description="training came to numbers that are not finite; zeros stand in for the update, "
+        "which is rejected",
     )
 
 
@@ -83,6 +90,7 @@ class Receipt(Message):
     started: Digest | None = Field(default=None, description="digest of the model trained from")
     closing_round: int | None = Field(default=None, description="round open when it arrived")
     size: int = 0
+    diverged: bool = False
 
 
 class JoinRequest(Message):

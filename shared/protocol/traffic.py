@@ -12,7 +12,7 @@ from shared.protocol.messages import Report
 
 def claims(report: Report) -> dict[str, str]:
     """A report as it travels in the metadata of an upload."""
-    return {"report": json.dumps(report.model_dump(mode="json"))}
+    return {"report": json.dumps(report.model_dump(mode="json", exclude_defaults=True))}
 
 
 def model_bytes(spec: ModelSpec) -> int:

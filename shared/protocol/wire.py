@@ -56,7 +56,12 @@ def header(spec: ModelSpec, dtype: str = "F32", metadata: Mapping[str, str] | No
     for tensor, (name, start, stop) in zip(spec.tensors, spec.layout, strict=True):
         offsets = [start * size, stop * size]
         entries[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": offsets}
-    text = json.dumps(entries, separators=(",", ":")).encode()
+    return pack_header(entries)
+
+
+def pack_header(entries: Mapping[str, Any], ordered: bool = False) -> bytes:
+    """A header's entries as the bytes before a buffer, by name if ordered; see `parse_header`."""
+    text = json.dumps(entries, sort_keys=ordered, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return LENGTH.pack(len(text)) + text
 
@@ -84,19 +89,21 @@ def size_cap(spec: ModelSpec) -> int:
     return LENGTH.size + header_cap(spec) + 4 * spec.dim
 
 
-def read_header(file: BinaryIO, size: int, spec: ModelSpec) -> Header:
-    """Reads and checks the header of an uploaded file of `size` bytes.
+def parse_header(file: BinaryIO, cap: int) -> tuple[int, dict[str, Any]]:
+    """Where the buffer of a file starts, and its header's entries, unchecked.
 
+    Args:
+        file: at its beginning.
+        cap: bytes of the longest header that is read.
     Raises:
-        Malformed: truncated, not JSON, or a header longer than the model can need.
-        InvalidUpdate: tensors missing or unknown, wrong shape or dtype, holes or overlaps.
+        Malformed: truncated, not a JSON object, or too long.
     """
     prefix = file.read(LENGTH.size)
     if len(prefix) < LENGTH.size:
         raise Malformed(f"{len(prefix)} bytes are too few for a safetensors file")
     (length,) = LENGTH.unpack(prefix)
-    if length > header_cap(spec):
-        raise Malformed(f"header of {length} bytes; this model needs at most {header_cap(spec)}")
+    if length > cap:
+        raise Malformed(f"header of {length} bytes; at most {cap} are read")
     text = file.read(length)
     if len(text) < length:
         raise Malformed("the file ends within its header")
@@ -106,11 +113,21 @@ def read_header(file: BinaryIO, size: int, spec: ModelSpec) -> Header:
         raise Malformed("the header is not a JSON object with distinct keys") from None
     if not isinstance(entries, dict):
         raise Malformed("the header is not a JSON object")
+    return LENGTH.size + length, entries
+
+
+def read_header(file: BinaryIO, size: int, spec: ModelSpec) -> Header:
+    """Reads and checks the header of an uploaded file of `size` bytes.
+
+    Raises:
+        Malformed: truncated, not JSON, or a header longer than the model can need.
+        InvalidUpdate: tensors missing or unknown, wrong shape or dtype, holes or overlaps.
+    """
+    start, entries = parse_header(file, header_cap(spec))
     metadata = entries.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise Malformed("__metadata__ must map names to strings")
     dtype = _check_entries(entries, spec)
-    start = LENGTH.size + length
     if size != start + SIZES[dtype] * spec.dim:
         raise InvalidUpdate(
             f"the buffer has {size - start} bytes; {spec.dim} {dtype} parameters need "
@@ -229,13 +246,13 @@ def spec_in(model: bytes) -> ModelSpec:
     >>> spec_in(encode(ModelSpec.of([("w", (2,))]), np.zeros(2, np.float32))).layout
     (('w', 0, 2),)
     """
+    _, entries = parse_header(io.BytesIO(model), len(model))
+    entries.pop("__metadata__", None)
     try:
-        entries = json.loads(model[LENGTH.size : LENGTH.size + LENGTH.unpack_from(model)[0]])
-        entries.pop("__metadata__", None)
         named = sorted((entry["data_offsets"], name) for name, entry in entries.items())
         return ModelSpec.of((name, entries[name]["shape"]) for _, name in named)
-    except (struct.error, ValueError, KeyError, TypeError, AttributeError):
-        raise Malformed("the aggregator's model has no header that can be read") from None
+    except (ValueError, KeyError, TypeError):
+        raise Malformed("the header does not name the tensors of a model") from None
 
 
 def read_model(data: bytes, spec: ModelSpec) -> NDArray[np.float32]:

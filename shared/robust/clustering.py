@@ -1,5 +1,9 @@
 """Clustering of a few points, without randomness; ties go to the lower index.
 
+Complete linkage and mean shift are our own. SciPy's linkage joins other pairs where distances are
+equal, as those of identical rows are. scikit-learn's mean shift ends at other peaks where clusters
+overlap. Either would change what a federation comes to.
+
 Legend: M points, C clusters, F features.
 """
 
@@ -130,29 +134,33 @@ def dbscan(points_MF: Tensor, radius: float, least: int) -> Tensor:
     """DBSCAN: labels (M,); a point that belongs to no cluster is a cluster of its own.
 
     Points with at least `least` points within `radius`, themselves included, are cores; cores
-    within `radius` of each other are one cluster, and others join their nearest core's.
+    within `radius` of each other are one cluster, and others join that of a core within it.
 
     >>> dbscan(torch.tensor([[0.0], [1.0], [2.0], [9.0]]), radius=1.0, least=2)
     tensor([0, 0, 0, 1])
     """
-    apart_MM = _apart(points_MF.double(), points_MF.double()).cpu()
-    near_MM = apart_MM <= radius
-    core_M = near_MM.sum(dim=1) >= least
-    linked_MM = near_MM & core_M & core_M[:, None]
-    from_core_MM = apart_MM.masked_fill(~(near_MM & core_M), torch.inf)
-    for i in range(len(points_MF)):
-        if not bool(core_M[i]) and bool(from_core_MM[i].isfinite().any()):
-            linked_MM[i, int(from_core_MM[i].argmin())] = True
-    return _components(linked_MM)
+    from sklearn.cluster import DBSCAN
+
+    apart_MM = _apart(points_MF.double(), points_MF.double()).cpu().numpy()
+    method = DBSCAN(eps=radius, min_samples=least, metric="precomputed")
+    labels_M = torch.from_numpy(method.fit_predict(apart_MM)).long()
+    alone_M = labels_M < 0
+    labels_M[alone_M] = len(labels_M) + torch.arange(int(alone_M.sum()))
+    return _in_order(labels_M)
 
 
 def _components(linked_MM: Tensor) -> Tensor:
     """Connected components (M,) of a graph: labels in the order of their first points."""
-    m = len(linked_MM)
-    reach_MM = linked_MM | linked_MM.T | torch.eye(m, dtype=torch.bool)
-    for _ in range(max(m - 1, 1).bit_length()):
-        reach_MM = (reach_MM.double() @ reach_MM.double()) > 0
-    found_M: Tensor = torch.unique(reach_MM.int().argmax(dim=1), return_inverse=True)[1]
+    from scipy.sparse.csgraph import connected_components
+
+    _, labels_M = connected_components(linked_MM.numpy(), directed=False)
+    return _in_order(torch.from_numpy(labels_M).long())
+
+
+def _in_order(labels_M: Tensor) -> Tensor:
+    """The same clusters, with labels 0, 1, ... in the order of their first points."""
+    first_M = (labels_M[:, None] == labels_M).int().argmax(dim=1)
+    found_M: Tensor = torch.unique(first_M, return_inverse=True)[1]
     return found_M
 
 

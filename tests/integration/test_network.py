@@ -1,6 +1,7 @@
 """HTTP version 1 against a real aggregator: tokens, caching, waiting, streams, encodings."""
 
 import asyncio
+import contextlib
 import json
 import threading
 import time
@@ -13,9 +14,12 @@ import zstandard
 
 from services.aggregator.redis_access import connect
 from services.aggregator.round_store import RoundStore
+from services.aggregator.routes.federation import STREAMS
+from services.console.operator import OperatorRefused
 from shared.errors import Unavailable
 from shared.protocol import wire
 from shared.tokens import mint, token_hash
+from tests.integration.hosted import until
 
 NAMES = ("ada", "bob", "cleo", "dora", "eve", "finn")
 
@@ -129,6 +133,23 @@ def test_a_long_poll_ends_with_204_or_with_news(arena: Any) -> None:
     evict.join()
     assert (news.status, json.loads(news.body)["kind"]) == (200, "evicted")
     assert json.loads(news.body)["reason"] == "a test"
+
+
+def test_a_stream_of_events_that_is_left_frees_its_place(arena: Any) -> None:
+    def opens() -> bool:
+        try:
+            return bool(next(arena.local.operator.events("0-0")))
+        except OperatorRefused:
+            return False
+
+    with contextlib.ExitStack() as stack:
+        for _ in range(STREAMS):
+            stream = stack.enter_context(arena.connect())
+            token = f"Authorization: Bearer {arena.operator}"
+            stream.sendall(arena.head("GET /v1/events", None, token))
+            assert stream.recv(12) == b"HTTP/1.1 200"
+        assert not opens()
+    until(opens)
 
 
 def test_events_are_taken_up_where_one_left(arena: Any) -> None:

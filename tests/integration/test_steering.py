@@ -1,9 +1,11 @@
 """What operators do to a running federation: evict, reinstate, pause, resume, stop."""
 
 from collections.abc import Callable
+from uuid import UUID
 
 import pytest
 
+from services.aggregator.round_store import RoundStore
 from services.console.operator import OperatorRefused
 from tests.integration.hosted import FEDCAP, Hold, Hosted, collecting, experiment, upload_of
 
@@ -85,6 +87,12 @@ def test_a_round_whose_clients_are_all_evicted_fails_and_the_next_waits(host: Ho
     assert hosted.record(1).participants == ["bob"]
 
 
+async def requested(store: RoundStore) -> list[str]:
+    """The names of all requests for customized models."""
+    events = await store.events("0-0", 0)
+    return [event.fields["request"] for event in events if event.type == "customize"]
+
+
 def test_a_pause_ends_the_round_and_opens_no_other(host: Host) -> None:
     hosted, hold = host(experiment(2, rounds=3)), Hold(0)
     hosted.scripted(NAMES[:2], hold=hold)
@@ -107,8 +115,12 @@ def test_a_federation_paused_before_it_began_waits(host: Host) -> None:
     hosted.operator.steer("pause")
     hosted.scripted(NAMES[:2])
     model = hosted.model("global")
-    assert hosted.customize(upload_of(model)) == model
+    for _ in range(2):
+        assert hosted.customize(upload_of(model)) == model
     assert hosted.operator.status().phase == "joining"
+    requests = hosted.store(requested)
+    assert [UUID(request).version for request in requests] == [4, 4]
+    assert len(set(requests)) == 2
     hosted.operator.steer("resume")
     hosted.wait()
     assert hosted.record(0).participants == NAMES[:2]

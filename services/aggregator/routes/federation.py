@@ -1,12 +1,11 @@
 """What operators see and steer: status, records, events, pause, resume, stop."""
 
-import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Path, Query, Request
-from fastapi.responses import StreamingResponse
+from fastapi import APIRouter, Depends, Header, Path, Query
+from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from services.aggregator.deps import OperatorDep, RuntimeDep
 from services.aggregator.redis_access import CONNECTIONS
@@ -22,6 +21,8 @@ router = APIRouter(
 )
 STREAM, STREAMS = "streams of events", CONNECTIONS // 2
 """What an open stream counts as, and how many there may be: each holds a connection to Redis."""
+TICK = 2.0
+"""Seconds without an event after which a stream says that it is alive."""
 ABSTAINING = (
     "the detector abstains: it would bar {} more of the last round's clients, but as many are "
     "barred as may be; evict or reinstate by hand"
@@ -101,37 +102,40 @@ async def evaluations(runtime: RuntimeDep) -> dict[str, dict[str, float]]:
     return {r.client: r.metrics for r in receipts if r.kind == "evaluation"}
 
 
-@router.get("/events", response_class=StreamingResponse, responses=problems(refusals.TooMany))
-async def events(
-    request: Request,
-    runtime: RuntimeDep,
-    last_event_id: Annotated[str | None, Header(pattern=r"^[0-9]{1,19}-[0-9]{1,19}$")] = None,
-) -> StreamingResponse:
-    """Everything that happens, as server-sent events; `Last-Event-ID` takes up where one left."""
+async def stream_slot(runtime: RuntimeDep) -> AsyncIterator[None]:
+    """One of the streams that may be open, from the request to the end of its answer."""
     if runtime.hub.count(STREAM) >= STREAMS:
         raise refusals.TooMany("too many streams of events are open already", retry_after=5)
+    with runtime.hub.listen(STREAM):
+        yield
 
-    async def stream() -> AsyncIterator[str]:
-        with runtime.hub.listen(STREAM):
-            async for text in follow():
-                yield text
 
-    async def follow() -> AsyncIterator[str]:
-        position = last_event_id or await runtime.store.last_event()
-        while not runtime.hub.closing and not await request.is_disconnected():
-            try:
-                found = await runtime.store.events(position, 2.0)
-            except Unavailable:
-                return
-            for event in found:
-                position = event.position
-                data = json.dumps({k: v for k, v in event.fields.items() if k != "receipt"})
-                yield f"id: {event.position}\nevent: {event.type}\ndata: {data}\n\n"
-            if not found:
-                yield ": nothing new\n\n"
+@router.get(
+    "/events",
+    response_class=EventSourceResponse,
+    responses=problems(refusals.TooMany),
+    dependencies=[Depends(stream_slot)],
+)
+async def events(
+    runtime: RuntimeDep,
+    last_event_id: Annotated[str | None, Header(pattern=r"^[0-9]{1,19}-[0-9]{1,19}$")] = None,
+) -> AsyncIterable[ServerSentEvent]:
+    """Everything that happens, as server-sent events; `Last-Event-ID` takes up where one left.
 
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(stream(), media_type="text/event-stream", headers=headers)
+    Where nothing happens, an event `tick` without data comes every two seconds.
+    """
+    position = last_event_id or await runtime.store.last_event()
+    while not runtime.hub.closing:
+        try:
+            found = await runtime.store.events(position, TICK)
+        except Unavailable:
+            return
+        for event in found:
+            position = event.position
+            data = {name: value for name, value in event.fields.items() if name != "receipt"}
+            yield ServerSentEvent(id=position, event=event.type, data=data)
+        if not found:
+            yield ServerSentEvent(event="tick")
 
 
 @router.post("/federation/pause", responses=problems(refusals.Conflict))

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import time
+import uuid
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Request, Response
@@ -161,6 +162,7 @@ async def take_upload(
             started=standing.ticket.models["model"],
             closing_round=standing.brief.round,
             size=admitted.size,
+            diverged=admitted.report.diverged,
         ),
     )
 
@@ -234,7 +236,7 @@ async def customize(request: Request, runtime: RuntimeDep, caller: CallerDep) ->
             request.stream(), length, zstd, limits, lambda w: check_update(w, spec, cap)
         )
     digest = admitted.digest
-    ask = hashlib.sha256(f"{digest}:{asyncio.get_running_loop().time()}".encode()).hexdigest()
+    ask = uuid.uuid4().hex
     with runtime.hub.listen(ask) as wait:
         await runtime.store.ask_customize(ask, caller or "operator", digest)
         made = None

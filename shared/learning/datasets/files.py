@@ -2,16 +2,13 @@
 
 A file has x_train, y_train, x_test and y_test, and group_train and group_test where users are the
 natural clients. Integer images are scaled to [0, 1]; channels may stand last. It is looked for in
-the folder RAMPART_DATA_DIR, then in the cache (RAMPART_DATA_CACHE, by default ~/.cache/rampart). If
+the folder RAMPART_DATA_DIR, then in the cache (RAMPART_DATA_CACHE, or the platform's folder). If
 neither has it, some data sets are made from their original file in RAMPART_DATA_DIR or fetched from
 OpenML, and kept in the cache.
 """
 
 import os
-import tempfile
-import uuid
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
+from shared import caches, durable
 from shared.errors import ConfigurationError
 from shared.learning.arrays import ARRAYS, PARTS, archive, labels, read
 from shared.learning.datasets import Dataset, Samples, Source
@@ -144,19 +142,14 @@ class FileDataset(Dataset):
 
     def _keep(self, arrays: Mapping[str, np.ndarray]) -> Path:
         path = cache() / self._file
-        # Several processes may fetch at once: each writes a file of its own, and renames it.
-        part = path.with_name(f"{uuid.uuid4().hex}.part.npz")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            np.savez(part, **dict[str, Any](arrays))
-            part.replace(path)
+            with durable.replacing(path, several=True) as part:
+                np.savez(part, **dict[str, Any](arrays))
         except OSError as error:
             raise ConfigurationError(
                 f"cannot keep {path}: {error.strerror}; set {CACHE} to a folder that can be written"
             ) from None
-        finally:
-            with suppress(OSError):
-                part.unlink()
         return path
 
 
@@ -170,11 +163,8 @@ def held(path: Path) -> int | None:
 
 
 def cache() -> Path:
-    """The folder for what was fetched: in one's home, or for temporary files if one has none."""
-    try:
-        return _folder(CACHE) or Path.home() / ".cache" / "rampart"
-    except RuntimeError:
-        return Path(tempfile.gettempdir()) / "rampart"
+    """The folder for what was fetched: the variable's, or the platform's for caches."""
+    return _folder(CACHE) or caches.folder()
 
 
 def channels_first(x: np.ndarray, channels: int, height: int, width: int) -> np.ndarray:

@@ -20,6 +20,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from shared import caches, durable
 from shared.errors import ConfigurationError
 
 SOURCE = Path(__file__).with_name("kernels.c")
@@ -151,15 +152,13 @@ def _library(real: str, wide: str) -> Path:
 
 
 def _compile(compiler: str, path: Path, defines: Sequence[str]) -> None:
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        built = Path(folder) / path.name
+    with durable.replacing(path, several=True) as built:
         for tuned in TUNED:
             command = [compiler, *PLAIN, *FAST, *tuned, *defines, str(SOURCE), "-o", str(built)]
             done = subprocess.run(  # noqa: S603 - a compiler by its path, never a shell
                 command, capture_output=True, text=True, timeout=SECONDS, check=False
             )
             if done.returncode == 0:
-                built.replace(path)
                 return
         raise OSError(f"{compiler} failed: {done.stderr.strip()[-300:]}")
 
@@ -177,8 +176,7 @@ def _processor() -> str:
 
 def _cache() -> Path:
     """A folder that only this user can write to: code is loaded from it."""
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
-    for folder in (Path(home) / "rampart", Path(tempfile.gettempdir()) / f"rampart-{os.getuid()}"):
+    for folder in (caches.folder(), Path(tempfile.gettempdir()) / f"rampart-{os.getuid()}"):
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = folder.lstat()

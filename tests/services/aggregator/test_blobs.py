@@ -85,7 +85,7 @@ def test_bytes_and_names_are_on_the_disk_before_a_digest_is_given(
 
     monkeypatch.setattr(os, "fsync", note)
     blobs.put(DATA)
-    assert synced == ["file, not named", "folder, not named", "folder, named"]
+    assert synced == ["folder, not named", "file, not named", "folder, named"]
 
 
 def test_a_sweep_removes_what_is_old_and_unnamed(tmp_path: Path) -> None:

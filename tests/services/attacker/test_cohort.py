@@ -131,11 +131,12 @@ async def test_a_cohort_that_is_away_is_waited_for_and_then_named(
     async def at_once(seconds: float) -> None:
         assert seconds <= 2
 
-    monkeypatch.setattr(cohort_client.asyncio, "sleep", at_once)
+    monkeypatch.setattr(asyncio, "sleep", at_once)
     away = httpx.AsyncClient(base_url="http://cohort", transport=httpx.MockTransport(answer))
     await member(away, "a").absent(0)
     assert not answers
-    answers += [httpx.ConnectError("nobody there")] * cohort_client.ATTEMPTS
+    monkeypatch.setattr(cohort_client, "PATIENCE", 0.0)
+    answers += [httpx.ConnectError("nobody there")]
     with pytest.raises(Unavailable, match=r"cohort http://cohort.*ConnectError: nobody there"):
         await member(away, "a").absent(0)
     await away.aclose()

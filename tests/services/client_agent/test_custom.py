@@ -179,6 +179,16 @@ def test_an_upload_by_hand(tmp_path: Path) -> None:
     assert (trained["epochs"], trained["batch_size"], trained["learning_rate"]) == (30, 20, 0.5)
 
 
+@pytest.mark.parametrize("number", [np.nan, -np.inf, 1e60])
+def test_parameters_that_are_not_finite_are_reported(tmp_path: Path, number: float) -> None:
+    client = Counting()
+    client.answer = [np.full(tensor.shape, number) for tensor in SPEC.tensors]
+    upload = asyncio.run(make(client, tmp_path).work(ticket(), MODEL))
+    head = wire.read_header(io.BytesIO(upload), len(upload), SPEC)
+    assert wire.read_report(head, sample_cap=5).diverged
+    assert wire.read_model(upload, SPEC).tolist() == [0.0] * 8
+
+
 def test_a_ticket_is_trained_for_once(tmp_path: Path) -> None:
     client = Counting()
     first = asyncio.run(make(client, tmp_path).work(ticket(), MODEL))

@@ -1,11 +1,13 @@
 """Which processes a federation on this machine starts for its clients."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from services.console.local import LocalFederation
+from services.console.local import LocalFederation, to_toml
 from shared.experiment import Experiment
+from shared.shipped import find, shipped
 
 
 @pytest.mark.parametrize(("per_process", "sizes"), [(10, [10, 4, 6]), (4, [4, 4, 4, 2, 4, 2])])
@@ -21,3 +23,22 @@ def test_processes_are_full_whatever_slots_a_role_has(
     assert sorted(slot for _, slots in groups for slot in slots) == list(range(20))
     for role, slots in groups:
         assert all(experiment.roles[slot] is role for slot in slots)
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {"plain": 1, "with space": {"a.b": 2, "ärger": [0.5, float("inf")], 'quo"te': "x\ny"}},
+        {"": "empty", "list": [{"k e y": True}, {"other": []}]},
+    ],
+)
+def test_what_toml_cannot_hold_bare_is_quoted(tables: dict[str, object]) -> None:
+    assert tomllib.loads(to_toml(tables)) == tables
+
+
+def test_every_shipped_experiment_survives_its_file() -> None:
+    files = [tomllib.loads(find(name).read_text()) for name in shipped()]
+    experiments = [Experiment.from_tables(tables) for tables in files if "sweep" not in tables]
+    assert len(experiments) > 30
+    for experiment in experiments:
+        assert Experiment.parse(to_toml(experiment.tables())).digest() == experiment.digest()

@@ -24,6 +24,7 @@ def test_what_is_no_aggregator_is_named(body: str) -> None:
         lambda: operator.mint_unbound(1),
         lambda: operator.decide("ada", "evict", "why"),
         lambda: operator.steer("pause"),
+        lambda: next(operator.events()),
     ):
         with pytest.raises(ConfigurationError, match="'http://test' does not answer as an"):
             ask()
@@ -33,3 +34,30 @@ def test_what_is_no_aggregator_is_named(body: str) -> None:
 def test_a_url_with_no_port_is_named() -> None:
     with pytest.raises(ConfigurationError, match="Invalid port: 'abc'"):
         Operator("http://127.0.0.1:abc", "t" * 43)
+
+
+def test_events_come_with_their_ids_whatever_pieces_they_come_in() -> None:
+    """Lines end as servers like it, comments say nothing, an event may have several lines."""
+    pieces = [
+        b": hello\n\nid: 1-0\r\nevent: joined\r\nda",
+        b'ta: {"type": "joined",\r\ndata: "client": "\xc3',
+        b'\xa4da"}\r\n\r\nevent: tick\n\n',
+        b'id:2-0\ndata:{"type":"opened"}\n\nid: 3-0\ndata: {"cut',
+    ]
+    asked: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return httpx.Response(
+            200, headers={"Content-Type": "text/event-stream"}, content=iter(pieces)
+        )
+
+    operator = Operator("http://test", "t" * 43)
+    operator.close()
+    operator._http = httpx.Client(base_url="http://test", transport=httpx.MockTransport(answer))
+    joined = {"id": "1-0", "type": "joined", "client": "äda"}
+    opened = {"id": "2-0", "type": "opened"}
+    assert list(operator.events("0-7")) == [joined, opened]
+    assert list(operator.events(ticks=True)) == [joined, {}, opened]
+    assert [request.headers.get("last-event-id") for request in asked] == ["0-7", None]
+    operator.close()

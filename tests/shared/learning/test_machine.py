@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from shared import cpus
 from shared.learning import machine
 
 
@@ -16,7 +17,7 @@ def test_the_scarcer_of_cores_and_memory_decides() -> None:
 def probe_in(folder: Path, monkeypatch: pytest.MonkeyPatch, **limits: str) -> float:
     for name, text in limits.items():
         (folder / name.replace("_", ".")).write_text(text)
-    monkeypatch.setattr(machine, "LIMITS", folder)
+    monkeypatch.setattr(cpus, "LIMITS", folder)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     machine.probe.cache_clear()
     found = machine.probe()

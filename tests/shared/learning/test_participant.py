@@ -2,23 +2,26 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from shared.learning.data import client_data
+from shared.learning.local import LocalResult
 from shared.learning.participant import LearningClient
 from shared.learning.privacy import STEPS
 from shared.protocol import wire
-from shared.protocol.messages import Ticket, TicketKind
+from shared.protocol.messages import Report, Ticket, TicketKind
 from tests.shared.learning.conftest import make_experiment
 
 
 class Private:
     """A client with noised gradients, four steps a round."""
 
-    def __init__(self, folder: Path, **training: Any) -> None:
+    def __init__(self, folder: Path, dtype: str = "F32", **training: Any) -> None:
         experiment = make_experiment(
             data={"dataset": "digits", "clients": 4, "samples": 40},
             model={"name": "mlp", "hidden": [4]},
@@ -26,7 +29,7 @@ class Private:
         )
         data = client_data(experiment.data, 0, experiment.seed)
         thread = ThreadPoolExecutor(1)
-        self.client = LearningClient(experiment, "a", data, folder, 100, thread)
+        self.client = LearningClient(experiment, "a", data, folder, 100, thread, dtype)
         learner = self.client.learner
         self.model = wire.encode(learner.spec, learner.initial_model().numpy())
 
@@ -58,3 +61,17 @@ def test_a_ticket_is_answered_with_the_same_noise_twice(tmp_path: Path) -> None:
     assert one.work("train", 0) == first
     assert Private(tmp_path, output_noise=0.5).work("train", 0) == first
     assert Private(tmp_path / "other", output_noise=0.5).work("train", 0) != first
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("F32", float("nan")), ("F16", 1e6)])
+def test_an_update_that_cannot_be_sent_is_reported(tmp_path: Path, dtype: str, size: float) -> None:
+    client = Private(tmp_path, dtype=dtype).client
+    ticket = Ticket(round=0, kind="train", experiment="0" * 64)
+    update_D = torch.full((client.learner.spec.dim,), size)
+    result = LocalResult(update_D, {}, {"loss_before": 2.0, "loss_after": float("inf")})
+    upload = client._keep(ticket, *asyncio.run(client.finish(ticket, result)), result)
+    head = wire.read_header(BytesIO(upload), len(upload), client.learner.spec)
+    assert wire.read_report(head, 100) == Report(
+        samples=client._samples, metrics={"loss_before": 2.0, "loss_gap": 0.0}, diverged=True
+    )
+    wire.check_finite(BytesIO(upload), head)

@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from shared.errors import ConfigurationError, Unavailable
-from shared.protocol import client as module
+from shared.protocol import retries
 from shared.protocol.client import AggregatorClient, Refused
 
 pytestmark = pytest.mark.anyio
@@ -34,7 +34,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
         pauses.append(seconds)
         await sleep(0)
 
-    monkeypatch.setattr(module.asyncio, "sleep", note)
+    monkeypatch.setattr(asyncio, "sleep", note)
     yield pauses
 
 
@@ -128,7 +128,7 @@ async def test_a_long_wait_is_told_once(
     def answer(request: httpx.Request) -> httpx.Response:
         nonlocal attempts
         attempts += 1
-        monkeypatch.setattr(module, "QUIET", 10.0 if attempts < 3 else -1.0)
+        monkeypatch.setattr(retries, "QUIET", 10.0 if attempts < 3 else -1.0)
         return problem(503, "unavailable") if attempts < 6 else httpx.Response(204)
 
     connection = connect(answer)

@@ -5,6 +5,7 @@ import errno
 import fcntl
 import json
 import os
+import stat
 import time
 from pathlib import Path
 from typing import Any
@@ -219,7 +220,7 @@ def fill(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
 
     def full(descriptor: int) -> None:
         nonlocal written
-        written += 1
+        written += stat.S_ISREG(os.fstat(descriptor).st_mode)
         if written == after + 1:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         sync(descriptor)

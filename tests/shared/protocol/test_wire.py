@@ -307,5 +307,5 @@ def test_a_model_names_its_own_tensors() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\2\0\0\0\0\0\0\0[]", file({"a": 1}), file(b"{")])
 def test_a_model_without_a_header_is_malformed(data: bytes) -> None:
-    with pytest.raises(Malformed, match="no header"):
+    with pytest.raises(Malformed, match=r"header|too few"):
         wire.spec_in(data)

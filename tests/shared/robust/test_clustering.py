@@ -4,6 +4,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
 from sklearn.cluster import DBSCAN, AgglomerativeClustering, MeanShift
 
 from shared.robust.clustering import (
@@ -156,6 +158,23 @@ def test_dbscan_is_scikit_learn_s_up_to_borders(values: list[int], least: int) -
         if label == -1:
             assert labels.count(labels[i]) == 1
         elif i not in cores:
-            # A border between two clusters belongs to the nearest core's.
-            nearest = min(abs(values[i] - values[c]) for c in cores)
-            assert labels[i] in {labels[c] for c in cores if abs(values[i] - values[c]) == nearest}
+            near = [c for c in cores if abs(values[i] - values[c]) <= radius]
+            assert labels[i] in {labels[c] for c in near}
+
+
+def test_labels_of_dbscan_follow_the_first_points() -> None:
+    points_MF = numbers([9.0, 5.0, 0.0, 5.5, 0.5, 20.0])
+    assert dbscan(points_MF, radius=1.0, least=2).tolist() == [0, 1, 2, 1, 2, 3]
+
+
+def test_ties_are_why_linkage_is_our_own() -> None:
+    """Where SciPy joins other pairs; once it joins ours, ours can go."""
+    differ = 0
+    draws = torch.Generator().manual_seed(0)
+    for _ in range(50):
+        points_MF = torch.randint(4, (12, 2), generator=draws).double()
+        apart_MM = torch.cdist(points_MF, points_MF)
+        tree = linkage(squareform(apart_MM.numpy(), checks=False), "complete")
+        theirs = fcluster(tree, 2, "maxclust").tolist()
+        differ += partition(complete_linkage(apart_MM, 2).tolist()) != partition(theirs)
+    assert differ

@@ -1,5 +1,6 @@
 """Where a file is looked for, in which order, and what is said if it is nowhere or wrong."""
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,10 @@ def test_the_cache_is_in_ones_home_by_default(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv(CACHE, raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     assert cache() == tmp_path / ".cache" / "rampart"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    assert cache() == tmp_path / "caches" / "rampart"
     monkeypatch.setenv(CACHE, "~/elsewhere")
     assert cache() == tmp_path / "elsewhere"
 
@@ -54,14 +58,15 @@ def test_the_cache_is_in_ones_home_by_default(
 def test_a_user_without_a_home_reads_its_own_folder_all_the_same(
     usps: Dataset, folders: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def homeless() -> Path:
-        raise RuntimeError("Could not determine home directory.")
+    def unknown(_: int) -> None:
+        raise KeyError("uid not found")
 
-    monkeypatch.delenv(CACHE)
-    monkeypatch.setattr(Path, "home", homeless)
+    for name in (CACHE, "HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
     write(folders.own)
     assert len(usps.load().y) == 5
-    assert cache().name == "rampart"
+    assert cache() == Path(tempfile.gettempdir()) / "rampart"
 
 
 def test_a_cache_that_cannot_be_written(folders: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,106 @@
+"""Seconds that a simulation takes beside processes that want the same processors.
+
+    python benchmarks/contention.py [--experiment NAME] [--rounds N] [--busy 0 4] [--limit 60]
+
+`rampart simulate` runs alone and beside busy processes: with threads that spin while they wait and
+with threads that sleep, one thread a processor, and as it does by default. CPU seconds are of the
+simulation alone. A run that takes longer than the limit is ended; the table has its rounds so far.
+"""
+
+import argparse
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from shared import cpus
+
+OUT = Path(__file__).parent / "results" / "contention.md"
+BUSY = "while True: pass"
+VARIANTS = {
+    "spinning": ("active", cpus.threads()),
+    "sleeping": ("passive", cpus.threads()),
+    "by default": (None, None),
+}
+"""By name, the policy of threads that wait, and how many threads."""
+
+
+@contextmanager
+def busy(processes: int) -> Iterator[None]:
+    """So many processes that never rest."""
+    running = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def simulate(
+    experiment: str, rounds: int, policy: str | None, threads: int | None, limit: float, out: Path
+) -> tuple[float | None, float, int]:
+    """Seconds by the clock (None beyond the limit) and of the CPU, and the rounds that ended."""
+    unset = {"OMP_WAIT_POLICY", "OMP_NUM_THREADS", "RAMPART_THREADS"}
+    environment = {name: value for name, value in os.environ.items() if name not in unset}
+    if policy is not None:
+        environment |= {"OMP_WAIT_POLICY": policy}
+    command = [sys.executable, "-m", "services.console", "simulate", experiment]
+    command += ["--rounds", str(rounds), "--out", str(out)]
+    command += [] if threads is None else ["--threads", str(threads)]
+    began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    try:
+        quiet = subprocess.DEVNULL
+        subprocess.run(
+            command, env=environment, stdout=quiet, stderr=quiet, timeout=limit, check=True
+        )
+        wall: float | None = time.perf_counter() - began
+    except subprocess.TimeoutExpired:
+        wall = None
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    records = out / "records.jsonl"
+    return wall, used, len(records.read_text().splitlines()) if records.exists() else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measures every variant and writes the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--experiment", default="digits-sign-flip")
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--busy", nargs="+", type=int, default=[0, 4])
+    parser.add_argument("--limit", type=float, default=60.0)
+    parser.add_argument("--out", type=Path, default=OUT)
+    given = parser.parse_args(arguments)
+    lines = [
+        "# A simulation beside other work",
+        "",
+        f"{given.rounds} rounds of `{given.experiment}`, at most {given.limit:g} seconds, on "
+        f"{platform.machine()} with {cpus.available():g} processors, {os.getloadavg()[2]:.1f} "
+        "processes waiting for them before.",
+        "",
+        "| waiting threads | threads | busy processes | seconds | CPU seconds | rounds |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    for processes in given.busy:
+        for name, (policy, threads) in VARIANTS.items():
+            with busy(processes), tempfile.TemporaryDirectory() as folder:
+                out = Path(folder) / "run"
+                wall, used, ended = simulate(
+                    given.experiment, given.rounds, policy, threads, given.limit, out
+                )
+            took = f"> {given.limit:g}" if wall is None else f"{wall:.1f}"
+            count = "chosen" if threads is None else threads
+            lines.append(f"| {name} | {count} | {processes} | {took} | {used:.1f} | {ended} |")
+            print(lines[-1], flush=True)
+    given.out.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

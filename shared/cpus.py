@@ -1,0 +1,28 @@
+"""The processors that this process may use, within what its container allows."""
+
+import os
+from pathlib import Path
+
+LIMITS = Path("/sys/fs/cgroup")
+"""Where a container finds its limits."""
+
+
+def available() -> float:
+    """Processors: those that it may run on, or fewer where the container's quota is smaller."""
+    affine = hasattr(os, "sched_getaffinity")
+    cpus = float(len(os.sched_getaffinity(0)) if affine else os.cpu_count() or 1)
+    quota = limit("cpu.max")
+    if len(quota) == 2 and quota[0].isdigit():
+        cpus = min(cpus, int(quota[0]) / int(quota[1]))
+    return cpus
+
+
+def threads() -> int:
+    """How many threads can compute at the same time: whole processors, at least one."""
+    return max(1, int(available()))
+
+
+def limit(name: str) -> list[str]:
+    """The words of one of the container's limits; none where it has no such limit."""
+    path = LIMITS / name
+    return path.read_text().split() if path.exists() else []

@@ -1,0 +1,49 @@
+"""What a client says of its training: the same over HTTP and in a simulation.
+
+Legend: D parameters.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.protocol import wire
+from shared.protocol.messages import LARGEST
+
+
+def reported(metrics: Mapping[str, float]) -> dict[str, float]:
+    """The metrics that a report can hold: finite, and within its bounds.
+
+    >>> reported({"loss_before": 2.5, "loss_after": float("nan"), "error": 1e300})
+    {'loss_before': 2.5}
+    """
+    return {name: value for name, value in metrics.items() if abs(value) <= LARGEST}
+
+
+def with_gap(metrics: Mapping[str, float]) -> dict[str, float]:
+    """`reported` with the fall of the training loss, which is 0 where that is not known.
+
+    >>> with_gap({"loss_before": 2.5, "loss_after": 2.0})
+    {'loss_before': 2.5, 'loss_after': 2.0, 'loss_gap': 0.5}
+    >>> with_gap({"loss_before": 2.5, "loss_after": float("inf")})
+    {'loss_before': 2.5, 'loss_gap': 0.0}
+    """
+    gap = metrics["loss_before"] - metrics["loss_after"]
+    return {**reported(metrics), **(reported({"loss_gap": gap}) or {"loss_gap": 0.0})}
+
+
+def sendable(update_D: NDArray[np.float32], dtype: str = "F32") -> tuple[NDArray[np.float32], bool]:
+    """An update as it can be sent, and whether it diverged: zeros in place of one that is not
+    finite in the number format of the upload.
+
+    >>> [sendable(np.array([1, 1e6], np.float32), dtype)[1] for dtype in ("F32", "F16")]
+    [False, True]
+    """
+    if dtype == "F32":
+        as_sent_D = update_D
+    else:
+        with np.errstate(over="ignore"):  # What overflows has diverged.
+            as_sent_D = wire.widen(wire.narrow(update_D, dtype), dtype)
+    diverged = not bool(np.isfinite(as_sent_D).all())
+    return (np.zeros_like(update_D) if diverged else update_D), diverged

@@ -1,0 +1,103 @@
+"""The one policy for requests that may succeed later: growing, jittered pauses until patience ends.
+
+Whoever speaks HTTP repeats by it: clients, operators, attackers. Redis is asked by its own client's
+policy (see services/aggregator/redis_access.py), which knows its errors.
+"""
+
+import logging
+import random
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn, TypeVar
+
+import httpx
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    stop_before_delay,
+    wait_exponential,
+)
+
+from shared.errors import Unavailable
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+RETRIED = {408, 425, 429, 500, 502, 503, 504}
+"""Statuses of answers that may be others later."""
+QUIET = 10.0
+"""Seconds for which a request is repeated without a word in the log."""
+GROWING = wait_exponential(multiplier=0.1, max=2.0)
+SECONDS = re.compile(r"[0-9]{1,6}")
+"""The Retry-After that is obeyed; a date, which a proxy may send, is not."""
+
+
+class Again(Exception):
+    """An attempt failed, and another one may not.
+
+    Args:
+        reason: why it failed.
+        answer: whose Retry-After is obeyed.
+    """
+
+    def __init__(self, reason: str, answer: httpx.Response | None = None) -> None:
+        super().__init__(reason)
+        given = "" if answer is None else answer.headers.get("retry-after", "")
+        self.wait = float(given) if SECONDS.fullmatch(given) else 0.0
+
+    @staticmethod
+    def after(error: httpx.RequestError) -> "Again":
+        """After a connection that could not be made, or was lost."""
+        return Again(f"{type(error).__name__}: {error}")
+
+
+async def repeat(attempt: Callable[[], Awaitable[T]], where: str, patience: float) -> T:
+    """Makes attempts until one does not raise `Again`; its result.
+
+    Args:
+        attempt: makes one.
+        where: whom it asks for what.
+        patience: seconds after which no further one is made.
+    Raises:
+        Unavailable: patience ended.
+    """
+    return await AsyncRetrying(**_policy(where, patience))(attempt)
+
+
+def repeat_blocking(attempt: Callable[[], T], where: str, patience: float) -> T:
+    """`repeat` for code that is not async."""
+    return Retrying(**_policy(where, patience))(attempt)
+
+
+def _policy(where: str, patience: float) -> dict[str, Any]:
+    told = False
+
+    def tell(state: RetryCallState) -> None:
+        nonlocal told
+        log.debug("retrying %s: %s", where, _failure(state))
+        if not told and (state.seconds_since_start or 0.0) > QUIET:
+            told = True
+            log.warning("%s: %s; tried again for %.0f s", where, _failure(state), patience)
+
+    def give_up(state: RetryCallState) -> NoReturn:
+        raise Unavailable(f"{where} does not answer: {_failure(state)}") from None
+
+    return {
+        "retry": retry_if_exception_type(Again),
+        "wait": _pause,
+        "stop": stop_before_delay(patience),
+        "before_sleep": tell,
+        "retry_error_callback": give_up,
+    }
+
+
+def _pause(state: RetryCallState) -> float:
+    return max(_failure(state).wait, GROWING(state)) * random.uniform(0.5, 1.0)
+
+
+def _failure(state: RetryCallState) -> Again:
+    assert state.outcome is not None
+    failure = state.outcome.exception()
+    assert isinstance(failure, Again)
+    return failure

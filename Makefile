@@ -14,7 +14,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --for
 	$(if $(UPGRADE),--upgrade)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test check bench bench-peers format clean
+.PHONY: help setup lock demo test test-fast check bench bench-peers format clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -38,6 +38,9 @@ demo: $(READY) ## Run 14 honest clients and 6 sign flippers, with and without th
 
 test: $(READY) ## Run every test
 	$(BIN)/python -m pytest -q
+
+test-fast: $(READY) ## Run the tests that start no processes, on all cores
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m 'not processes' -n auto
 
 check: $(READY) ## Lint, formatting, types, architecture
 	$(BIN)/ruff check .

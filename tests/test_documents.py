@@ -17,7 +17,14 @@ from shared.robust.rules import rules
 from shared.sweep import Sweep
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "benchmarks/README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",  # first: tests below take its examples
+    *(
+        ROOT / f"{name}.md"
+        for name in ("CONTRIBUTING", "SECURITY", "CHANGELOG", "benchmarks/README")
+    ),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 COMMANDS: dict[str, Any] = vars(typer.main.get_command(app))["commands"]
 RUN = {"up", "simulate", "certify"}
 """Commands whose argument is an experiment."""
@@ -59,6 +66,37 @@ def test_modules_scripts_and_targets_exist(page: Path) -> None:
         assert (ROOT / name).exists(), name
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     assert set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.M)) <= targets
+
+
+def test_every_dependency_has_a_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"].values()
+    declared = {
+        re.split(r"[\[<>=;\s]", line)[0]
+        for line in [*project["dependencies"], *(line for extra in extras for line in extra)]
+    }
+    page = (ROOT / "docs/dependencies.md").read_text()
+    rows = re.findall(r"^\| ([\w, -]+?) \|", page, re.MULTILINE)
+    named = {name for row in rows for name in row.split(", ")} - {"package"}
+    assert named == declared
+
+
+def test_every_version_ceiling_has_a_reason() -> None:
+    record = (ROOT / "docs/decisions/0011-version-ceilings.md").read_text()
+    recorded = set(re.findall(r"^\| (\w+) \| below ([\d.]+) \|", record, re.MULTILINE))
+    lines = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert recorded == {found for line in lines for found in re.findall(r"^(\w+).*<([\d.]+)", line)}
+
+
+def test_every_decision_is_listed_and_complete() -> None:
+    folder = ROOT / "docs/decisions"
+    listed = re.findall(r"^\| \[\d+\]\((.*?)\) \|", (folder / "README.md").read_text(), re.M)
+    assert listed == sorted(path.name for path in folder.glob("0*.md"))
+    for name in listed:
+        text = (folder / name).read_text()
+        assert re.search(r"^# \d+\. .+\n\n\d{4}-\d\d-\d\d, ", text), name
+        headings = ["Context", "Decision", "Alternatives", "Price"]
+        assert re.findall(r"^## (.*)$", text, re.MULTILINE) == headings, name
 
 
 def test_the_readme_s_experiment_can_be_run() -> None:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,6 +43,7 @@ def test_numbers_and_their_names_differ_and_so_do_joined_paths() -> None:
     assert derive(1, 2) != derive(12)
 
 
+@pytest.mark.processes
 def test_no_process_and_no_hash_seed_changes_a_draw() -> None:
     code = "from shared.seeding import derive; print(derive(7, 'batches', 'client-3', 11))"
     for hash_seed in ("0", "42"):

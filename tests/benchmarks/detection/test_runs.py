@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchmarks.detection.combinations import DEFAULT, Combination
 from benchmarks.detection.report import renew
 from benchmarks.detection.runs import Cache, Run, execute, finish
@@ -17,6 +19,7 @@ def run(**changes: Any) -> Run:
     return replace(Run(ONE.tables([DEFAULT], ATTACKERS), {"attack": "sign_flip"}), **changes)
 
 
+@pytest.mark.processes
 def test_a_run_that_ended_is_not_run_again(tmp_path: Path) -> None:
     path = tmp_path / "cache.jsonl"
     ((_, first),) = finish([run()], Cache.of(path), jobs=1)

@@ -220,7 +220,17 @@ BUILDS: list[tuple[str, str, tuple[str, ...]]] = [
 ]
 
 
-@pytest.fixture(scope="session", params=BUILDS, ids=lambda b: "-".join([b[0], b[1], *b[2]]))
+@pytest.fixture(
+    scope="session",
+    params=[
+        pytest.param(
+            build,
+            id="-".join([build[0], build[1], *build[2]]),
+            marks=[pytest.mark.processes] if build[0] == "kubectl" else [],
+        )
+        for build in BUILDS
+    ],
+)
 def manifests(
     request: pytest.FixtureRequest,
     root: Path,

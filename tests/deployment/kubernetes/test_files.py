@@ -140,6 +140,7 @@ def start(
         child.stdout.close()
 
 
+@pytest.mark.processes
 def test_redis_starts_durable_and_locked(start: Any, tmp_path: Path) -> None:
     port, child = start("correct-horse-battery")
     once = Retry(NoBackoff(), 0)
@@ -162,6 +163,7 @@ def test_redis_starts_durable_and_locked(start: Any, tmp_path: Path) -> None:
     assert "horse" not in Path(f"/proc/{child.pid}/cmdline").read_text()
 
 
+@pytest.mark.processes
 def test_redis_does_not_start_without_a_password(start: Any) -> None:
     _, child = start("")
     assert child.wait(10) != 0

@@ -68,6 +68,7 @@ def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     assert probe.ask("/healthz") is not None
 
 
+@pytest.mark.processes
 def test_the_command_says_so_with_its_exit_code(server: ThreadingHTTPServer) -> None:
     command = [sys.executable, "-m", "services.aggregator.probe"]
     assert subprocess.run(command, check=False).returncode == 0
@@ -76,11 +77,13 @@ def test_the_command_says_so_with_its_exit_code(server: ThreadingHTTPServer) -> 
     assert "/readyz" in done.stderr
 
 
+@pytest.mark.processes
 def test_it_needs_the_standard_library_alone() -> None:
     script = "import services.aggregator.probe, sys; sys.exit('pydantic' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
+@pytest.mark.processes
 def test_with_tls_the_name_in_the_certificate_does_not_matter(
     server: ThreadingHTTPServer, certificate: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,7 @@ def test_the_client_of_the_manual_has_as_many_lines_as_it_says(my_client: Path) 
     assert f"in {len(lines)} lines" in DOCS.read_text()
 
 
+@pytest.mark.processes
 def test_the_client_of_the_manual_takes_part_beside_ordinary_ones(
     federation: Callable[..., RunningFederation], my_client: Path, tmp_path: Path
 ) -> None:
@@ -93,6 +94,7 @@ def test_the_client_of_the_manual_takes_part_beside_ordinary_ones(
     assert all(verdict.decision == "accepted" for verdict in records[-1].verdicts)
 
 
+@pytest.mark.processes
 def test_the_test_of_the_manual_passes(my_client: Path) -> None:
     folder, manual = my_client.parent, DOCS.read_text()
     for name in ("test_mine.py", "mine.toml"):
@@ -110,6 +112,7 @@ def test_the_test_of_the_manual_passes(my_client: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.processes
 def test_the_plain_client_of_the_manual_takes_part(
     federation: Callable[..., RunningFederation], tmp_path: Path
 ) -> None:

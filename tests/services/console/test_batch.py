@@ -115,6 +115,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.processes
 def test_no_run_outlives_whoever_started_it(number: signal.Signals, tmp_path: Path) -> None:
     script, paths = tmp_path / "slow.py", [tmp_path / "0", tmp_path / "1"]
     script.write_text(SLOW)

@@ -112,6 +112,7 @@ def test_damaged_records_are_told(rampart: Rampart, file: Path, tmp_path: Path) 
     assert f"error: {records}: Invalid JSON" in said.err
 
 
+@pytest.mark.processes
 def test_a_killed_run_goes_on_to_the_same_models(
     rampart: Rampart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,7 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.timeout(200)
+@pytest.mark.processes
 def test_a_run_ends_with_its_figures(
     rampart: Callable[..., Any], file: Path, tmp_path: Path
 ) -> None:
@@ -161,6 +162,7 @@ def test_an_interrupted_run_leaves_nothing_behind(
 
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("part", ["services.aggregator", "services.attacker"])
+@pytest.mark.processes
 def test_a_process_that_fails_ends_the_run(running: subprocess.Popen[str], part: str) -> None:
     wait_for(running, "services.client_agent")
     started = children(running.pid)

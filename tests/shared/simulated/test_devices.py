@@ -37,7 +37,10 @@ def _without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def short(name: str, **changes: object) -> Experiment:
-    return Experiment.load(name).model_copy(update={"rounds": 2, **changes})
+    """A shipped experiment with few rounds of one epoch: more would repeat the same steps."""
+    found = Experiment.load(name)
+    training = found.training.model_copy(update={"epochs": 1})
+    return found.model_copy(update={"rounds": 2, "training": training, **changes})
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

@@ -1,0 +1,118 @@
+"""locks/ pins every declared dependency, with hashes, for every supported Python and platform."""
+
+import re
+import tomllib
+from importlib.metadata import requires
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parent.parent
+PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT: dict[str, Any] = PYPROJECT["project"]
+LOCKS = [ROOT / f"locks/{name}.txt" for name in ("dev", "image", "image-api")]
+PYTHONS = [
+    version
+    for line in PROJECT["classifiers"]
+    for version in re.findall(r"^Programming Language :: Python :: (3\.\d+)$", line)
+]
+PLATFORMS = {
+    "linux": {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"},
+    "macos": {"sys_platform": "darwin", "platform_system": "Darwin", "os_name": "posix"},
+}
+ENVIRONMENTS = [
+    {**default_environment(), "python_version": python, "python_full_version": f"{python}.9"} | on
+    for python in PYTHONS
+    for on in PLATFORMS.values()
+]
+"""Markers' variables, for each supported Python on each platform."""
+
+
+def read(lock: Path) -> list[tuple[Requirement, str]]:
+    """Each pin of a lock, with the lines that follow it: its hashes and who asks for it."""
+    text = re.sub(r"^#.*\n", "", lock.read_text(), flags=re.MULTILINE)
+    blocks = re.findall(r"^(\S.*?) \\\n((?:^ .*\n)+)", text, re.MULTILINE)
+    assert len(blocks) == len(re.findall(r"^\S", text, re.MULTILINE)), "a line is no pin"
+    return [(Requirement(pin), rest) for pin, rest in blocks]
+
+
+def declared(lock: Path) -> list[Requirement]:
+    """The dependencies that a lock is made for, without torch."""
+    extras = PROJECT["optional-dependencies"]
+    lines = {
+        "dev": [*PROJECT["dependencies"], *(line for extra in extras.values() for line in extra)],
+        "image": [*PROJECT["dependencies"], *extras["privacy"]],
+        "image-api": [
+            line
+            for line in (ROOT / "services/requirements-api.txt").read_text().splitlines()
+            if not line.startswith("#")
+        ],
+    }[lock.stem]
+    needed = [Requirement(line) for line in [*lines, *PYPROJECT["build-system"]["requires"]]]
+    return [one for one in needed if one.name != "torch"]
+
+
+@pytest.fixture(params=LOCKS, ids=lambda path: path.stem)
+def lock(request: pytest.FixtureRequest) -> Path:
+    """Every lock."""
+    found: Path = request.param
+    return found
+
+
+def pins(lock: Path, environment: dict[str, str]) -> dict[str, str]:
+    """Version by name of what a lock installs in an environment; no name stands there twice."""
+    applies = [
+        pin for pin, _ in read(lock) if pin.marker is None or pin.marker.evaluate(environment)
+    ]
+    versions = {canonicalize_name(pin.name): str(pin.specifier) for pin in applies}
+    assert len(versions) == len(applies)
+    return {name: version.removeprefix("==") for name, version in versions.items()}
+
+
+def test_every_declared_dependency_is_pinned(lock: Path) -> None:
+    for environment in ENVIRONMENTS:
+        pinned = pins(lock, environment)
+        for needed in declared(lock):
+            if needed.marker is None or needed.marker.evaluate(environment):
+                version = pinned.get(canonicalize_name(needed.name))
+                assert version, f"{needed.name} is not in {lock.name}: run make lock"
+                assert needed.specifier.contains(version), f"{needed}, but {lock.name}: {version}"
+
+
+def test_every_pin_has_hashes_and_a_reason(lock: Path) -> None:
+    for pin, rest in read(lock):
+        assert re.fullmatch(r"==[\w.]+", str(pin.specifier)), pin
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}", rest), pin
+        assert "# via" in rest, pin
+
+
+def test_no_registry_is_named(lock: Path) -> None:
+    assert not re.search(r"://|--(index|extra-index|find-links)", lock.read_text())
+
+
+def test_torch_stays_outside_and_agrees(lock: Path) -> None:
+    assert "torch" not in {pin.name for pin, _ in read(lock)}
+    for environment in ENVIRONMENTS:
+        pinned = pins(lock, environment)
+        for line in requires("torch") or []:
+            needed = Requirement(line)
+            name = canonicalize_name(needed.name)
+            marker = needed.marker is None or needed.marker.evaluate({**environment, "extra": ""})
+            if marker and name in pinned:
+                assert needed.specifier.contains(pinned[name]), f"torch needs {needed}"
+
+
+def test_one_version_of_a_package_in_all_locks() -> None:
+    for environment in ENVIRONMENTS:
+        whole, *others = (pins(lock, environment) for lock in LOCKS)
+        assert all(other.items() <= whole.items() for other in others)
+
+
+def test_the_lock_reaches_down_to_the_oldest_python() -> None:
+    oldest = PROJECT["requires-python"].removeprefix(">=")
+    assert PYTHONS[0] == oldest
+    assert f"--python-version {oldest} " in (ROOT / "Makefile").read_text()

@@ -2,7 +2,7 @@
 
 from pydantic import Field, model_validator
 
-from shared.tables import Table
+from rampart_fl.shared.tables import Table
 
 
 class Span(Table):

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
-from shared.errors import ConfigurationError, Unavailable
+from rampart_fl.shared.errors import ConfigurationError, Unavailable
 
 Buffer = bytes | bytearray | memoryview
 

@@ -11,9 +11,9 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from shared.errors import RampartError
-from shared.protocol.messages import Problem
-from shared.protocol.refusals import (
+from rampart_fl.shared.errors import RampartError
+from rampart_fl.shared.protocol.messages import Problem
+from rampart_fl.shared.protocol.refusals import (
     InvalidRequest,
     Malformed,
     MethodNotAllowed,

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load
 
-from services.attacker.cohort import REFERENCE, STARTED
-from shared.errors import ConfigurationError, Unavailable
-from shared.protocol.client import RETRIED, Refused
-from shared.protocol.http_client import HttpClient, bearer
-from shared.protocol.refusals import Late
+from rampart_fl.services.attacker.cohort import REFERENCE, STARTED
+from rampart_fl.shared.errors import ConfigurationError, Unavailable
+from rampart_fl.shared.protocol.client import RETRIED, Refused
+from rampart_fl.shared.protocol.http_client import HttpClient, bearer
+from rampart_fl.shared.protocol.refusals import Late
 
 ATTEMPTS = 60
 """Times that a request is made before a cohort counts as gone; about two minutes."""

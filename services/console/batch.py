@@ -12,8 +12,8 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
 
-from shared.experiment import Experiment
-from shared.figures import Final
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures import Final
 
 T = TypeVar("T")
 Figures = dict[str, Any]
@@ -25,7 +25,7 @@ def simulated(experiment: Experiment, device: str = "cpu", accuracy: Final = "la
     """The figures of a run in this process, on one thread."""
     import torch
 
-    from shared.simulation import simulate
+    from rampart_fl.shared.simulation import simulate
 
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
-from shared.errors import ConfigurationError, RampartError, Unavailable
-from shared.eviction import Mode
-from shared.protocol.http_client import bearer, trusted
-from shared.protocol.messages import (
+from rampart_fl.shared.errors import ConfigurationError, RampartError, Unavailable
+from rampart_fl.shared.eviction import Mode
+from rampart_fl.shared.protocol.http_client import bearer, trusted
+from rampart_fl.shared.protocol.messages import (
     ClientInfo,
     FederationStatus,
     JoinTokens,

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import zstandard
 
-from services.aggregator.redis_access import connect
-from services.aggregator.round_store import RoundStore
-from shared.errors import Unavailable
-from shared.protocol import wire
-from shared.tokens import mint, token_hash
+from rampart_fl.services.aggregator.redis_access import connect
+from rampart_fl.services.aggregator.round_store import RoundStore
+from rampart_fl.shared.errors import Unavailable
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.tokens import mint, token_hash
 
 NAMES = ("ada", "bob", "cleo", "dora", "eve", "finn")
 

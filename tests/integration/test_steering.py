@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from services.console.operator import OperatorRefused
+from rampart_fl.services.console.operator import OperatorRefused
 from tests.integration.hosted import FEDCAP, Hold, Hosted, collecting, experiment, upload_of
 
 NAMES = ["ada", "bob", "cleo"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.durable import replace
+from rampart_fl.shared.durable import replace
 
 
 def test_a_file_is_replaced_and_read_by_whom_it_is_for(tmp_path: Path) -> None:

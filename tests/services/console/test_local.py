@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from services.console.local import LocalFederation
-from shared.experiment import Experiment
+from rampart_fl.services.console.local import LocalFederation
+from rampart_fl.shared.experiment import Experiment
 
 
 @pytest.mark.parametrize(("per_process", "sizes"), [(10, [10, 4, 6]), (4, [4, 4, 4, 2, 4, 2])])

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from shared.learning.data import client_data
-from shared.learning.participant import LearningClient
-from shared.learning.privacy import STEPS
-from shared.protocol import wire
-from shared.protocol.messages import Ticket, TicketKind
+from rampart_fl.shared.learning.data import client_data
+from rampart_fl.shared.learning.participant import LearningClient
+from rampart_fl.shared.learning.privacy import STEPS
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.protocol.messages import Ticket, TicketKind
 from tests.shared.learning.conftest import make_experiment
 
 

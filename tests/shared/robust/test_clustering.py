@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.cluster import DBSCAN, AgglomerativeClustering, MeanShift
 
-from shared.robust.clustering import (
+from rampart_fl.shared.robust.clustering import (
     complete_linkage,
     dbscan,
     finch,

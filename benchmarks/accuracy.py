@@ -15,9 +15,9 @@ import torch
 from aggregation_cell import equipped
 from torch import Tensor
 
-from shared.errors import RampartError
-from shared.robust import Report, Rows, linalg
-from shared.robust.rules import rules
+from rampart_fl.shared.errors import RampartError
+from rampart_fl.shared.robust import Report, Rows, linalg
+from rampart_fl.shared.robust.rules import rules
 
 OUT = Path(__file__).resolve().parent / "results/accuracy.md"
 SPECIAL = {"norm_clipping": {"threshold": 59.9}}

@@ -16,7 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from shared import cpus
+from rampart_fl.shared import cpus
 
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / ".bench-peers"

@@ -14,10 +14,10 @@ from unittest.mock import MagicMock
 
 import torch
 
-from shared.errors import RampartError
-from shared.robust import Context, aggregate, linalg
-from shared.robust.context import Public
-from shared.robust.rules import rules
+from rampart_fl.shared.errors import RampartError
+from rampart_fl.shared.robust import Context, aggregate, linalg
+from rampart_fl.shared.robust.context import Public
+from rampart_fl.shared.robust.rules import rules
 
 SLOW = 5.0
 """A call that takes longer, in seconds, is made once."""

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from services.console.local import LocalFederation
-from services.console.processes import ChildFailed
-from shared.errors import RampartError
-from shared.experiment import Experiment
-from shared.protocol.messages import RoundRecord
+from rampart_fl.services.console.local import LocalFederation
+from rampart_fl.services.console.processes import ChildFailed
+from rampart_fl.shared.errors import RampartError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.protocol.messages import RoundRecord
 
 UNLIKE = {"timings", "opened_at", "closed_at"}
 """Fields of a record that depend on the clock."""

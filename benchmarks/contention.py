@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from shared import cpus
+from rampart_fl.shared import cpus
 
 OUT = Path(__file__).parent / "results" / "contention.md"
 BUSY = "while True: pass"
@@ -51,7 +51,7 @@ def simulate(
     environment = {name: value for name, value in os.environ.items() if name not in unset}
     if policy is not None:
         environment |= {"OMP_WAIT_POLICY": policy}
-    command = [sys.executable, "-m", "services.console", "simulate", experiment]
+    command = [sys.executable, "-m", "rampart_fl.services.console", "simulate", experiment]
     command += ["--rounds", str(rounds), "--out", str(out)]
     command += [] if threads is None else ["--threads", str(threads)]
     began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -16,11 +16,11 @@ from pathlib import Path
 import torch
 from aggregation_cell import Call, aggregation, gram, plans, updates
 
-from shared.device import device as named
-from shared.errors import RampartError
-from shared.robust import Context, Rows
-from shared.robust.base import State
-from shared.robust.customizers import customizers
+from rampart_fl.shared.device import device as named
+from rampart_fl.shared.errors import RampartError
+from rampart_fl.shared.robust import Context, Rows
+from rampart_fl.shared.robust.base import State
+from rampart_fl.shared.robust.customizers import customizers
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -8,9 +8,9 @@ all of them, and only compare within one run.
 
 import argparse
 
-from shared.experiment import Experiment
-from shared.figures import TARGETS
-from shared.simulation import simulate
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures import TARGETS
+from rampart_fl.shared.simulation import simulate
 
 METHODS = {
     "fine_tune": {"personalizer": "fine_tune"},

@@ -80,9 +80,9 @@ def run(name: str, seed: int) -> dict[str, float]:
     """Accuracies of one method: of the model received, of the own one, of the worst client."""
     import torch
 
-    from shared.experiment import Experiment
-    from shared.figures import latest
-    from shared.simulation import simulate
+    from rampart_fl.shared.experiment import Experiment
+    from rampart_fl.shared.figures import latest
+    from rampart_fl.shared.simulation import simulate
 
     torch.set_num_threads(1)
     tables = Experiment.load(BASE).tables()

@@ -10,8 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from services.console.up import up
-from shared.experiment import Experiment
+from rampart_fl.services.console.up import up
+from rampart_fl.shared.experiment import Experiment
 
 PIPELINES = (
     "weighted_mean",

@@ -71,11 +71,11 @@ class Idle:
 
 
 async def rampart_client(url: str, join_token: str, folder: Path, dim: int, number: int) -> None:
-    from shared.modelspec import ModelSpec
-    from shared.protocol import wire
-    from shared.protocol.client import AggregatorClient
-    from shared.protocol.identity import establish
-    from shared.protocol.participate import participate
+    from rampart_fl.shared.modelspec import ModelSpec
+    from rampart_fl.shared.protocol import wire
+    from rampart_fl.shared.protocol.client import AggregatorClient
+    from rampart_fl.shared.protocol.identity import establish
+    from rampart_fl.shared.protocol.participate import participate
 
     hidden = max(1, round((dim - 10) / 75))
     spec = ModelSpec.of(
@@ -121,7 +121,7 @@ def started(*arguments: object) -> subprocess.Popen[bytes]:
 
 
 def measure_floor(kind: str, clients: int, dim: int, rounds: int) -> tuple[list[float], int]:
-    from services.console.processes import free_port
+    from rampart_fl.services.console.processes import free_port
 
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         out, port = Path(folder) / "stamps.json", free_port()
@@ -148,9 +148,9 @@ def measure_floor(kind: str, clients: int, dim: int, rounds: int) -> tuple[list[
 def measure_rampart(
     clients: int, dim: int, rounds: int, fedcap: bool
 ) -> tuple[list[float], int, dict[str, float]]:
-    from services.console.local import LocalFederation
-    from shared import cpus
-    from shared.experiment import Experiment
+    from rampart_fl.services.console.local import LocalFederation
+    from rampart_fl.shared import cpus
+    from rampart_fl.shared.experiment import Experiment
 
     experiment = Experiment.from_tables(experiment_of(dim, clients, rounds, fedcap))
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:

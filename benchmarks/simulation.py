@@ -20,10 +20,10 @@ import time
 import torch
 from torch.nn import functional
 
-from shared.experiment import Experiment
-from shared.learning.data import client_data
-from shared.learning.vector import build_module
-from shared.simulation import Simulation
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.data import client_data
+from rampart_fl.shared.learning.vector import build_module
+from rampart_fl.shared.simulation import Simulation
 
 STEPS = 60
 """Steps of the plain loop that are timed, after ten to warm up."""

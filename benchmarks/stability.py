@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from shared.experiment import Experiment
-from shared.simulation import simulate
-from shared.sweep import Sweep
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.simulation import simulate
+from rampart_fl.shared.sweep import Sweep
 
 SUMMED = {"name": "msdfl", "form": "batch_sum"}
 CASES: list[tuple[str, float | None, dict[str, Any]]] = [

@@ -6,7 +6,7 @@
 one epoch a turn. All in one process and in turn, so that what else the machine does falls on all:
 
     plain      one torch module and one torch.optim.SGD per client, client after client
-    rampart    `shared.learning.local.train`, what simulator and agents run
+    rampart    `rampart_fl.shared.learning.local.train`, what simulator and agents run
     fedcap     the same with FedCAP's personalizer, which trains two models; its samples count twice
 
 A figure is the median over turns. Under "processor" only the seconds count in which this process
@@ -27,16 +27,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from shared import cpus
-from shared.experiment import Experiment
-from shared.learning.cohort import Batches, Cohort
-from shared.learning.data import ClientData
-from shared.learning.learner import Learner
-from shared.learning.local import train
-from shared.learning.models import models
-from shared.learning.personalizers import personalizers
-from shared.learning.stacked import Stacked
-from shared.learning.vector import flatten, load
+from rampart_fl.shared import cpus
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.cohort import Batches, Cohort
+from rampart_fl.shared.learning.data import ClientData
+from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.learning.local import train
+from rampart_fl.shared.learning.models import models
+from rampart_fl.shared.learning.personalizers import personalizers
+from rampart_fl.shared.learning.stacked import Stacked
+from rampart_fl.shared.learning.vector import flatten, load
 
 DIGITS = Experiment.load("digits-benign").model
 NETWORKS: dict[str, tuple[dict[str, Any], tuple[int, ...], float]] = {

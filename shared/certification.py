@@ -16,13 +16,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from shared.errors import ConfigurationError
-from shared.experiment import Experiment
-from shared.figures import sides
-from shared.learning.votes import ballots
-from shared.robust.certificates import certified, radii, subset_radii, winners
-from shared.seeding import generator
-from shared.simulation import Simulation
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures import sides
+from rampart_fl.shared.learning.votes import ballots
+from rampart_fl.shared.robust.certificates import certified, radii, subset_radii, winners
+from rampart_fl.shared.seeding import generator
+from rampart_fl.shared.simulation import Simulation
 
 LIKELY_ENOUGH = 0.001
 """Probability with which a certificate of drawn subsets may claim too much, by default."""

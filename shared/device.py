@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from shared.errors import ConfigurationError
+from rampart_fl.shared.errors import ConfigurationError
 
 
 def device(name: str) -> torch.device:

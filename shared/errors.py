@@ -5,7 +5,7 @@ RampartError
 │   └── UnknownMember         no such rule, attack, data set, ... (lists those known)
 ├── PreconditionError         no result from these rows, such as too few for the declared bound f
 │   └── Absent                the one client that a rule counts on has no row
-├── Refusal                   a request that breaks the protocol (see shared.protocol.refusals)
+├── Refusal                   a request that breaks the protocol (see shared/protocol/refusals.py)
 └── Unavailable               a dependency is away; try again
 """
 

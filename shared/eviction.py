@@ -1,7 +1,7 @@
 """What is done about a client that a detector would evict: the `server.eviction` table.
 
 What a detector asks for of a row, the mode of the federation makes a decision about its client;
-see `shared.robust.eviction`.
+see `rampart_fl.shared.robust.eviction`.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from shared.tables import Table
+from rampart_fl.shared.tables import Table
 
 Asked = Literal["accepted", "rejected", "evicted"]
 """What a detector asks for: `rejected` leaves a row out of its round, `evicted` bars its client."""

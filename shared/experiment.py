@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-from shared.errors import ConfigurationError
-from shared.eviction import Eviction
-from shared.phases import Phases
-from shared.placement import Placement, hostile_slots
-from shared.registry import explain
-from shared.selection import drawn_of
-from shared.shipped import find
-from shared.tables import MemberSpec
-from shared.tables import Table as Table
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.eviction import Eviction
+from rampart_fl.shared.phases import Phases
+from rampart_fl.shared.placement import Placement, hostile_slots
+from rampart_fl.shared.registry import explain
+from rampart_fl.shared.selection import drawn_of
+from rampart_fl.shared.shipped import find
+from rampart_fl.shared.tables import MemberSpec
+from rampart_fl.shared.tables import Table as Table
 
 if TYPE_CHECKING:
-    from shared.robust.engine import Plan
+    from rampart_fl.shared.robust.engine import Plan
 
 
 class Data(Table):
@@ -244,7 +244,7 @@ class Experiment(Table):
 
     def plan(self) -> "Plan":
         """The server's stages, built."""
-        from shared.robust.engine import Plan, ServerStep
+        from rampart_fl.shared.robust.engine import Plan, ServerStep
 
         server = self.server
         plan = Plan.of(
@@ -267,17 +267,17 @@ class Experiment(Table):
 
     def check(self) -> "Experiment":
         """Builds every member that the file names; raises what is wrong with it."""
-        from shared.attacks.data import attacks as data_attacks
-        from shared.attacks.model import attacks as model_attacks
-        from shared.attacks.triggers import parse_trigger
-        from shared.learning.datasets import datasets
-        from shared.learning.equipment import check_needs
-        from shared.learning.models import models
-        from shared.learning.objectives import parse_terms
-        from shared.learning.partitions import partitions
-        from shared.learning.personalizers import personalizers
-        from shared.learning.schedules import schedules
-        from shared.learning.vector import initial_model
+        from rampart_fl.shared.attacks.data import attacks as data_attacks
+        from rampart_fl.shared.attacks.model import attacks as model_attacks
+        from rampart_fl.shared.attacks.triggers import parse_trigger
+        from rampart_fl.shared.learning.datasets import datasets
+        from rampart_fl.shared.learning.equipment import check_needs
+        from rampart_fl.shared.learning.models import models
+        from rampart_fl.shared.learning.objectives import parse_terms
+        from rampart_fl.shared.learning.partitions import partitions
+        from rampart_fl.shared.learning.personalizers import personalizers
+        from rampart_fl.shared.learning.schedules import schedules
+        from rampart_fl.shared.learning.vector import initial_model
 
         plan = self.plan()
         check_needs(self, plan)

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, Literal
 
-from shared.experiment import Experiment
-from shared.protocol.messages import RoundRecord
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.protocol.messages import RoundRecord
 
 KINDS = ("customized", "local", "personalized")
 """The model as received, after local training, and the one that the client keeps for itself."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shared.errors import ConfigurationError
+from rampart_fl.shared.errors import ConfigurationError
 
 
 def load_callable(path: str, what: str) -> Callable[..., Any]:

@@ -2,8 +2,8 @@
 
 from pydantic import Field, model_validator
 
-from shared.selection import count
-from shared.tables import Table
+from rampart_fl.shared.selection import count
+from rampart_fl.shared.tables import Table
 
 
 class Span(Table):

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from shared.seeding import derive
+from rampart_fl.shared.seeding import derive
 
 Placement = Literal["random", "last"]
 

@@ -15,8 +15,8 @@ import uvloop
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from shared import telemetry
-from shared.errors import ConfigurationError, RampartError
+from rampart_fl.shared import telemetry
+from rampart_fl.shared.errors import ConfigurationError, RampartError
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ def read_settings(service: str, settings: type[S]) -> S:
     class Flags(settings):  # type: ignore[valid-type, misc]  # known at run time
         model_config = SettingsConfigDict(
             cli_parse_args=True,
-            cli_prog_name=f"python -m services.{service.replace('-', '_')}",
+            cli_prog_name=f"python -m rampart_fl.services.{service.replace('-', '_')}",
             cli_kebab_case=True,
             secrets_dir=secrets_folder(),
         )

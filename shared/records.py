@@ -3,11 +3,11 @@
 from math import isfinite
 from typing import Any
 
-from shared.protocol.messages import VerdictRecord
-from shared.robust import linalg
-from shared.robust.base import Rows, Verdict
-from shared.robust.engine import RoundOutcome
-from shared.robust.models import Mixture
+from rampart_fl.shared.protocol.messages import VerdictRecord
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Rows, Verdict
+from rampart_fl.shared.robust.engine import RoundOutcome
+from rampart_fl.shared.robust.models import Mixture
 
 
 def decisions(rows: Rows, outcome: RoundOutcome) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The reference of experiment files, written from their model: `python -m shared.reference`.
+"""The reference of experiment files, from their model: `python -m rampart_fl.shared.reference`.
 
 It makes `docs/experiments.md`; a test fails where that file is behind the code.
 """
@@ -14,27 +14,27 @@ from typing import Any, Literal, Union, get_args, get_origin
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
-from shared import sweep
-from shared.attacks.data import attacks as data_attacks
-from shared.attacks.model import attacks as model_attacks
-from shared.experiment import Experiment, Table
-from shared.learning.datasets import datasets
-from shared.learning.models import models
-from shared.learning.objectives import objectives
-from shared.learning.partitions import partitions
-from shared.learning.personalizers import personalizers
-from shared.learning.schedules import schedules
-from shared.registry import Registry
-from shared.robust.customizers import customizers
-from shared.robust.detectors import detectors
-from shared.robust.preaggregators import preaggregators
-from shared.robust.rules import rules
+from rampart_fl.shared import sweep
+from rampart_fl.shared.attacks.data import attacks as data_attacks
+from rampart_fl.shared.attacks.model import attacks as model_attacks
+from rampart_fl.shared.experiment import Experiment, Table
+from rampart_fl.shared.learning.datasets import datasets
+from rampart_fl.shared.learning.models import models
+from rampart_fl.shared.learning.objectives import objectives
+from rampart_fl.shared.learning.partitions import partitions
+from rampart_fl.shared.learning.personalizers import personalizers
+from rampart_fl.shared.learning.schedules import schedules
+from rampart_fl.shared.registry import Registry
+from rampart_fl.shared.robust.customizers import customizers
+from rampart_fl.shared.robust.detectors import detectors
+from rampart_fl.shared.robust.preaggregators import preaggregators
+from rampart_fl.shared.robust.rules import rules
 
 PATH = Path(__file__).parents[1] / "docs" / "experiments.md"
 
 OPENING = """# Experiment files
 
-Written by `python -m shared.reference` from the code; do not edit.
+Written by `python -m rampart_fl.shared.reference` from the code; do not edit.
 
 An experiment is one TOML file that says everything about a federation. The smallest names itself,
 a data set and a model:
@@ -155,7 +155,9 @@ def meaning(path: str, key: str, model: type[Table]) -> str:
     told = _docstrings(model).get(key) or MEANINGS.get(full)
     if told is None and inner is not None:
         told = inspect.getdoc(inner)
-    assert told, f"{full} has no docstring, and shared.reference.MEANINGS does not have it"
+    assert told, (
+        f"{full} has no docstring, and rampart_fl.shared.reference.MEANINGS does not have it"
+    )
     return told.split("\n\n")[0].replace("\n", " ")
 
 
@@ -189,7 +191,9 @@ def _value(full: str, field: FieldInfo) -> str:
     if get_origin(kind) is Literal:
         return " or ".join(f'`"{choice}"`' for choice in get_args(kind))
     names = {int: "whole number", float: "number", bool: "`true` or `false`", str: "text"}
-    assert kind in names, f"{full} takes {kind}: shared.reference does not know how to say that"
+    assert kind in names, (
+        f"{full} takes {kind}: rampart_fl.shared.reference does not know how to say that"
+    )
     bounds = []
     for bound in field.metadata:
         for kind_of, sign in ((Ge, "≥"), (Gt, ">"), (Le, "≤"), (Lt, "<")):

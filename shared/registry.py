@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from shared.errors import ConfigurationError, UnknownMember
+from rampart_fl.shared.errors import ConfigurationError, UnknownMember
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

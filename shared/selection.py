@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 
-from shared.seeding import derive
+from rampart_fl.shared.seeding import derive
 
 
 def select(seed: int, round_: int, candidates: Iterable[str], fraction: float) -> tuple[str, ...]:

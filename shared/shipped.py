@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from shared.errors import UnknownMember
+from rampart_fl.shared.errors import UnknownMember
 
 SHIPPED = Path(__file__).parent / "experiments"
 """Their folder."""

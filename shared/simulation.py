@@ -14,19 +14,19 @@ from typing import Any
 
 from torch import Tensor
 
-from shared.device import device as usable
-from shared.errors import ConfigurationError
-from shared.experiment import Experiment
-from shared.figures import Final, costs, decisions, final_figures, sides
-from shared.protocol.messages import RoundRecord
-from shared.selection import select
-from shared.simulated.buffered import Buffered
-from shared.simulated.clients import Clients
-from shared.simulated.interpolation import ExactRound, check_exact
-from shared.simulated.server import Server
-from shared.stopwatch import Stopwatch
-from shared.threads import wanted
-from shared.vote_figures import vote_figures
+from rampart_fl.shared.device import device as usable
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures import Final, costs, decisions, final_figures, sides
+from rampart_fl.shared.protocol.messages import RoundRecord
+from rampart_fl.shared.selection import select
+from rampart_fl.shared.simulated.buffered import Buffered
+from rampart_fl.shared.simulated.clients import Clients
+from rampart_fl.shared.simulated.interpolation import ExactRound, check_exact
+from rampart_fl.shared.simulated.server import Server
+from rampart_fl.shared.stopwatch import Stopwatch
+from rampart_fl.shared.threads import wanted
+from rampart_fl.shared.vote_figures import vote_figures
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,11 +36,12 @@ class SimulationResult:
     Args:
         experiment: as it ran.
         records: one per round, as the services keep them.
-        figures: the final figures; see `shared.figures.final_figures`.
+        figures: the final figures; see `rampart_fl.shared.figures.final_figures`.
         global_D: the last global model.
         models: the model that each client would train from next, by client.
         personal: each client's personal tensors, by client.
-        votes: what each client counts when models decide by majority; see `shared.learning.votes`.
+        votes: what each client counts when models decide by majority; see
+            `rampart_fl.shared.learning.votes`.
         seconds: wall time.
     """
 
@@ -175,7 +176,7 @@ class Simulation:
         return record.model_copy(update=told)
 
     def memory(self) -> dict[str, Any]:
-        """All that the next round depends on, for `shared.simulated.checkpoint.save`."""
+        """All that the next round depends on, for `rampart_fl.shared.simulated.checkpoint.save`."""
         return {
             "digest": self.experiment.digest(),
             "rounds": len(self.records),

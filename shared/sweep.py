@@ -23,10 +23,10 @@ from typing import Any
 
 from pydantic import Field, ValidationError, model_validator
 
-from shared.errors import ConfigurationError
-from shared.experiment import Experiment, Table
-from shared.registry import explain
-from shared.shipped import find
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment, Table
+from rampart_fl.shared.registry import explain
+from rampart_fl.shared.shipped import find
 
 DIGITS = 10
 """Decimals of the numbers of a range, so that 0.1 + 0.2 is 0.3."""

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import torch
 
-from shared import cpus
+from rampart_fl.shared import cpus
 
 SMALL = 1 << 24
 """Parameters times samples of a training step below which more threads save next to nothing."""

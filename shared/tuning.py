@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from shared.errors import ConfigurationError
-from shared.experiment import Experiment
-from shared.simulation import simulate
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.simulation import simulate
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def search_weight(
         experiment: what to simulate.
         term: of the objective; added to it where it is not there yet.
         seeds: the experiment's own by default.
-        figure: of `shared.figures.final_figures`.
+        figure: of `rampart_fl.shared.figures.final_figures`.
         options: of `coarse_to_fine`.
     """
 
@@ -113,7 +113,7 @@ def weighted(experiment: Experiment, term: str, value: float) -> Experiment:
     >>> found.training.objective
     [{'name': 'hmsdfl', 'lambda': 0.5}]
     """
-    from shared.learning.objectives import objectives
+    from rampart_fl.shared.learning.objectives import objectives
 
     old, key = experiment.training.objective, objectives.get(term).weight_name
     known = any(spec["name"] == term for spec in old)

@@ -6,7 +6,7 @@ From what clients counted, so it needs no torch.
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from shared.figures import attack_success
+from rampart_fl.shared.figures import attack_success
 
 
 def certified_curve(

@@ -17,11 +17,15 @@ MODULES = {
 LONGEST = 350
 """Lines of a module; a longer one has more than one idea."""
 LONGER = {
-    "services.aggregator.coordinator": 384,  # the phases, read from top to bottom
+    "rampart_fl.services.aggregator.coordinator": 384,  # the phases, read from top to bottom
 }
 
-MATHEMATICS = ("shared.robust", "shared.attacks", "shared.learning")
-AGENTS = {"shared.learning.participant", "shared.learning.agent"}
+MATHEMATICS = (
+    "rampart_fl.shared.robust",
+    "rampart_fl.shared.attacks",
+    "rampart_fl.shared.learning",
+)
+AGENTS = {"rampart_fl.shared.learning.participant", "rampart_fl.shared.learning.agent"}
 """The agents' side of learning: these speak to an aggregator."""
 OUTSIDE = {
     "httpx",
@@ -31,9 +35,9 @@ OUTSIDE = {
     "uvicorn",
     "logging",
     "pydantic_settings",
-    "shared.protocol",
-    "shared.telemetry",
-    "shared.process",
+    "rampart_fl.shared.protocol",
+    "rampart_fl.shared.telemetry",
+    "rampart_fl.shared.process",
 }
 """What mathematics may not know of: networks, services, logs, settings."""
 HEAVY = {"torch", "sklearn", "scipy"}
@@ -69,7 +73,7 @@ def within(module: str, packages: "set[str] | tuple[str, ...]") -> bool:
 
 
 def service(module: str) -> str:
-    """services.aggregator of services.aggregator.app."""
+    """rampart_fl.services.aggregator of rampart_fl.services.aggregator.app."""
     return ".".join(module.split(".")[:2])
 
 
@@ -117,14 +121,16 @@ def reached(module: str) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("module", ["services.aggregator.server", "services.aggregator.app"])
+@pytest.mark.parametrize(
+    "module", ["rampart_fl.services.aggregator.server", "rampart_fl.services.aggregator.app"]
+)
 def test_the_api_role_reaches_no_torch(module: str) -> None:
     heavy = {name: by for name, by in reached(module).items() if within(name, HEAVY)}
     assert not heavy
 
 
 def test_the_walk_finds_what_it_looks_for() -> None:
-    assert "torch" in reached("services.aggregator.worker")
+    assert "torch" in reached("rampart_fl.services.aggregator.worker")
     assert len(MODULES) > 100
 
 

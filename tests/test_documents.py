@@ -10,11 +10,11 @@ import pytest
 import torch
 import typer
 
-from services.console.__main__ import app
-from shared.experiment import Experiment
-from shared.robust import aggregate
-from shared.robust.rules import rules
-from shared.sweep import Sweep
+from rampart_fl.services.console.__main__ import app
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.robust import aggregate
+from rampart_fl.shared.robust.rules import rules
+from rampart_fl.shared.sweep import Sweep
 
 ROOT = Path(__file__).parent.parent
 PAGES = [

@@ -14,7 +14,7 @@ def refusal(one: Combination) -> str | None:
     The data are divided as the run divides them. What cannot be divided under one seed counts as
     impossible under every seed.
     """
-    from shared.errors import ConfigurationError
+    from rampart_fl.shared.errors import ConfigurationError
 
     key = (one.data_set, one.partition, one.clients, one.network, one.samples)
     if key in _IMPOSSIBLE:
@@ -34,9 +34,9 @@ def refusal(one: Combination) -> str | None:
 
 def _sizes(one: Combination) -> list[int]:
     """Samples of every client, in rising order; its model is built as well."""
-    from shared.experiment import Experiment
-    from shared.learning.data import divided
-    from shared.learning.vector import initial_model
+    from rampart_fl.shared.experiment import Experiment
+    from rampart_fl.shared.learning.data import divided
+    from rampart_fl.shared.learning.vector import initial_model
 
     experiment = Experiment.from_tables(one.tables())
     initial_model(experiment)

@@ -25,7 +25,7 @@ SEEDS = 10
 
 def plan(options: Options) -> list[Run]:
     """Every attack under every claim, over the same seeds."""
-    from shared.experiment import Experiment
+    from rampart_fl.shared.experiment import Experiment
 
     runs = []
     for attack, spec in ATTACKS.items():

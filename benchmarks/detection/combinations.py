@@ -161,6 +161,6 @@ class Combination:
 
 
 def _total(data_set: str) -> int:
-    from shared.learning.datasets import datasets
+    from rampart_fl.shared.learning.datasets import datasets
 
     return datasets.get(data_set).total

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from shared.experiment import Experiment
-from shared.figures import final_figures, sides
-from shared.protocol.messages import RoundRecord
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures import final_figures, sides
+from rampart_fl.shared.protocol.messages import RoundRecord
 
 SILENCED = ("rejected", "quarantined")
 """Decisions that keep an update out of a round."""

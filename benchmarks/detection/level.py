@@ -15,8 +15,8 @@ import numpy as np
 from benchmarks.detection import report
 from benchmarks.detection.bounds import interval
 from benchmarks.detection.options import Options
-from shared.robust.betting import limit
-from shared.robust.detectors.response import ResponseDetector
+from rampart_fl.shared.robust.betting import limit
+from rampart_fl.shared.robust.detectors.response import ResponseDetector
 
 RUNS, BATCH = 100_000, 2_000
 CLIENTS, LATER, ROUNDS = 20, 5, 100

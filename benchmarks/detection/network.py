@@ -15,7 +15,7 @@ SECONDS = 60.0
 
 def plan(options: Options) -> list[Run]:
     """Every case over HTTP and in simulation."""
-    from shared.experiment import Experiment
+    from rampart_fl.shared.experiment import Experiment
 
     runs = []
     for attack, fraction in CASES:

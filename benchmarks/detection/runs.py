@@ -51,7 +51,7 @@ class Run:
     @property
     def key(self) -> str:
         """Equal keys, equal figures: the experiment's digest, how it runs, and the detector's."""
-        from shared.experiment import Experiment
+        from rampart_fl.shared.experiment import Experiment
 
         digest = Experiment.from_tables(self.tables).digest()
         parts = [digest, self.settles, self.claim, self.network, version()]
@@ -88,7 +88,7 @@ class Cache:
 
 def finish(runs: Sequence[Run], kept: Cache, jobs: int) -> list[tuple[Run, Figures]]:
     """Runs what is not kept yet; every run with its figures, without those that failed."""
-    from services.console.batch import each
+    from rampart_fl.services.console.batch import each
 
     waiting = [run for run in runs if run.key not in kept.found]
     left, began = sum(run.seconds for run in waiting), time.monotonic()
@@ -108,8 +108,8 @@ def finish(runs: Sequence[Run], kept: Cache, jobs: int) -> list[tuple[Run, Figur
 
 def execute(run: Run) -> Figures:
     """The figures of one run; why it could not be run, as `error`."""
-    from shared.errors import RampartError
-    from shared.experiment import Experiment
+    from rampart_fl.shared.errors import RampartError
+    from rampart_fl.shared.experiment import Experiment
 
     began, busy = time.monotonic(), time.process_time()
     try:
@@ -126,8 +126,8 @@ def simulated(run: Run, experiment: Any) -> Figures:
     import torch
 
     from benchmarks.detection.figures import figures
-    from shared.figures import sides
-    from shared.simulation import Simulation
+    from rampart_fl.shared.figures import sides
+    from rampart_fl.shared.simulation import Simulation
 
     torch.set_num_threads(1)
     simulation = Simulation.of(experiment)
@@ -160,7 +160,7 @@ def _claim(simulation: Any, hostile: set[str], samples: int) -> None:
 def networked(experiment: Any) -> Figures:
     """A run with real processes on this machine, as `rampart up` starts them."""
     from benchmarks.detection.figures import figures
-    from services.console.up import up
+    from rampart_fl.services.console.up import up
 
     with tempfile.TemporaryDirectory() as folder:
         outcome = up(experiment, Path(folder))

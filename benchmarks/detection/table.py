@@ -37,7 +37,7 @@ class Scenario:
 
     def tables(self, seed: int, detector: Mapping[str, Any]) -> dict[str, Any]:
         """The experiment's tables."""
-        from shared.experiment import Experiment
+        from rampart_fl.shared.experiment import Experiment
 
         tables = Experiment.load(self.base).tables()
         data = tables["data"] | self.changes.get("data", {})

@@ -1,10 +1,10 @@
-"""`python -m services.aggregator`: every setting as a flag or as RAMPART_<SETTING>."""
+"""`python -m rampart_fl.services.aggregator`: every setting as a flag or as RAMPART_<SETTING>."""
 
 import sys
 
-from services.aggregator.server import serve
-from services.aggregator.settings import Settings
-from shared.process import run_service
+from rampart_fl.services.aggregator.server import serve
+from rampart_fl.services.aggregator.settings import Settings
+from rampart_fl.shared.process import run_service
 
 
 def main() -> int:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import zstandard
 
-from services.aggregator.blobs import Blobs, BlobWriter
-from shared.modelspec import ModelSpec
-from shared.protocol import wire
-from shared.protocol.messages import Report
-from shared.protocol.refusals import (
+from rampart_fl.services.aggregator.blobs import Blobs, BlobWriter
+from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.protocol.messages import Report
+from rampart_fl.shared.protocol.refusals import (
     LengthRequired,
     Malformed,
     SlowBody,

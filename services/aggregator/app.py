@@ -2,9 +2,9 @@
 
 from fastapi import FastAPI
 
-from services.aggregator.measured import Measured
-from services.aggregator.problems import SmallBodies, add_problem_handlers
-from services.aggregator.routes import (
+from rampart_fl.services.aggregator.measured import Measured
+from rampart_fl.services.aggregator.problems import SmallBodies, add_problem_handlers
+from rampart_fl.services.aggregator.routes import (
     clients,
     federation,
     models,
@@ -13,7 +13,7 @@ from services.aggregator.routes import (
     tickets,
     training,
 )
-from services.aggregator.runtime import Runtime
+from rampart_fl.services.aggregator.runtime import Runtime
 
 
 def create_app(runtime: Runtime) -> FastAPI:

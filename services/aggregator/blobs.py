@@ -18,8 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
-from shared import durable
-from shared.errors import ConfigurationError, Unavailable
+from rampart_fl.shared import durable
+from rampart_fl.shared.errors import ConfigurationError, Unavailable
 
 Buffer = bytes | bytearray | memoryview
 

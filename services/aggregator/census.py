@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from services.aggregator.round_store import RoundStore
+from rampart_fl.services.aggregator.round_store import RoundStore
 
 
 class Census:

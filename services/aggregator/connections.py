@@ -18,9 +18,9 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from services.aggregator.problems import problem
-from shared.errors import RampartError, Unavailable
-from shared.protocol.refusals import HeadTooLarge, Malformed, SlowHead
+from rampart_fl.services.aggregator.problems import problem
+from rampart_fl.shared.errors import RampartError, Unavailable
+from rampart_fl.shared.protocol.refusals import HeadTooLarge, Malformed, SlowHead
 
 HEAD = 32_768
 """Bytes of a request's line and headers."""

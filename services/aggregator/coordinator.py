@@ -11,18 +11,18 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 
-from services.aggregator.blobs import Blobs
-from services.aggregator.census import Census
-from services.aggregator.mathematics import Decided, Mathematics
-from services.aggregator.open_round import OpenRound, failed, published, why_barred
-from services.aggregator.reception import Compute, Reception
-from services.aggregator.round_store import RoundStore
-from services.aggregator.snapshot import Snapshot
-from services.aggregator.stored import Brief, Event, Federation
-from shared.errors import PreconditionError
-from shared.experiment import Experiment
-from shared.protocol.messages import Receipt, RoundRecord
-from shared.selection import quota, select
+from rampart_fl.services.aggregator.blobs import Blobs
+from rampart_fl.services.aggregator.census import Census
+from rampart_fl.services.aggregator.mathematics import Decided, Mathematics
+from rampart_fl.services.aggregator.open_round import OpenRound, failed, published, why_barred
+from rampart_fl.services.aggregator.reception import Compute, Reception
+from rampart_fl.services.aggregator.round_store import RoundStore
+from rampart_fl.services.aggregator.snapshot import Snapshot
+from rampart_fl.services.aggregator.stored import Brief, Event, Federation
+from rampart_fl.shared.errors import PreconditionError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.protocol.messages import Receipt, RoundRecord
+from rampart_fl.shared.selection import quota, select
 
 log = logging.getLogger(__name__)
 

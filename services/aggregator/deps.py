@@ -6,10 +6,10 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
 
-from services.aggregator.identities import Known
-from services.aggregator.runtime import Runtime
-from shared.protocol.refusals import Forbidden, Malformed, Unauthorized
-from shared.tokens import matches, token_hash
+from rampart_fl.services.aggregator.identities import Known
+from rampart_fl.services.aggregator.runtime import Runtime
+from rampart_fl.shared.protocol.refusals import Forbidden, Malformed, Unauthorized
+from rampart_fl.shared.tokens import matches, token_hash
 
 
 async def get_runtime(request: Request) -> Runtime:

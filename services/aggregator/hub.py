@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
-from services.aggregator.round_store import RoundStore
-from services.aggregator.stored import Event
-from shared.errors import Unavailable
+from rampart_fl.services.aggregator.round_store import RoundStore
+from rampart_fl.services.aggregator.stored import Event
+from rampart_fl.shared.errors import Unavailable
 
 log = logging.getLogger(__name__)
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from services.aggregator.hub import Hub
-from services.aggregator.round_store import RoundStore
+from rampart_fl.services.aggregator.hub import Hub
+from rampart_fl.services.aggregator.round_store import RoundStore
 
 
 @dataclass(frozen=True)

@@ -12,24 +12,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from services.aggregator.blobs import Blobs, BlobWriter
-from services.aggregator.pools import Pool, Vectors
-from services.aggregator.snapshot import Snapshot, load_state, store_state
-from shared.errors import ConfigurationError
-from shared.eviction import Decision, Standing
-from shared.experiment import Experiment
-from shared.learning.equipment import Equipment
-from shared.learning.personalizers import personalizers
-from shared.modelspec import ModelSpec
-from shared.protocol import wire
-from shared.protocol.messages import Receipt, VerdictRecord
-from shared.protocol.traffic import model_bytes
-from shared.records import decisions
-from shared.robust import statistics
-from shared.robust.base import Context
-from shared.robust.engine import run_round
-from shared.robust.models import Mixture, Models
-from shared.stopwatch import Stopwatch
+from rampart_fl.services.aggregator.blobs import Blobs, BlobWriter
+from rampart_fl.services.aggregator.pools import Pool, Vectors
+from rampart_fl.services.aggregator.snapshot import Snapshot, load_state, store_state
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.eviction import Decision, Standing
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.equipment import Equipment
+from rampart_fl.shared.learning.personalizers import personalizers
+from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.protocol.messages import Receipt, VerdictRecord
+from rampart_fl.shared.protocol.traffic import model_bytes
+from rampart_fl.shared.records import decisions
+from rampart_fl.shared.robust import statistics
+from rampart_fl.shared.robust.base import Context
+from rampart_fl.shared.robust.engine import run_round
+from rampart_fl.shared.robust.models import Mixture, Models
+from rampart_fl.shared.stopwatch import Stopwatch
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Mathematics:
     @staticmethod
     def found(experiment: Experiment, blobs: Blobs) -> tuple[ModelSpec, Snapshot]:
         """The first model of a new federation, stored."""
-        from shared.learning.vector import initial_model
+        from rampart_fl.shared.learning.vector import initial_model
 
         spec, model_D = initial_model(experiment)
         digest = blobs.put(wire.encode(spec, model_D.numpy()))

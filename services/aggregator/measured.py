@@ -4,8 +4,8 @@ import time
 from collections.abc import MutableMapping
 from typing import Any
 
-from services.aggregator.metrics import Metrics
-from services.aggregator.problems import Receive, Scope, Send
+from rampart_fl.services.aggregator.metrics import Metrics
+from rampart_fl.services.aggregator.problems import Receive, Scope, Send
 
 HELD = ("/ticket", "/events")
 """Routes whose requests are held on purpose."""

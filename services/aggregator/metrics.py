@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from shared.protocol.messages import RoundRecord
+from rampart_fl.shared.protocol.messages import RoundRecord
 
 if TYPE_CHECKING:
-    from services.aggregator.mathematics import Decided
+    from rampart_fl.services.aggregator.mathematics import Decided
 
 PHASES = (
     "joining",

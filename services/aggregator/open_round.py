@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from services.aggregator.mathematics import Decided
-from services.aggregator.snapshot import Snapshot
-from services.aggregator.stored import Brief
-from shared.experiment import Experiment
-from shared.protocol.messages import Receipt, RoundRecord, VerdictRecord
+from rampart_fl.services.aggregator.mathematics import Decided
+from rampart_fl.services.aggregator.snapshot import Snapshot
+from rampart_fl.services.aggregator.stored import Brief
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.protocol.messages import Receipt, RoundRecord, VerdictRecord
 
 
 @dataclass

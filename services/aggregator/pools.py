@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from services.aggregator.blobs import Blobs
-from shared.modelspec import ModelSpec
-from shared.protocol import wire
-from shared.protocol.messages import Receipt
-from shared.robust import linalg
-from shared.robust.base import Rows
-from shared.robust.sketch import Traces, sketch
+from rampart_fl.services.aggregator.blobs import Blobs
+from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.protocol.messages import Receipt
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Rows
+from rampart_fl.shared.robust.sketch import Traces, sketch
 
 
 class Vectors:

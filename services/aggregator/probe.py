@@ -1,4 +1,4 @@
-"""`python -m services.aggregator.probe [PATH]`: asks the process in this container; 0 for a 200.
+"""`python -m rampart_fl.services.aggregator.probe [PATH]`: asks this container's process; 0: a 200.
 
 For health checks where there is no curl; needs the standard library alone. `PATH` is `/healthz`
 (the event loop turns) or `/readyz` (Redis, blobs and a federation are there).

@@ -12,10 +12,10 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from services.aggregator.admission import check_length
-from shared.errors import RampartError
-from shared.protocol.messages import Problem
-from shared.protocol.refusals import (
+from rampart_fl.services.aggregator.admission import check_length
+from rampart_fl.shared.errors import RampartError
+from rampart_fl.shared.protocol.messages import Problem
+from rampart_fl.shared.protocol.refusals import (
     InvalidRequest,
     Malformed,
     MethodNotAllowed,

@@ -4,7 +4,7 @@ import asyncio
 from collections import OrderedDict
 from concurrent.futures import Executor
 
-from services.aggregator.blobs import Blobs
+from rampart_fl.services.aggregator.blobs import Blobs
 
 LARGEST = 8 << 20
 """Bytes of a model that is read whole; a larger one is sent from its file, piece by piece."""

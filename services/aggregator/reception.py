@@ -3,12 +3,12 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from services.aggregator.mathematics import Mathematics
-from services.aggregator.open_round import OpenRound
-from services.aggregator.round_store import RoundStore
-from services.aggregator.stored import Brief, Event
-from shared.experiment import Experiment
-from shared.protocol.messages import Receipt, Ticket, TicketKind
+from rampart_fl.services.aggregator.mathematics import Mathematics
+from rampart_fl.services.aggregator.open_round import OpenRound
+from rampart_fl.services.aggregator.round_store import RoundStore
+from rampart_fl.services.aggregator.stored import Brief, Event
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.protocol.messages import Receipt, Ticket, TicketKind
 
 Compute = Callable[..., Awaitable[Any]]
 """Runs a function of the mathematics on its own thread."""

@@ -11,7 +11,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
 from redis.exceptions import NoScriptError, RedisError
 
-from shared.errors import RampartError, Unavailable
+from rampart_fl.shared.errors import RampartError, Unavailable
 
 RETRIES = 5
 """Of a command and of each connection for it: a restart of some ten seconds is bridged."""

@@ -7,9 +7,9 @@ from typing import Any, cast
 import redis.asyncio
 from redis.exceptions import RedisError, ResponseError
 
-from services.aggregator.batched import Batched
-from services.aggregator.redis_access import RedisAccess, asking
-from services.aggregator.stored import (
+from rampart_fl.services.aggregator.batched import Batched
+from rampart_fl.services.aggregator.redis_access import RedisAccess, asking
+from rampart_fl.services.aggregator.stored import (
     BRIEF,
     Barred,
     Brief,
@@ -18,9 +18,9 @@ from services.aggregator.stored import (
     Federation,
     brief_fields,
 )
-from shared.errors import Unavailable
-from shared.eviction import Mode
-from shared.protocol.messages import Receipt, RoundRecord, Ticket
+from rampart_fl.shared.errors import Unavailable
+from rampart_fl.shared.eviction import Mode
+from rampart_fl.shared.protocol.messages import Receipt, RoundRecord, Ticket
 
 Upload = tuple[int, str]
 """A round and a kind of upload."""

@@ -7,12 +7,12 @@ from typing import Any
 
 import redis.asyncio
 
-from services.aggregator import operator_scripts, scripts
-from services.aggregator.batched import Batched
-from services.aggregator.round_reads import RoundReads
-from services.aggregator.stored import SCHEMA
-from shared.eviction import Mode
-from shared.protocol.messages import Receipt, RoundRecord, Ticket
+from rampart_fl.services.aggregator import operator_scripts, scripts
+from rampart_fl.services.aggregator.batched import Batched
+from rampart_fl.services.aggregator.round_reads import RoundReads
+from rampart_fl.services.aggregator.stored import SCHEMA
+from rampart_fl.shared.eviction import Mode
+from rampart_fl.shared.protocol.messages import Receipt, RoundRecord, Ticket
 
 KEPT = 86_400
 """Seconds for which receipts of closed rounds answer repeated uploads."""

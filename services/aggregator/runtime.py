@@ -4,19 +4,19 @@ import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
 
-from services.aggregator.admission import Admission
-from services.aggregator.blobs import Blobs, open_blobs
-from services.aggregator.hub import Hub
-from services.aggregator.identities import Identities
-from services.aggregator.metrics import Metrics
-from services.aggregator.recent_models import RecentModels
-from services.aggregator.redis_access import connect
-from services.aggregator.round_store import RoundStore
-from services.aggregator.settings import TAPPED, Settings
-from services.aggregator.slots import Slots
-from shared.errors import Unavailable
-from shared.modelspec import ModelSpec
-from shared.tokens import token_hash
+from rampart_fl.services.aggregator.admission import Admission
+from rampart_fl.services.aggregator.blobs import Blobs, open_blobs
+from rampart_fl.services.aggregator.hub import Hub
+from rampart_fl.services.aggregator.identities import Identities
+from rampart_fl.services.aggregator.metrics import Metrics
+from rampart_fl.services.aggregator.recent_models import RecentModels
+from rampart_fl.services.aggregator.redis_access import connect
+from rampart_fl.services.aggregator.round_store import RoundStore
+from rampart_fl.services.aggregator.settings import TAPPED, Settings
+from rampart_fl.services.aggregator.slots import Slots
+from rampart_fl.shared.errors import Unavailable
+from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.tokens import token_hash
 
 log = logging.getLogger(__name__)
 FORGETFUL = (

@@ -8,9 +8,9 @@ from typing import BinaryIO
 from fastapi import Response
 from fastapi.responses import StreamingResponse
 
-from services.aggregator.blobs import Blobs
-from services.aggregator.runtime import Runtime
-from shared.protocol import refusals, wire
+from rampart_fl.services.aggregator.blobs import Blobs
+from rampart_fl.services.aggregator.runtime import Runtime
+from rampart_fl.shared.protocol import refusals, wire
 
 PIECE = 1 << 20
 """Bytes of a model handed to the socket at once."""

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from services.aggregator.app import create_app
-from services.aggregator.connections import Connection, open_files
-from services.aggregator.runtime import Runtime
-from services.aggregator.settings import Settings
-from shared.errors import ConfigurationError
+from rampart_fl.services.aggregator.app import create_app
+from rampart_fl.services.aggregator.connections import Connection, open_files
+from rampart_fl.services.aggregator.runtime import Runtime
+from rampart_fl.services.aggregator.settings import Settings
+from rampart_fl.shared.errors import ConfigurationError
 
 DRAIN = 30
 """Seconds for which requests in flight may finish after SIGTERM."""
@@ -48,9 +48,9 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
     runtime = Runtime(settings)
     worker = None
     if settings.role != "api":
-        from services.aggregator.mathematics import check_networked
-        from services.aggregator.worker import Worker
-        from shared.experiment import Experiment
+        from rampart_fl.services.aggregator.mathematics import check_networked
+        from rampart_fl.services.aggregator.worker import Worker
+        from rampart_fl.shared.experiment import Experiment
 
         experiment = None
         if settings.experiment is not None:

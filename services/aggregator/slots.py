@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from services.aggregator.metrics import Metrics
-from shared.protocol.refusals import TooMany
+from rampart_fl.services.aggregator.metrics import Metrics
+from rampart_fl.shared.protocol.refusals import TooMany
 
 QUEUE = 256
 """Uploads that may wait for a place before more are refused."""

@@ -10,13 +10,13 @@ from pydantic import BaseModel, ConfigDict
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
-from services.aggregator.blobs import Blobs
-from services.aggregator.stored import SCHEMA
-from shared.assignment import handed, names_for
-from shared.errors import ConfigurationError
-from shared.protocol import wire
-from shared.protocol.messages import Receipt
-from shared.robust.base import State
+from rampart_fl.services.aggregator.blobs import Blobs
+from rampart_fl.services.aggregator.stored import SCHEMA
+from rampart_fl.shared.assignment import handed, names_for
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.protocol.messages import Receipt
+from rampart_fl.shared.robust.base import State
 
 
 class Snapshot(BaseModel):

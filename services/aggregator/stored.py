@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shared.eviction import Mode, Standing
-from shared.protocol.messages import FederationState, Receipt, Ticket
+from rampart_fl.shared.eviction import Mode, Standing
+from rampart_fl.shared.protocol.messages import FederationState, Receipt, Ticket
 
 SCHEMA = "1"
 """Version of everything stored in Redis and of the snapshots in the blob store."""

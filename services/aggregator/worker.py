@@ -8,18 +8,18 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from services.aggregator.blobs import Blobs
-from services.aggregator.coordinator import Coordinator
-from services.aggregator.mathematics import Decided, Mathematics
-from services.aggregator.redis_access import Fenced
-from services.aggregator.round_store import RoundStore
-from services.aggregator.settings import TAPPED, Settings
-from services.aggregator.snapshot import Snapshot
-from services.aggregator.stored import SCHEMA, Federation
-from shared.errors import ConfigurationError, Unavailable
-from shared.experiment import Experiment
-from shared.modelspec import ModelSpec
-from shared.protocol.messages import RoundRecord
+from rampart_fl.services.aggregator.blobs import Blobs
+from rampart_fl.services.aggregator.coordinator import Coordinator
+from rampart_fl.services.aggregator.mathematics import Decided, Mathematics
+from rampart_fl.services.aggregator.redis_access import Fenced
+from rampart_fl.services.aggregator.round_store import RoundStore
+from rampart_fl.services.aggregator.settings import TAPPED, Settings
+from rampart_fl.services.aggregator.snapshot import Snapshot
+from rampart_fl.services.aggregator.stored import SCHEMA, Federation
+from rampart_fl.shared.errors import ConfigurationError, Unavailable
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol.messages import RoundRecord
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""`python -m services.attacker`: hostile clients; `... cohort` runs the place where they meet."""
+"""`python -m rampart_fl.services.attacker`: hostile clients; `... cohort`: where they meet."""
 
 import json
 import sys
@@ -7,15 +7,15 @@ from typing import Any, Self
 
 from pydantic import Field, SecretStr, model_validator
 
-from services.attacker import cohort
-from services.attacker.cohort_client import CohortClient
-from services.attacker.hostile import HostileClient
-from shared.attacks.data import attacks as data_attacks
-from shared.attacks.model import attacks as model_attacks
-from shared.errors import ConfigurationError
-from shared.learning.agent import AgentSettings, Seat, host
-from shared.process import run_service
-from shared.ranges import parse_lists, parse_ranges
+from rampart_fl.services.attacker import cohort
+from rampart_fl.services.attacker.cohort_client import CohortClient
+from rampart_fl.services.attacker.hostile import HostileClient
+from rampart_fl.shared.attacks.data import attacks as data_attacks
+from rampart_fl.shared.attacks.model import attacks as model_attacks
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.agent import AgentSettings, Seat, host
+from rampart_fl.shared.process import run_service
+from rampart_fl.shared.ranges import parse_lists, parse_ranges
 
 
 class AttackerSettings(AgentSettings):

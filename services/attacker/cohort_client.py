@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load
 
-from services.attacker.cohort import REFERENCE, STARTED
-from shared.errors import ConfigurationError
-from shared.protocol import wire
-from shared.protocol.client import Refused
-from shared.protocol.http_client import HttpClient, bearer
-from shared.protocol.refusals import Late
-from shared.protocol.retries import RETRIED, Again, repeat
+from rampart_fl.services.attacker.cohort import REFERENCE, STARTED
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.protocol.client import Refused
+from rampart_fl.shared.protocol.http_client import HttpClient, bearer
+from rampart_fl.shared.protocol.refusals import Late
+from rampart_fl.shared.protocol.retries import RETRIED, Again, repeat
 
 PATIENCE = 120.0
 """Seconds for which a cohort that does not answer is waited for."""

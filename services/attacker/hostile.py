@@ -12,17 +12,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from services.attacker.cohort_client import CohortClient
-from shared.attacks.base import DataAttack, Knowledge, ModelAttack
-from shared.experiment import Experiment
-from shared.learning.data import ClientData, poisoned
-from shared.learning.equipment import Equipment
-from shared.learning.insider import fresh, jacobian
-from shared.learning.local import LocalResult
-from shared.learning.participant import LearningClient
-from shared.protocol.messages import Ticket
-from shared.robust.engine import Plan
-from shared.selection import select
+from rampart_fl.services.attacker.cohort_client import CohortClient
+from rampart_fl.shared.attacks.base import DataAttack, Knowledge, ModelAttack
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.data import ClientData, poisoned
+from rampart_fl.shared.learning.equipment import Equipment
+from rampart_fl.shared.learning.insider import fresh, jacobian
+from rampart_fl.shared.learning.local import LocalResult
+from rampart_fl.shared.learning.participant import LearningClient
+from rampart_fl.shared.protocol.messages import Ticket
+from rampart_fl.shared.robust.engine import Plan
+from rampart_fl.shared.selection import select
 
 
 class HostileClient(LearningClient):

@@ -1,10 +1,10 @@
-"""`python -m services.client_agent`: every setting as a flag or as RAMPART_<SETTING>."""
+"""`python -m rampart_fl.services.client_agent`: every setting as a flag or as RAMPART_<SETTING>."""
 
 import sys
 
-from services.client_agent.custom import from_path
-from shared.learning.agent import AgentSettings, honest, host
-from shared.process import run_service
+from rampart_fl.services.client_agent.custom import from_path
+from rampart_fl.shared.learning.agent import AgentSettings, honest, host
+from rampart_fl.shared.process import run_service
 
 
 class ClientSettings(AgentSettings):

@@ -10,7 +10,8 @@ it computes is yours. Any library will do, or none; a class that was written as 
 
     take_part(Mine(), aggregator="https://aggregator.example", join_token="...")
 
-or `python -m services.client_agent --client my_module:Mine` in a shell, which calls `Mine(slot)`.
+or `python -m rampart_fl.services.client_agent --client my_module:Mine` in a shell, which calls
+`Mine(slot)`.
 docs/your-own-client.md has a whole one in 20 lines.
 """
 
@@ -25,16 +26,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from shared.errors import ConfigurationError
-from shared.experiment import Experiment
-from shared.importpath import load_callable
-from shared.learning.agent import AgentSettings, Build, Seat, host
-from shared.learning.participant import Keeper
-from shared.modelspec import ModelSpec
-from shared.protocol import wire
-from shared.protocol.messages import Report, Ticket
-from shared.protocol.reports import sendable
-from shared.protocol.traffic import claims
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.importpath import load_callable
+from rampart_fl.shared.learning.agent import AgentSettings, Build, Seat, host
+from rampart_fl.shared.learning.participant import Keeper
+from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.protocol.messages import Report, Ticket
+from rampart_fl.shared.protocol.reports import sendable
+from rampart_fl.shared.protocol.traffic import claims
 
 log = logging.getLogger(__name__)
 Parameters = list[NDArray[Any]]
@@ -170,9 +171,9 @@ def tensors(model: bytes) -> tuple[Parameters, ModelSpec]:
 def check(given: Sequence[Any], spec: ModelSpec) -> list[NDArray[np.float64]]:
     """A client's parameters as float64, refused unless they have the model's shapes.
 
-    >>> check([[1.0, 2.0]], ModelSpec.of([("weight", (3,))]))
+    >>> check([[1.0, 2.0]], ModelSpec.of([("w", (3,))]))
     Traceback (most recent call last):
-    shared.errors.ConfigurationError: fit returned shapes [(2,)]; the model has weight (3,)
+    rampart_fl.shared.errors.ConfigurationError: fit returned shapes [(2,)]; the model has w (3,)
     """
     arrays = [np.asarray(array, dtype=np.float64) for array in given]
     if [array.shape for array in arrays] != [tensor.shape for tensor in spec.tensors]:

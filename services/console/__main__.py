@@ -12,14 +12,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from services.console.certify_command import certify
-from services.console.connection import OPENED, RUNS, Ca, Json, Token, Url, connect, emit
-from services.console.data_command import data
-from services.console.live import LiveTable, percent
-from services.console.matrix_command import matrix
-from services.console.roles_command import roles
-from services.console.simulate_command import simulate
-from services.console.steering import (
+from rampart_fl.services.console.certify_command import certify
+from rampart_fl.services.console.connection import OPENED, RUNS, Ca, Json, Token, Url, connect, emit
+from rampart_fl.services.console.data_command import data
+from rampart_fl.services.console.live import LiveTable, percent
+from rampart_fl.services.console.matrix_command import matrix
+from rampart_fl.services.console.roles_command import roles
+from rampart_fl.services.console.simulate_command import simulate
+from rampart_fl.services.console.steering import (
     clients,
     confirm,
     dismiss,
@@ -33,9 +33,9 @@ from services.console.steering import (
     stop,
     tokens,
 )
-from shared.errors import RampartError, Unavailable
-from shared.figures import accuracy, attack_success
-from shared.protocol.messages import RoundRecord
+from rampart_fl.shared.errors import RampartError, Unavailable
+from rampart_fl.shared.figures import accuracy, attack_success
+from rampart_fl.shared.protocol.messages import RoundRecord
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -62,9 +62,9 @@ def up(
 
     Ends with accuracy, DAcc, FPR and FNR, and stops everything that it started.
     """
-    from services.console.up import describe, run_folder
-    from services.console.up import up as run
-    from shared.experiment import Experiment
+    from rampart_fl.services.console.up import describe, run_folder
+    from rampart_fl.services.console.up import up as run
+    from rampart_fl.shared.experiment import Experiment
 
     changes = {"rounds": rounds, "seed": seed}
     given = {name: value for name, value in changes.items() if value is not None}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from shared.certification import Certificate
+    from rampart_fl.shared.certification import Certificate
 
 
 def certify(
@@ -40,8 +40,8 @@ def certify(
     from rich.console import Console
     from rich.progress import Progress
 
-    from shared.certification import certify_groups, certify_subsets
-    from shared.experiment import Experiment
+    from rampart_fl.shared.certification import certify_groups, certify_subsets
+    from rampart_fl.shared.experiment import Experiment
 
     if (subsets is None) != (size is None):
         raise typer.BadParameter("--subsets and --size belong together")
@@ -79,7 +79,7 @@ def describe(found: "Certificate") -> str:
 
 
 def _write(out: Path, tables: dict[str, Any], found: "Certificate", name: str) -> None:
-    from services.console.plots import NoPlots, curves
+    from rampart_fl.services.console.plots import NoPlots, curves
 
     out.mkdir(parents=True, exist_ok=True)
     (out / "certificate.json").write_text(json.dumps(tables, indent=1) + "\n")

@@ -7,8 +7,8 @@ from typing import Any
 from rich.box import SIMPLE
 from rich.table import Table
 
-from services.console import plots
-from shared.experiment import Experiment
+from rampart_fl.services.console import plots
+from rampart_fl.shared.experiment import Experiment
 
 SHADES = "·░▒▓█"
 """None, and then four quarters of the largest count."""
@@ -45,7 +45,7 @@ def counted(experiment: Experiment) -> list[Held]:
     """
     import torch
 
-    from shared.learning.data import client_data
+    from rampart_fl.shared.learning.data import client_data
 
     clients = []
     for slot, name in enumerate(experiment.client_names):

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from services.console.operator import Operator
-from shared.process import secret
+from rampart_fl.services.console.operator import Operator
+from rampart_fl.shared.process import secret
 
 RUNS = Path("runs")
 """Where `rampart up` keeps its runs, unless told otherwise."""

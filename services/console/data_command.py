@@ -11,10 +11,10 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from shared.errors import ConfigurationError, RampartError
+from rampart_fl.shared.errors import ConfigurationError, RampartError
 
 if TYPE_CHECKING:
-    from shared.learning.datasets import Dataset
+    from rampart_fl.shared.learning.datasets import Dataset
 
 data = typer.Typer(
     no_args_is_help=True,
@@ -27,7 +27,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
 @data.command("list")
 def list_(as_json: Json = False) -> None:
     """Lists every data set: samples, shape, classes, where it comes from, whether it is here."""
-    from shared.learning.datasets import datasets
+    from rampart_fl.shared.learning.datasets import datasets
 
     rows = [_about(datasets.build(name)) for name in datasets.names()]
     if as_json:
@@ -61,7 +61,7 @@ def fetch(
     """Fetches data sets that are not here into the cache; 1 if one cannot be had."""
 
     def one(name: str) -> dict[str, Any]:
-        from shared.learning.datasets import datasets
+        from rampart_fl.shared.learning.datasets import datasets
 
         path = datasets.build(name).fetch()
         return {"name": name, "path": None if path is None else str(path)}
@@ -77,7 +77,7 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Reads data sets and checks shapes, labels, groups and numbers; 1 if one is wrong."""
-    from shared.learning.datasets import datasets
+    from rampart_fl.shared.learning.datasets import datasets
 
     here = [name for name in datasets.names() if datasets.build(name).source().present]
 
@@ -128,9 +128,9 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Shows how many samples of each class every client holds; of a sweep, as its file begins."""
-    from services.console.class_counts import counted, picture, table, tables
-    from shared.experiment import Experiment
-    from shared.sweep import Sweep
+    from rampart_fl.services.console.class_counts import counted, picture, table, tables
+    from rampart_fl.shared.experiment import Experiment
+    from rampart_fl.shared.sweep import Sweep
 
     sweep = Sweep.load(experiment)
     chosen = Experiment.load(experiment) if sweep is None else sweep.base
@@ -146,7 +146,7 @@ def show(
 
 
 def _about(member: "Dataset") -> dict[str, Any]:
-    from shared.learning.datasets.files import held
+    from rampart_fl.shared.learning.datasets.files import held
 
     source = member.source()
     there = held(Path(source.place)) if source.present and source.place.endswith(".npz") else None

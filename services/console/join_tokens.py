@@ -1,4 +1,4 @@
-"""`python -m services.console.join_tokens`: makes the join tokens of a deployment, once.
+"""`python -m rampart_fl.services.console.join_tokens`: makes the join tokens of a deployment, once.
 
 A start-up job of docker-compose.yml and of k8s/. Each process that hosts clients gets one file (or
 one key of a Kubernetes Secret) called `<group>-<number>`, as the pods of a StatefulSet are, with
@@ -19,12 +19,12 @@ from pathlib import Path
 import httpx
 from pydantic import Field, SecretStr, model_validator
 
-from services.console.operator import Operator
-from shared import durable
-from shared.errors import Unavailable
-from shared.experiment import client_names
-from shared.process import ServiceSettings, run_service
-from shared.ranges import check_distinct, format_ranges, parse_lists
+from rampart_fl.services.console.operator import Operator
+from rampart_fl.shared import durable
+from rampart_fl.shared.errors import Unavailable
+from rampart_fl.shared.experiment import client_names
+from rampart_fl.shared.process import ServiceSettings, run_service
+from rampart_fl.shared.ranges import check_distinct, format_ranges, parse_lists
 
 log = logging.getLogger(__name__)
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")

@@ -10,9 +10,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from shared.eviction import BARRING
-from shared.figures import KINDS, accuracy, attack_success, errors
-from shared.protocol.messages import FederationStatus, RoundRecord
+from rampart_fl.shared.eviction import BARRING
+from rampart_fl.shared.figures import KINDS, accuracy, attack_success, errors
+from rampart_fl.shared.protocol.messages import FederationStatus, RoundRecord
 
 SHOWN = 12
 """Rounds in the table at once."""

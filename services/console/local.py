@@ -9,13 +9,13 @@ from typing import Any
 
 import tomli_w
 
-from services.console.operator import Operator
-from services.console.processes import Processes, free_port, wait_until_listening
-from shared import cpus
-from shared.errors import ConfigurationError
-from shared.experiment import Attackers, Experiment
-from shared.ranges import format_ranges
-from shared.tokens import mint
+from rampart_fl.services.console.operator import Operator
+from rampart_fl.services.console.processes import Processes, free_port, wait_until_listening
+from rampart_fl.shared import cpus
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Attackers, Experiment
+from rampart_fl.shared.ranges import format_ranges
+from rampart_fl.shared.tokens import mint
 
 COMEBACKS = 2
 """Join tokens that every attacker gets beyond its first, if it comes back after evictions."""
@@ -121,7 +121,7 @@ class LocalFederation:
             "RAMPART_THREADS": str(max(1, cpus.threads() // 2)),
             **self.settings,
         }
-        self.processes.python("aggregator", "services.aggregator", **environment)
+        self.processes.python("aggregator", "rampart_fl.services.aggregator", **environment)
         wait_until_listening(self.port, self.processes, "aggregator", START)
 
     def _experiment_file(self) -> Path:
@@ -160,7 +160,7 @@ class LocalFederation:
         knowing = {"RAMPART_COHORT_TAP": self.url, "RAMPART_COHORT_TAP_TOKEN": tap} if tap else {}
         self.processes.start(
             "cohort",
-            [*python_module("services.attacker"), "cohort"],
+            [*python_module("rampart_fl.services.attacker"), "cohort"],
             {
                 "RAMPART_COHORT_PORT": str(self.cohort_port),
                 "RAMPART_COHORT_TOKEN": self.cohort_token,
@@ -192,7 +192,7 @@ class LocalFederation:
             "OMP_NUM_THREADS": "1",
         }
         if role is None:
-            self.processes.python(name, "services.client_agent", **environment)
+            self.processes.python(name, "rampart_fl.services.client_agent", **environment)
             return
         hostile = [slot for slot, one in enumerate(self.experiment.roles) if one is not None]
         environment |= {
@@ -205,12 +205,12 @@ class LocalFederation:
             environment["RAMPART_ATTACK"] = json.dumps(role.attack)
         if role.data_attack is not None:
             environment["RAMPART_DATA_ATTACK"] = json.dumps(role.data_attack)
-        self.processes.python(name, "services.attacker", **environment)
+        self.processes.python(name, "rampart_fl.services.attacker", **environment)
 
 
 def rejoins(role: Attackers) -> bool:
     """Whether these attackers come back after an eviction."""
-    from shared.attacks.model import attacks
+    from rampart_fl.shared.attacks.model import attacks
 
     return role.attack is not None and attacks.parse(role.attack).rejoins
 

@@ -16,14 +16,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from services.console.batch import each, kept, simulated
-from services.console.batch import follow as show
-from shared.attacks.data import attacks as data_attacks
-from shared.attacks.model import attacks as model_attacks
-from shared.attacks.triggers import Backdoor
-from shared.errors import ConfigurationError, RampartError, UnknownMember
-from shared.experiment import Experiment
-from shared.tokens import mint
+from rampart_fl.services.console.batch import each, kept, simulated
+from rampart_fl.services.console.batch import follow as show
+from rampart_fl.shared.attacks.data import attacks as data_attacks
+from rampart_fl.shared.attacks.model import attacks as model_attacks
+from rampart_fl.shared.attacks.triggers import Backdoor
+from rampart_fl.shared.errors import ConfigurationError, RampartError, UnknownMember
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.tokens import mint
 
 NOBODY = "none"
 """The attack of a row in which everyone is honest; measured on the clients that are honest in the
@@ -158,8 +158,8 @@ def plan(
 
 def networked(experiment: Experiment, folder: Path) -> dict[str, Any]:
     """The figures of a run with real processes on this machine; tapped for all-knowing attacks."""
-    from services.console.local import LocalFederation
-    from shared.figures import final_figures
+    from rampart_fl.services.console.local import LocalFederation
+    from rampart_fl.shared.figures import final_figures
 
     began = time.monotonic()
     knowing = any(

@@ -60,11 +60,11 @@ def matrix(
     and standard deviation over seeds. Writes matrix.md, matrix.json and the heat map matrix.png.
     Runs that ended before are taken from OUTPUT/cells.
     """
-    from services.console.matrix import follow, plan
-    from services.console.matrix_figures import Matrix
-    from services.console.matrix_report import markdown, write
-    from services.console.plots import NoPlots
-    from shared.experiment import Experiment
+    from rampart_fl.services.console.matrix import follow, plan
+    from rampart_fl.services.console.matrix_figures import Matrix
+    from rampart_fl.services.console.matrix_report import markdown, write
+    from rampart_fl.services.console.plots import NoPlots
+    from rampart_fl.shared.experiment import Experiment
 
     base = Experiment.load(experiment)
     rows, columns = names(attacks), names(defences)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from services.console.matrix import NOBODY, Cell
+from rampart_fl.services.console.matrix import NOBODY, Cell
 
 ACCURACIES = {
     "local": "after local training",

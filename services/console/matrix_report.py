@@ -7,9 +7,17 @@ from math import nan
 from pathlib import Path
 from typing import Any
 
-from services.console import plots
-from services.console.matrix import LOCAL_ONLY, NOBODY
-from services.console.matrix_figures import ACCURACIES, COSTLY, FIGURES, JUDGED, Grid, Matrix, Mean
+from rampart_fl.services.console import plots
+from rampart_fl.services.console.matrix import LOCAL_ONLY, NOBODY
+from rampart_fl.services.console.matrix_figures import (
+    ACCURACIES,
+    COSTLY,
+    FIGURES,
+    JUDGED,
+    Grid,
+    Matrix,
+    Mean,
+)
 
 REFERENCES = f"""\
 `{LOCAL_ONLY}` trains every client by itself: it receives nothing, and no attack reaches it.

@@ -7,17 +7,17 @@ import httpx
 from httpx_sse import SSEError, connect_sse
 from pydantic import TypeAdapter, ValidationError
 
-from shared.errors import ConfigurationError, RampartError, Unavailable
-from shared.eviction import Mode
-from shared.protocol.http_client import bearer, trusted
-from shared.protocol.messages import (
+from rampart_fl.shared.errors import ConfigurationError, RampartError, Unavailable
+from rampart_fl.shared.eviction import Mode
+from rampart_fl.shared.protocol.http_client import bearer, trusted
+from rampart_fl.shared.protocol.messages import (
     ClientInfo,
     FederationStatus,
     JoinTokens,
     Proposal,
     RoundRecord,
 )
-from shared.protocol.retries import RETRIED, Again, repeat_blocking
+from rampart_fl.shared.protocol.retries import RETRIED, Again, repeat_blocking
 
 T = TypeVar("T")
 SILENCE = 60.0

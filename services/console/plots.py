@@ -5,7 +5,7 @@ from math import nan
 from pathlib import Path
 from typing import Any
 
-from shared.errors import RampartError
+from rampart_fl.shared.errors import RampartError
 
 
 class NoPlots(RampartError):

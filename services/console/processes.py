@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from shared.errors import RampartError
+from rampart_fl.shared.errors import RampartError
 
 GRACE = 15.0
 """Seconds between SIGTERM and SIGKILL."""

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from services.console.connection import Json, emit
-from shared.experiment import Attackers, Experiment
-from shared.ranges import format_ranges
+from rampart_fl.services.console.connection import Json, emit
+from rampart_fl.shared.experiment import Attackers, Experiment
+from rampart_fl.shared.ranges import format_ranges
 
 
 def roles(

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from shared.errors import ConfigurationError
+from rampart_fl.shared.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from shared.figures import Final
-    from shared.sweep import Sweep
+    from rampart_fl.shared.figures import Final
+    from rampart_fl.shared.sweep import Sweep
 
 
 def simulate(
@@ -53,10 +53,10 @@ def simulate(
     All clients of a round train at once. Ends with the figures that `rampart up` ends with. A file
     with a sweep runs once for every point and seed, and ends with one line of JSON in any case.
     """
-    from services.console.simulated import Folder, run
-    from services.console.up import Outcome, describe
-    from shared.experiment import Experiment
-    from shared.sweep import Sweep
+    from rampart_fl.services.console.simulated import Folder, run
+    from rampart_fl.services.console.up import Outcome, describe
+    from rampart_fl.shared.experiment import Experiment
+    from rampart_fl.shared.sweep import Sweep
 
     if resume and out is None:
         raise typer.BadParameter("--resume needs --out, the folder of the run to go on with")
@@ -91,7 +91,7 @@ def _sweep(
 ) -> None:
     from rich.console import Console
 
-    from services.console.sweeps import sweep, table, write
+    from rampart_fl.services.console.sweeps import sweep, table, write
 
     if out is not None and not resume and (out / "runs").exists():
         raise ConfigurationError(f"{out} holds runs: go on with --resume, or choose another folder")
@@ -104,7 +104,7 @@ def _sweep(
 
 def _draw(draw: Callable[[], None]) -> None:
     """Draws a picture, or says why there is none."""
-    from services.console.plots import NoPlots
+    from rampart_fl.services.console.plots import NoPlots
 
     try:
         draw()

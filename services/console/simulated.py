@@ -9,18 +9,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from services.console.live import LiveTable
-from services.console.local import to_toml
-from services.console.plots import curves
-from shared import durable
-from shared.errors import ConfigurationError
-from shared.experiment import Experiment
-from shared.figures import KINDS, Final, accuracies, errors, newer, sides
-from shared.protocol.messages import FederationStatus, RoundRecord
-from shared.registry import explain
-from shared.simulated import checkpoint
-from shared.simulation import Simulation, SimulationResult
-from shared.threads import use
+from rampart_fl.services.console.live import LiveTable
+from rampart_fl.services.console.local import to_toml
+from rampart_fl.services.console.plots import curves
+from rampart_fl.shared import durable
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures import KINDS, Final, accuracies, errors, newer, sides
+from rampart_fl.shared.protocol.messages import FederationStatus, RoundRecord
+from rampart_fl.shared.registry import explain
+from rampart_fl.shared.simulated import checkpoint
+from rampart_fl.shared.simulation import Simulation, SimulationResult
+from rampart_fl.shared.threads import use
 
 
 class Folder:

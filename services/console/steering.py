@@ -7,9 +7,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from services.console.connection import Ca, Json, Reason, Token, Url, connect, emit, say
-from shared.eviction import Mode
-from shared.protocol.messages import ClientInfo
+from rampart_fl.services.console.connection import Ca, Json, Reason, Token, Url, connect, emit, say
+from rampart_fl.shared.eviction import Mode
+from rampart_fl.shared.protocol.messages import ClientInfo
 
 
 def clients(url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False) -> None:

@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from services.console.batch import Figures, each, follow, kept, simulated
-from services.console.plots import curves
-from shared.experiment import Experiment
-from shared.figures import Final
-from shared.sweep import Point, Sweep, averaged
+from rampart_fl.services.console.batch import Figures, each, follow, kept, simulated
+from rampart_fl.services.console.plots import curves
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures import Final
+from rampart_fl.shared.sweep import Point, Sweep, averaged
 
 HEADLINES = ("error", "accuracy", "accuracy_customized", "accuracy_personalized", "attack_success")
 """Figures that are shown, of those that a sweep's points have."""

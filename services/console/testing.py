@@ -1,13 +1,13 @@
 """Whole federations for your own tests: a pytest fixture that starts the real services on loopback.
 
     # conftest.py
-    from services.console.testing import federation
+    from rampart_fl.services.console.testing import federation
 
     # test_mine.py
     def test_my_client_is_heard(federation):
         running = federation("my-experiment.toml", offline_after="5")
         running.start_clients()                      # the experiment's own agents, as processes
-        running.take_part("mine", MyParticipant())   # see shared.protocol.participate.Participant
+        running.take_part("mine", MyParticipant())   # a rampart_fl.Participant
         running.wait()                               # until the federation has ended
         assert "mine" in running.operator.rounds()[-1].participants
 
@@ -27,13 +27,13 @@ from typing import Any, Self, TypeVar
 
 import pytest
 
-from services.console.local import LocalFederation
-from services.console.operator import Operator
-from shared.experiment import Experiment
-from shared.protocol.client import AggregatorClient
-from shared.protocol.identity import Identity, establish, kept_fresh
-from shared.protocol.messages import FederationStatus, Ticket
-from shared.protocol.participate import Participant, participate
+from rampart_fl.services.console.local import LocalFederation
+from rampart_fl.services.console.operator import Operator
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.protocol.client import AggregatorClient
+from rampart_fl.shared.protocol.identity import Identity, establish, kept_fresh
+from rampart_fl.shared.protocol.messages import FederationStatus, Ticket
+from rampart_fl.shared.protocol.participate import Participant, participate
 
 T = TypeVar("T")
 PATIENCE = 60.0

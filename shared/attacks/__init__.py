@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shared.attacks.base import Knowledge
-from shared.attacks.model import attacks
-from shared.errors import PreconditionError
+from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.errors import PreconditionError
 
 
 def craft(

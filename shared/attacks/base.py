@@ -16,9 +16,9 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from shared.errors import ConfigurationError, PreconditionError
-from shared.registry import Member
-from shared.seeding import generator
+from rampart_fl.shared.errors import ConfigurationError, PreconditionError
+from rampart_fl.shared.registry import Member
+from rampart_fl.shared.seeding import generator
 
 KnowledgeLevel = Literal["agnostic", "partial", "full"]
 """`agnostic`: its own data and update; `partial`: the colluders' honest updates as well; `full`:
@@ -112,7 +112,7 @@ class Knowledge:
 class Attack(Member):
     """A hostile behaviour, and in which rounds it shows: in all of them unless it says otherwise.
 
-    >>> from shared.attacks.model import attacks
+    >>> from rampart_fl.shared.attacks.model import attacks
     >>> attack = attacks.build("sign_flip", from_round=5, until_round=8)
     >>> [round for round in range(10) if attack.active(round, seed=0)]
     [5, 6, 7]

@@ -9,8 +9,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.attacks.base import Knowledge, KnowledgeLevel, ModelAttack
-from shared.robust.base import Rows
+from rampart_fl.shared.attacks.base import Knowledge, KnowledgeLevel, ModelAttack
+from rampart_fl.shared.robust.base import Rows
 
 
 class Colluding(ModelAttack):

@@ -6,7 +6,7 @@ Legend: D coordinates.
 import torch
 from torch import Tensor
 
-from shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.base import Knowledge
 
 
 def per_attacker(knowledge: Knowledge, name: str, count: int) -> list[torch.Generator]:

@@ -13,10 +13,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from shared.attacks.base import Knowledge
-from shared.attacks.collusion import Statistical, everyone, moments
-from shared.robust import linalg
-from shared.robust.base import Rows
+from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.collusion import Statistical, everyone, moments
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Rows
 
 ROUGH = 1e-4
 """Relative accuracy that is asked of costs from a Gram matrix; contenders are measured again."""

@@ -11,9 +11,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.attacks.base import DataAttack
-from shared.device import sent
-from shared.errors import ConfigurationError
+from rampart_fl.shared.attacks.base import DataAttack
+from rampart_fl.shared.device import sent
+from rampart_fl.shared.errors import ConfigurationError
 
 Pixels = tuple[tuple[int, int], ...]
 """Positions (row, column) of pixels."""
@@ -96,7 +96,7 @@ def parse_trigger(spec: Mapping[str, Any] | None) -> Backdoor | None:
     >>> parse_trigger({"name": "dba", "width": 3}).target
     2
     """
-    from shared.attacks.data import attacks
+    from rampart_fl.shared.attacks.data import attacks
 
     if spec is None:
         return None

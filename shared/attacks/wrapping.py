@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import Field, field_validator
 from torch import Tensor
 
-from shared.attacks.base import Knowledge, KnowledgeLevel, ModelAttack
-from shared.attacks.model import attacks
+from rampart_fl.shared.attacks.base import Knowledge, KnowledgeLevel, ModelAttack
+from rampart_fl.shared.attacks.model import attacks
 
 
 class Wrapper(ModelAttack):

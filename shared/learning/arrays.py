@@ -17,7 +17,7 @@ import torch
 from numpy.lib.npyio import NpzFile
 from torch import Tensor
 
-from shared.errors import ConfigurationError
+from rampart_fl.shared.errors import ConfigurationError
 
 PARTS = ("train", "test")
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")

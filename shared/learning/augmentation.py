@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from shared.device import sent
-from shared.errors import ConfigurationError
+from rampart_fl.shared.device import sent
+from rampart_fl.shared.errors import ConfigurationError
 
 AREA = (0.08, 1.0)
 """Smallest and largest share of an image that a view shows."""

@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
-from shared.device import sent
-from shared.experiment import Training
-from shared.learning.data import ClientData
-from shared.seeding import generator
+from rampart_fl.shared.device import sent
+from rampart_fl.shared.experiment import Training
+from rampart_fl.shared.learning.data import ClientData
+from rampart_fl.shared.seeding import generator
 
 
 @dataclass(frozen=True, eq=False)

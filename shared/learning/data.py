@@ -11,13 +11,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from shared.attacks.base import DataAttack
-from shared.errors import ConfigurationError
-from shared.experiment import Data
-from shared.learning.arrays import PARTS, labels, read
-from shared.learning.datasets import Dataset, Samples, datasets
-from shared.learning.partitions import partitions
-from shared.seeding import generator
+from rampart_fl.shared.attacks.base import DataAttack
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Data
+from rampart_fl.shared.learning.arrays import PARTS, labels, read
+from rampart_fl.shared.learning.datasets import Dataset, Samples, datasets
+from rampart_fl.shared.learning.partitions import partitions
+from rampart_fl.shared.seeding import generator
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,17 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shared.errors import ConfigurationError
-from shared.experiment import Experiment, Training
-from shared.learning.augmentation import strong, weak
-from shared.learning.cohort import Batches, Cohort
-from shared.learning.data import ClientData
-from shared.learning.datasets import datasets
-from shared.learning.learner import Learner
-from shared.learning.local import train
-from shared.learning.server_data import fitting, server_data
-from shared.robust.context import Context, Need, Public
-from shared.robust.engine import Plan
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment, Training
+from rampart_fl.shared.learning.augmentation import strong, weak
+from rampart_fl.shared.learning.cohort import Batches, Cohort
+from rampart_fl.shared.learning.data import ClientData
+from rampart_fl.shared.learning.datasets import datasets
+from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.learning.local import train
+from rampart_fl.shared.learning.server_data import fitting, server_data
+from rampart_fl.shared.robust.context import Context, Need, Public
+from rampart_fl.shared.robust.engine import Plan
 
 AUGMENTATIONS = {"none": None, "weak": weak, "strong": strong}
 

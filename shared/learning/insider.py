@@ -8,11 +8,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from shared.experiment import Experiment
-from shared.learning.data import ClientData
-from shared.learning.jacobian import directions, squared_norm
-from shared.learning.learner import Learner
-from shared.learning.vector import build_module, flatten
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.data import ClientData
+from rampart_fl.shared.learning.jacobian import directions, squared_norm
+from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.learning.vector import build_module, flatten
 
 
 def fresh(experiment: Experiment) -> Callable[[torch.Generator], Tensor]:

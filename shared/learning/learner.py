@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from shared.attacks.triggers import Backdoor, parse_trigger
-from shared.experiment import Experiment, Training
-from shared.learning.cohort import Batches, Cohort
-from shared.learning.datasets import datasets
-from shared.learning.objectives import Objective, parse_terms
-from shared.learning.personalizers import Personalizer, personalizers
-from shared.learning.privacy import STEPS, PrivateTask, check_privacy
-from shared.learning.schedules import Schedule, schedules
-from shared.learning.scoring import SCORINGS, Scoring
-from shared.learning.stacked import Stacked
-from shared.learning.task import LocalTask
-from shared.learning.vector import build_module, flatten
-from shared.modelspec import ModelSpec
+from rampart_fl.shared.attacks.triggers import Backdoor, parse_trigger
+from rampart_fl.shared.experiment import Experiment, Training
+from rampart_fl.shared.learning.cohort import Batches, Cohort
+from rampart_fl.shared.learning.datasets import datasets
+from rampart_fl.shared.learning.objectives import Objective, parse_terms
+from rampart_fl.shared.learning.personalizers import Personalizer, personalizers
+from rampart_fl.shared.learning.privacy import STEPS, PrivateTask, check_privacy
+from rampart_fl.shared.learning.schedules import Schedule, schedules
+from rampart_fl.shared.learning.scoring import SCORINGS, Scoring
+from rampart_fl.shared.learning.stacked import Stacked
+from rampart_fl.shared.learning.task import LocalTask
+from rampart_fl.shared.learning.vector import build_module, flatten
+from rampart_fl.shared.modelspec import ModelSpec
 
 CONSTANT = schedules.build("constant")
 

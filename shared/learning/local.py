@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from shared.device import sent
-from shared.learning.cohort import Batches, Cohort
-from shared.learning.data import ClientData
-from shared.learning.learner import Learner
-from shared.learning.personalizers import Local, Offers
-from shared.learning.privacy import STEPS, output_noise, spent
-from shared.learning.scoring import hits
-from shared.learning.steps import take_steps
+from rampart_fl.shared.device import sent
+from rampart_fl.shared.learning.cohort import Batches, Cohort
+from rampart_fl.shared.learning.data import ClientData
+from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.learning.personalizers import Local, Offers
+from rampart_fl.shared.learning.privacy import STEPS, output_noise, spent
+from rampart_fl.shared.learning.scoring import hits
+from rampart_fl.shared.learning.steps import take_steps
 
 EVALUATED = 4096
 """Most samples in one forward pass of an evaluation, over all clients."""

@@ -22,18 +22,18 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from shared import durable
-from shared.experiment import Experiment
-from shared.learning.cohort import Cohort
-from shared.learning.data import ClientData
-from shared.learning.learner import Learner
-from shared.learning.local import LocalResult, evaluate, train_round
-from shared.learning.privacy import STEPS
-from shared.learning.votes import vote
-from shared.protocol import wire
-from shared.protocol.messages import Report, Ticket
-from shared.protocol.reports import reported, sendable, with_gap
-from shared.protocol.traffic import claims
+from rampart_fl.shared import durable
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.cohort import Cohort
+from rampart_fl.shared.learning.data import ClientData
+from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.learning.local import LocalResult, evaluate, train_round
+from rampart_fl.shared.learning.privacy import STEPS
+from rampart_fl.shared.learning.votes import vote
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.protocol.messages import Report, Ticket
+from rampart_fl.shared.protocol.reports import reported, sendable, with_gap
+from rampart_fl.shared.protocol.traffic import claims
 
 
 def client_experiment(part: Mapping[str, Any]) -> Experiment:

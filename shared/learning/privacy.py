@@ -20,13 +20,13 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor, nn
 
-from shared.device import sent
-from shared.errors import ConfigurationError
-from shared.experiment import Privacy, Training
-from shared.learning.cohort import Draws
-from shared.learning.objectives import Point
-from shared.learning.personalizers import Batch, Personalizer
-from shared.learning.task import LocalTask
+from rampart_fl.shared.device import sent
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Privacy, Training
+from rampart_fl.shared.learning.cohort import Draws
+from rampart_fl.shared.learning.objectives import Point
+from rampart_fl.shared.learning.personalizers import Batch, Personalizer
+from rampart_fl.shared.learning.task import LocalTask
 
 STEPS = "privacy_steps"
 """Name of the personal state that counts a client's noised steps, over all its uploads."""

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from shared.errors import ConfigurationError
-from shared.experiment import Data
-from shared.learning.augmentation import luminance
-from shared.learning.data import divided
-from shared.learning.datasets import Dataset, datasets
-from shared.seeding import generator
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Data
+from rampart_fl.shared.learning.augmentation import luminance
+from rampart_fl.shared.learning.data import divided
+from rampart_fl.shared.learning.datasets import Dataset, datasets
+from rampart_fl.shared.seeding import generator
 
 Role = Literal["public", "root"]
 """What they are for; the two draw differently."""

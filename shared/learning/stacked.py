@@ -1,8 +1,8 @@
 """Many models of one architecture as one: K vectors applied to K batches at once.
 
-Sequences and residual blocks of the layers that `shared.learning.stacked_layers` knows run stacked.
-Any other module runs through `torch.func.vmap`, or model by model if it has running statistics or
-something that vmap cannot do, such as recurrent layers.
+Sequences and residual blocks of the layers that `rampart_fl.shared.learning.stacked_layers` knows
+run stacked. Any other module runs through `torch.func.vmap`, or model by model if it has running
+statistics or something that vmap cannot do, such as recurrent layers.
 Models never mix, so the gradient of a sum of losses is every model's own.
 
 Legend: K models, B samples each, D coordinates, S running statistics, C classes.
@@ -16,9 +16,9 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from shared.learning.stacked_layers import Pass, stacked, to_images
-from shared.learning.vector import spec_of, statistics, unflatten
-from shared.modelspec import STATISTIC
+from rampart_fl.shared.learning.stacked_layers import Pass, stacked, to_images
+from rampart_fl.shared.learning.vector import spec_of, statistics, unflatten
+from rampart_fl.shared.modelspec import STATISTIC
 
 IN_CACHE = 2**20
 """Numbers in the largest layer of the models that one thread trains at once."""

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from shared.learning.layers import Residual, TextEmbedding, text_embedding
-from shared.modelspec import STATISTIC
+from rampart_fl.shared.learning.layers import Residual, TextEmbedding, text_embedding
+from rampart_fl.shared.modelspec import STATISTIC
 
 PLAIN = (
     nn.ReLU,

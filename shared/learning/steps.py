@@ -12,12 +12,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from shared.device import sent
-from shared.learning.cohort import Batches, Cohort
-from shared.learning.learner import Learner
-from shared.learning.personalizers import Batch, Local
-from shared.learning.privacy import PrivateTask
-from shared.learning.task import runs
+from rampart_fl.shared.device import sent
+from rampart_fl.shared.learning.cohort import Batches, Cohort
+from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.learning.personalizers import Batch, Local
+from rampart_fl.shared.learning.privacy import PrivateTask
+from rampart_fl.shared.learning.task import runs
 
 
 def take_steps(

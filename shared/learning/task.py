@@ -10,14 +10,14 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from shared.experiment import Training
-from shared.learning.cohort import Cohort, Draws
-from shared.learning.heads import head_of
-from shared.learning.objectives import Objective, Point
-from shared.learning.personalizers import Batch, Local
-from shared.learning.scoring import Scoring
-from shared.learning.stacked import Stacked
-from shared.learning.vector import unflatten
+from rampart_fl.shared.experiment import Training
+from rampart_fl.shared.learning.cohort import Cohort, Draws
+from rampart_fl.shared.learning.heads import head_of
+from rampart_fl.shared.learning.objectives import Objective, Point
+from rampart_fl.shared.learning.personalizers import Batch, Local
+from rampart_fl.shared.learning.scoring import Scoring
+from rampart_fl.shared.learning.stacked import Stacked
+from rampart_fl.shared.learning.vector import unflatten
 
 
 @dataclass(frozen=True, eq=False)

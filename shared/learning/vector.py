@@ -9,12 +9,12 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from shared.errors import ConfigurationError
-from shared.experiment import Experiment
-from shared.learning.datasets import datasets
-from shared.learning.models import models
-from shared.modelspec import STATISTIC, ModelSpec
-from shared.seeding import derive
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.datasets import datasets
+from rampart_fl.shared.learning.models import models
+from rampart_fl.shared.modelspec import STATISTIC, ModelSpec
+from rampart_fl.shared.seeding import derive
 
 BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from shared.device import sent
-from shared.learning.cohort import Cohort
-from shared.learning.learner import Learner
-from shared.robust.certificates import radii, winners
+from rampart_fl.shared.device import sent
+from rampart_fl.shared.learning.cohort import Cohort
+from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.robust.certificates import radii, winners
 
 SAMPLES = 4096
 """Samples in one forward pass."""
@@ -48,9 +48,9 @@ def vote(learner: Learner, cohort: Cohort, voters: Iterable[Tensor]) -> dict[str
     Returns:
         `test_samples`; `correct_vote`, samples that are decided rightly; `certified_01` and so on,
         those of them that 1, 2, ... hostile clients cannot change (see
-        `shared.robust.certificates.radii`), as far as so many voters can certify at all. Where the
-        experiment has a trigger, also `triggered_samples` and `fooled_vote`: samples of other
-        classes that show it, and those of them that are decided to be of its target.
+        `rampart_fl.shared.robust.certificates.radii`), as far as so many voters can certify at all.
+        Where the experiment has a trigger, also `triggered_samples` and `fooled_vote`: samples of
+        other classes that show it, and those of them that are decided to be of its target.
     """
     k, width = cohort.y_test_KT.shape
     models = list(voters)

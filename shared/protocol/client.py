@@ -12,11 +12,11 @@ import httpx
 import zstandard
 from pydantic import BaseModel, RootModel, ValidationError
 
-from shared.errors import ConfigurationError, RampartError
-from shared.protocol.http_client import HttpClient, bearer, trusted
-from shared.protocol.messages import Joined, Receipt, Ticket
-from shared.protocol.retries import RETRIED, Again, repeat
-from shared.protocol.wire import MEDIA_TYPE, RECEIPT_HEADER, TICKET_HEADER
+from rampart_fl.shared.errors import ConfigurationError, RampartError
+from rampart_fl.shared.protocol.http_client import HttpClient, bearer, trusted
+from rampart_fl.shared.protocol.messages import Joined, Receipt, Ticket
+from rampart_fl.shared.protocol.retries import RETRIED, Again, repeat
+from rampart_fl.shared.protocol.wire import MEDIA_TYPE, RECEIPT_HEADER, TICKET_HEADER
 
 TIMEOUT = httpx.Timeout(connect=5, read=120, write=120, pool=None)
 POLL = 30

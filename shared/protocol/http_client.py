@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from shared.errors import ConfigurationError
+from rampart_fl.shared.errors import ConfigurationError
 
 TOKEN = re.compile(r"[!-~]([ -~]*[!-~])?")
 """What a header can carry and a token can have."""

@@ -6,8 +6,8 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import Protocol, runtime_checkable
 
-from shared.protocol.client import AggregatorClient, Refused, TicketAndModel
-from shared.protocol.messages import Ticket
+from rampart_fl.shared.protocol.client import AggregatorClient, Refused, TicketAndModel
+from rampart_fl.shared.protocol.messages import Ticket
 
 log = logging.getLogger(__name__)
 HEARTBEAT = 20.0

@@ -1,6 +1,6 @@
 """Why a request is refused: one error per reason, each with its HTTP status and stable type."""
 
-from shared.errors import RampartError
+from rampart_fl.shared.errors import RampartError
 
 
 class Refusal(RampartError):

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.protocol import wire
-from shared.protocol.messages import LARGEST
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.protocol.messages import LARGEST
 
 
 def reported(metrics: Mapping[str, float]) -> dict[str, float]:

@@ -20,7 +20,7 @@ from tenacity import (
     wait_exponential,
 )
 
-from shared.errors import Unavailable
+from rampart_fl.shared.errors import Unavailable
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

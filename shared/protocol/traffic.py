@@ -5,9 +5,9 @@ Services know it from receipts and tickets, the simulator from the same formats.
 
 import json
 
-from shared.modelspec import ModelSpec
-from shared.protocol import wire
-from shared.protocol.messages import Report
+from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.protocol.messages import Report
 
 
 def claims(report: Report) -> dict[str, str]:

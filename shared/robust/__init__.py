@@ -1,12 +1,12 @@
 """Byzantine-robust aggregation as pure functions on rows.
 
 >>> import torch
->>> from shared.robust import aggregate
+>>> from rampart_fl.shared.robust import aggregate
 >>> aggregate(torch.tensor([[1.0, 0.0], [1.2, 0.1], [1e30, -1e30]]), "median")
 tensor([1.2000, 0.0000])
 """
 
-from shared.robust.base import Context, Report, Rows, State, Verdict
-from shared.robust.pipeline import Pipeline, aggregate
+from rampart_fl.shared.robust.base import Context, Report, Rows, State, Verdict
+from rampart_fl.shared.robust.pipeline import Pipeline, aggregate
 
 __all__ = ["Context", "Pipeline", "Report", "Rows", "State", "Verdict", "aggregate"]

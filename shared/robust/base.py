@@ -13,14 +13,14 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from torch import Tensor
 
-from shared.errors import PreconditionError
-from shared.eviction import Asked as Asked
-from shared.eviction import Decision as Decision
-from shared.registry import Member
-from shared.robust.context import Context as Context
-from shared.robust.context import Need
-from shared.robust.rows import CHUNK as CHUNK
-from shared.robust.rows import Rows as Rows
+from rampart_fl.shared.errors import PreconditionError
+from rampart_fl.shared.eviction import Asked as Asked
+from rampart_fl.shared.eviction import Decision as Decision
+from rampart_fl.shared.registry import Member
+from rampart_fl.shared.robust.context import Context as Context
+from rampart_fl.shared.robust.context import Need
+from rampart_fl.shared.robust.rows import CHUNK as CHUNK
+from rampart_fl.shared.robust.rows import Rows as Rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +69,8 @@ class Verdict:
     """What a detector says of one client in one round, or what is done about it, and why.
 
     A detector says `accepted`, `rejected` (leave the row out of this round) or `evicted` (bar the
-    client for good; an operator may reinstate it); `shared.robust.eviction` makes of that what is
-    done. The evidence is `score` against `threshold`.
+    client for good; an operator may reinstate it); `rampart_fl.shared.robust.eviction` makes of
+    that what is done. The evidence is `score` against `threshold`.
     """
 
     client: str

@@ -1,4 +1,4 @@
-"""The catalogue of stages, written from the registries: `python -m shared.robust.catalogue`.
+"""The catalogue of stages, from the registries: `python -m rampart_fl.shared.robust.catalogue`.
 
 It makes `docs/rules.md`; a test fails where that file is behind the code.
 """
@@ -10,27 +10,27 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from shared.registry import Registry
-from shared.robust.base import Stage
-from shared.robust.customizers import customizers
-from shared.robust.detectors import detectors
-from shared.robust.kappa import proven
-from shared.robust.pipeline import Pipeline
-from shared.robust.preaggregators import preaggregators
-from shared.robust.rules import rules
+from rampart_fl.shared.registry import Registry
+from rampart_fl.shared.robust.base import Stage
+from rampart_fl.shared.robust.customizers import customizers
+from rampart_fl.shared.robust.detectors import detectors
+from rampart_fl.shared.robust.kappa import proven
+from rampart_fl.shared.robust.pipeline import Pipeline
+from rampart_fl.shared.robust.preaggregators import preaggregators
+from rampart_fl.shared.robust.rules import rules
 
 PATH = Path(__file__).parents[2] / "docs" / "rules.md"
 
 OPENING = """# Rules, pre-aggregators, detectors, customizers
 
-Written by `python -m shared.robust.catalogue` from the code; do not edit.
+Written by `python -m rampart_fl.shared.robust.catalogue` from the code; do not edit.
 
 A round screens the rows, pre-aggregates them, aggregates what is left by one rule, steps the
 global model, audits, and customizes. Each stage is named in the experiment file, or in one line of
 Python:
 
 ```python
-from shared.robust import aggregate
+from rampart_fl.shared.robust import aggregate
 
 aggregate(updates_ND, ["bucketing", "nnm", "krum"], f=2)
 aggregate(updates_ND, {"name": "trimmed_mean", "b": 3}, f=2)
@@ -106,8 +106,9 @@ def _bounds() -> Iterator[str]:
     yield "## Known bounds"
     yield ""
     yield "A rule F is (f, κ)-robust if ‖F - mean_S‖² is at most κ times the mean of"
-    yield "‖x_i - mean_S‖² over S, for every S of n - f rows. `shared.robust.kappa` measures κ on"
-    yield "given rows and knows these bounds (Allouah et al., Fixing by mixing, 2023)."
+    yield "‖x_i - mean_S‖² over S, for every S of n - f rows. `rampart_fl.shared.robust.kappa`"
+    yield "measures κ on given rows and knows these bounds (Allouah et al., Fixing by mixing,"
+    yield "2023)."
     yield ""
     yield "| pipeline | " + " | ".join(f"n = {n}, f = {f}" for n, f in SETTINGS) + " |"
     yield "|---" * (len(SETTINGS) + 1) + "|"

@@ -13,12 +13,12 @@ from math import isfinite
 import torch
 from torch import Tensor
 
-from shared.assignment import GLOBAL
-from shared.device import sent
-from shared.robust.base import Context, Detector, Rows, State
-from shared.robust.customizers import Customization
-from shared.robust.models import Block, Models
-from shared.robust.sketch import sketch
+from rampart_fl.shared.assignment import GLOBAL
+from rampart_fl.shared.device import sent
+from rampart_fl.shared.robust.base import Context, Detector, Rows, State
+from rampart_fl.shared.robust.customizers import Customization
+from rampart_fl.shared.robust.models import Block, Models
+from rampart_fl.shared.robust.sketch import sketch
 
 PREFIX = "challenge:"
 """Starts the names of challenged models."""

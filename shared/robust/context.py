@@ -10,10 +10,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from shared.errors import ConfigurationError, PreconditionError
-from shared.eviction import Standing
-from shared.modelspec import Layout
-from shared.seeding import generator
+from rampart_fl.shared.errors import ConfigurationError, PreconditionError
+from rampart_fl.shared.eviction import Standing
+from rampart_fl.shared.modelspec import Layout
+from rampart_fl.shared.seeding import generator
 
 Need = Literal["predict", "public", "labels", "server_update"]
 """What a stage may ask of the server: its network, public samples, labelled ones, its own update.

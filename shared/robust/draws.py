@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from shared.robust.base import Context
+from rampart_fl.shared.robust.base import Context
 
 
 def coordinates(context: Context, name: str, dim: int, count: int) -> Tensor | None:

@@ -13,19 +13,19 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.device import sent
-from shared.errors import Absent, ConfigurationError, PreconditionError
-from shared.eviction import BARRING, Eviction, Standing
-from shared.registry import Member
-from shared.robust import statistics
-from shared.robust.base import Context, Detector, Report, Rows, Stage, State, Verdict
-from shared.robust.challenges import Challenger
-from shared.robust.context import Need
-from shared.robust.customizers import Customization, Customizer, customizers
-from shared.robust.detectors import detectors
-from shared.robust.eviction import decided
-from shared.robust.linalg.finite import exactly
-from shared.robust.pipeline import Pipeline, Spec, join_states, split_state
+from rampart_fl.shared.device import sent
+from rampart_fl.shared.errors import Absent, ConfigurationError, PreconditionError
+from rampart_fl.shared.eviction import BARRING, Eviction, Standing
+from rampart_fl.shared.registry import Member
+from rampart_fl.shared.robust import statistics
+from rampart_fl.shared.robust.base import Context, Detector, Report, Rows, Stage, State, Verdict
+from rampart_fl.shared.robust.challenges import Challenger
+from rampart_fl.shared.robust.context import Need
+from rampart_fl.shared.robust.customizers import Customization, Customizer, customizers
+from rampart_fl.shared.robust.detectors import detectors
+from rampart_fl.shared.robust.eviction import decided
+from rampart_fl.shared.robust.linalg.finite import exactly
+from rampart_fl.shared.robust.pipeline import Pipeline, Spec, join_states, split_state
 
 SEVERITY = {"accepted": 0, "rejected": 1, "evicted": 2}
 """Of what detectors ask for."""
@@ -188,7 +188,8 @@ def run_round(
     """Runs one round on calibrated rows.
 
     Where models have running statistics, the stages work on the parameters alone, and every model
-    of the outcome gets the accepted clients' median statistics (`shared.robust.statistics`).
+    of the outcome gets the accepted clients' median statistics
+    (`rampart_fl.shared.robust.statistics`).
 
     Args:
         plan: the stages.

@@ -5,8 +5,8 @@ from dataclasses import replace
 from math import inf, isnan
 from typing import cast
 
-from shared.eviction import Asked, Decision, Eviction, Standing
-from shared.robust.base import Verdict
+from rampart_fl.shared.eviction import Asked, Decision, Eviction, Standing
+from rampart_fl.shared.robust.base import Verdict
 
 
 def decided(

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from shared.errors import ConfigurationError
-from shared.robust.base import Context, Rows
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.robust.base import Context, Rows
 
 PASS = 4096
 """Samples in one forward pass, over all of its models."""
@@ -46,7 +46,7 @@ def judge(rows: Rows, context: Context, stage: str, labels: bool = False) -> Jud
     Raises:
         ConfigurationError: the context lacks what is asked for.
 
-    >>> from shared.robust.context import Public
+    >>> from rampart_fl.shared.robust.context import Public
     >>> def predict(models_KD, x_KB):  # one feature, two classes with logits (w x, 0)
     ...     z_KB = models_KD[:, :1] * x_KB[..., 0]
     ...     return torch.stack([z_KB, torch.zeros_like(z_KB)], dim=2)

@@ -11,11 +11,11 @@ from math import comb, inf, isinf
 import torch
 from torch import Tensor
 
-from shared.errors import PreconditionError
-from shared.robust import linalg
-from shared.robust.base import Context, Rows
-from shared.robust.pipeline import Pipeline, Spec
-from shared.robust.rows import Updates
+from rampart_fl.shared.errors import PreconditionError
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Context, Rows
+from rampart_fl.shared.robust.pipeline import Pipeline, Spec
+from rampart_fl.shared.robust.rows import Updates
 
 EXACT = 200_000
 """Number of subsets up to which all of them are tried."""

@@ -10,13 +10,13 @@ from typing import Any
 
 from torch import Tensor
 
-from shared.errors import ConfigurationError, PreconditionError, UnknownMember
-from shared.robust import linalg
-from shared.robust.base import Context, PreAggregator, Report, Rows, Rule, Stage, State
-from shared.robust.context import Need
-from shared.robust.preaggregators import preaggregators
-from shared.robust.rows import Updates
-from shared.robust.rules import rules
+from rampart_fl.shared.errors import ConfigurationError, PreconditionError, UnknownMember
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Context, PreAggregator, Report, Rows, Rule, Stage, State
+from rampart_fl.shared.robust.context import Need
+from rampart_fl.shared.robust.preaggregators import preaggregators
+from rampart_fl.shared.robust.rows import Updates
+from rampart_fl.shared.robust.rules import rules
 
 Spec = str | Mapping[str, Any] | Stage
 """A stage: its name, a table `{"name": ..., parameter: ...}`, or the stage itself."""

@@ -10,8 +10,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.robust import linalg, spectral
-from shared.robust.base import Context, Report, Rows, Rule, State
+from rampart_fl.shared.robust import linalg, spectral
+from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,8 @@ from math import isfinite
 import torch
 from torch import Tensor
 
-from shared.robust.base import State
-from shared.robust.betting import Bet
+from rampart_fl.shared.robust.base import State
+from rampart_fl.shared.robust.betting import Bet
 
 NUMBERS = ("wealth", "rounds", "limit", "longest")
 """What is kept of every client, one number each."""

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shared.device import sent
-from shared.robust.sketch import Traces
+from rampart_fl.shared.device import sent
+from rampart_fl.shared.robust.sketch import Traces
 
 Updates = Tensor | NDArray[Any] | Sequence[Tensor | NDArray[Any] | Sequence[float]]
 """One update per row: a matrix, or vectors of one length."""
@@ -83,7 +83,7 @@ class Rows:
         >>> len(rows), rows.dropped
         (2, ('1',))
         """
-        from shared.robust import linalg
+        from rampart_fl.shared.robust import linalg
 
         block_ND = _block(updates_ND).detach()
         if block_ND.ndim != 2 or block_ND.dtype not in FLOATING or block_ND.layout != torch.strided:
@@ -171,7 +171,7 @@ class Rows:
 
         Rows of the pool with coefficient 0 are not read into the result, whatever they hold.
         """
-        from shared.robust import linalg
+        from rampart_fl.shared.robust import linalg
 
         return linalg.combine(self, coefficients_M)
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from shared.seeding import generator
+from rampart_fl.shared.seeding import generator
 
 
 @lru_cache(maxsize=4)

@@ -1,9 +1,9 @@
 """Running statistics of normalization layers, kept apart from parameters on the server.
 
-They are the last coordinates of a row (see `shared.modelspec`). No norm, distance, rule, detector
-or mix ever sees them: the stages are handed the parameters' columns, and the statistics of the
-next model are the coordinate-wise median of what the accepted clients hold, within bounds. A mean
-would hand them to one client.
+They are the last coordinates of a row (see `rampart_fl.shared.modelspec`). No norm, distance, rule,
+detector or mix ever sees them: the stages are handed the parameters' columns, and the statistics
+of the next model are the coordinate-wise median of what the accepted clients hold, within bounds.
+A mean would hand them to one client.
 
 Legend: M rows, K models, D parameters, S statistics, A = D + S, L models, C coordinates of a chunk.
 """
@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from shared.robust import linalg
-from shared.robust.base import Context, Rows
-from shared.robust.models import Models
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Context, Rows
+from rampart_fl.shared.robust.models import Models
 
 VARIANCE = "running_var"
 """Last part of the name of a variance, which is not negative."""

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shared.protocol.messages import RoundRecord
-from shared.seeding import generator
-from shared.selection import quota
-from shared.simulated.clients import Clients, Uploads
-from shared.simulated.server import Server
+from rampart_fl.shared.protocol.messages import RoundRecord
+from rampart_fl.shared.seeding import generator
+from rampart_fl.shared.selection import quota
+from rampart_fl.shared.simulated.clients import Clients, Uploads
+from rampart_fl.shared.simulated.server import Server
 
 
 @dataclass(frozen=True, eq=False)

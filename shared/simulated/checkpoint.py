@@ -14,14 +14,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from shared import durable
-from shared.errors import ConfigurationError
-from shared.robust.base import Rows, State
-from shared.robust.challenges import Joined, Shifted
-from shared.robust.customizers import Customization
-from shared.robust.models import Block, Mixture, Recovered
-from shared.robust.statistics import WithStatistics
-from shared.simulated.buffered import Arrival, Work
+from rampart_fl.shared import durable
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.robust.base import Rows, State
+from rampart_fl.shared.robust.challenges import Joined, Shifted
+from rampart_fl.shared.robust.customizers import Customization
+from rampart_fl.shared.robust.models import Block, Mixture, Recovered
+from rampart_fl.shared.robust.statistics import WithStatistics
+from rampart_fl.shared.simulated.buffered import Arrival, Work
 
 TYPES: tuple[type[Any], ...] = (
     Rows,

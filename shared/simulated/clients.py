@@ -10,21 +10,21 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from shared.attacks.base import DataAttack, Knowledge, ModelAttack
-from shared.attacks.data import attacks as data_attacks
-from shared.attacks.model import attacks as model_attacks
-from shared.device import sent
-from shared.experiment import Experiment
-from shared.learning.cohort import Batches, Cohort
-from shared.learning.data import ClientData, client_data, poisoned
-from shared.learning.insider import fresh, jacobian
-from shared.learning.learner import Learner
-from shared.learning.local import Trained, train
-from shared.learning.personalizers import Offers
-from shared.learning.privacy import STEPS
-from shared.learning.votes import vote
-from shared.protocol.reports import with_gap
-from shared.robust.engine import Plan
+from rampart_fl.shared.attacks.base import DataAttack, Knowledge, ModelAttack
+from rampart_fl.shared.attacks.data import attacks as data_attacks
+from rampart_fl.shared.attacks.model import attacks as model_attacks
+from rampart_fl.shared.device import sent
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.cohort import Batches, Cohort
+from rampart_fl.shared.learning.data import ClientData, client_data, poisoned
+from rampart_fl.shared.learning.insider import fresh, jacobian
+from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.learning.local import Trained, train
+from rampart_fl.shared.learning.personalizers import Offers
+from rampart_fl.shared.learning.privacy import STEPS
+from rampart_fl.shared.learning.votes import vote
+from rampart_fl.shared.protocol.reports import with_gap
+from rampart_fl.shared.robust.engine import Plan
 
 
 @dataclass(frozen=True, eq=False)

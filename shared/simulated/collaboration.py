@@ -27,16 +27,16 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from shared.errors import ConfigurationError
-from shared.learning.cohort import Batches, Cohort
-from shared.learning.data import ClientData
-from shared.learning.learner import Learner
-from shared.learning.local import train
-from shared.learning.personalizers import Batch, personalizers
-from shared.learning.personalizers.interpolated import Interpolated
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.cohort import Batches, Cohort
+from rampart_fl.shared.learning.data import ClientData
+from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.learning.local import train
+from rampart_fl.shared.learning.personalizers import Batch, personalizers
+from rampart_fl.shared.learning.personalizers.interpolated import Interpolated
 
 if TYPE_CHECKING:
-    from shared.simulated.interpolation import ExactRound
+    from rampart_fl.shared.simulated.interpolation import ExactRound
 
 
 @dataclass(frozen=True, eq=False)

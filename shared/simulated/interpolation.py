@@ -12,19 +12,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shared.errors import ConfigurationError, PreconditionError
-from shared.experiment import Experiment
-from shared.learning.cohort import Batches, Cohort
-from shared.learning.local import Trained, evaluate_many
-from shared.learning.personalizers import Batch
-from shared.learning.task import mean_loss_gradients
-from shared.modelspec import ModelSpec
-from shared.protocol.messages import RoundRecord
-from shared.robust.base import Rows, State
-from shared.robust.pipeline import join_states, split_state
-from shared.simulated.clients import Clients
-from shared.simulated.collaboration import estimate
-from shared.simulated.server import Server
+from rampart_fl.shared.errors import ConfigurationError, PreconditionError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.cohort import Batches, Cohort
+from rampart_fl.shared.learning.local import Trained, evaluate_many
+from rampart_fl.shared.learning.personalizers import Batch
+from rampart_fl.shared.learning.task import mean_loss_gradients
+from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol.messages import RoundRecord
+from rampart_fl.shared.robust.base import Rows, State
+from rampart_fl.shared.robust.pipeline import join_states, split_state
+from rampart_fl.shared.simulated.clients import Clients
+from rampart_fl.shared.simulated.collaboration import estimate
+from rampart_fl.shared.simulated.server import Server
 
 ELEMENTS = 1 << 24
 """Numbers in the gradients that are computed at once."""

@@ -10,22 +10,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shared.assignment import GLOBAL
-from shared.device import sent
-from shared.errors import PreconditionError
-from shared.eviction import Standing
-from shared.experiment import Experiment
-from shared.learning.equipment import Equipment
-from shared.modelspec import ModelSpec
-from shared.protocol.messages import Report, RoundRecord
-from shared.protocol.traffic import model_bytes, upload_bytes
-from shared.records import decisions
-from shared.robust import statistics
-from shared.robust.base import Context, Rows, State
-from shared.robust.customizers import Customization
-from shared.robust.engine import Plan, RoundOutcome, run_round
-from shared.robust.sketch import Traces, sketch
-from shared.simulated.clients import Uploads
+from rampart_fl.shared.assignment import GLOBAL
+from rampart_fl.shared.device import sent
+from rampart_fl.shared.errors import PreconditionError
+from rampart_fl.shared.eviction import Standing
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.equipment import Equipment
+from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol.messages import Report, RoundRecord
+from rampart_fl.shared.protocol.traffic import model_bytes, upload_bytes
+from rampart_fl.shared.records import decisions
+from rampart_fl.shared.robust import statistics
+from rampart_fl.shared.robust.base import Context, Rows, State
+from rampart_fl.shared.robust.customizers import Customization
+from rampart_fl.shared.robust.engine import Plan, RoundOutcome, run_round
+from rampart_fl.shared.robust.sketch import Traces, sketch
+from rampart_fl.shared.simulated.clients import Uploads
 
 
 @dataclass(eq=False)

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from shared.robust import Context, Rows
-from shared.robust.context import Public
-from shared.robust.preaggregators import preaggregators
-from shared.robust.rules import rules
+from rampart_fl.shared.robust import Context, Rows
+from rampart_fl.shared.robust.context import Public
+from rampart_fl.shared.robust.preaggregators import preaggregators
+from rampart_fl.shared.robust.rules import rules
 
 N, F, D = 11, 2, 40
 UNBOUNDED = {name for name in rules.names() if rules.get(name).breakdown == "none"}

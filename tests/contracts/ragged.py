@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shared.experiment import Experiment
-from shared.learning.data import ClientData
-from shared.learning.learner import Learner
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.data import ClientData
+from rampart_fl.shared.learning.learner import Learner
 
 NAMES = ["a", "b", "c"]
 SIZES = (10, 7, 4)

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.robust import Report, Rows
-from shared.robust.rules import rules
+from rampart_fl.shared.robust import Report, Rows
+from rampart_fl.shared.robust.rules import rules
 
 N, F, D = 12, 2, 1_000_000
 

@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.attacks import craft
-from shared.attacks.base import LEVELS, DataAttack, Knowledge, ModelAttack
-from shared.attacks.data import attacks as data_attacks
-from shared.attacks.model import attacks as model_attacks
-from shared.errors import ConfigurationError, PreconditionError
-from shared.robust.engine import Plan
+from rampart_fl.shared.attacks import craft
+from rampart_fl.shared.attacks.base import LEVELS, DataAttack, Knowledge, ModelAttack
+from rampart_fl.shared.attacks.data import attacks as data_attacks
+from rampart_fl.shared.attacks.model import attacks as model_attacks
+from rampart_fl.shared.errors import ConfigurationError, PreconditionError
+from rampart_fl.shared.robust.engine import Plan
 
 F, B, D = 3, 7, 24
 PLAN = Plan.of("weighted_mean", ["robust_distance"], "fedcap")

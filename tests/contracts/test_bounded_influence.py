@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from shared.robust import Context, Pipeline, Rows
-from shared.robust.context import Public
-from shared.robust.preaggregators import preaggregators
-from shared.robust.rules import rules
+from rampart_fl.shared.robust import Context, Pipeline, Rows
+from rampart_fl.shared.robust.context import Public
+from rampart_fl.shared.robust.preaggregators import preaggregators
+from rampart_fl.shared.robust.rules import rules
 
 N, F, D = 15, 2, 8
 IDS = [f"{i:02d}" for i in range(N)]

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.assignment import GLOBAL
-from shared.errors import ConfigurationError
-from shared.robust import Context, Rows
-from shared.robust.base import State
-from shared.robust.customizers import Customization, Customizer, customizers
-from shared.robust.models import Mixture
+from rampart_fl.shared.assignment import GLOBAL
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.robust import Context, Rows
+from rampart_fl.shared.robust.base import State
+from rampart_fl.shared.robust.customizers import Customization, Customizer, customizers
+from rampart_fl.shared.robust.models import Mixture
 
 N, D = 6, 12
 IDS = [f"client-{i}" for i in range(N)]

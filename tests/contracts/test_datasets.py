@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from shared.errors import ConfigurationError
-from shared.learning.datasets import Dataset, datasets, openml
-from shared.learning.datasets.files import CACHE, VARIABLE, FileDataset
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.datasets import Dataset, datasets, openml
+from rampart_fl.shared.learning.datasets.files import CACHE, VARIABLE, FileDataset
 
 FROM_FILES = [name for name in datasets.names() if issubclass(datasets.get(name), FileDataset)]
 TEXTS = {"ag_news"}

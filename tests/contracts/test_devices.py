@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.robust import Context, Rows, State
-from shared.robust.customizers import customizers
-from shared.robust.detectors import detectors
-from shared.robust.preaggregators import preaggregators
-from shared.robust.rules import rules
+from rampart_fl.shared.robust import Context, Rows, State
+from rampart_fl.shared.robust.customizers import customizers
+from rampart_fl.shared.robust.detectors import detectors
+from rampart_fl.shared.robust.preaggregators import preaggregators
+from rampart_fl.shared.robust.rules import rules
 from tests.contracts.conftest import Case, honest
 from tests.pretended import NAME, PretendedDevice, far, near
 

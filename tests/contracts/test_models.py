@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from shared.errors import ConfigurationError
-from shared.learning.models import models
-from shared.learning.stacked import Stacked
-from shared.learning.vector import flatten, load
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.models import models
+from rampart_fl.shared.learning.stacked import Stacked
+from rampart_fl.shared.learning.vector import flatten, load
 
 
 class Own(nn.Module):

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from shared.errors import ConfigurationError
-from shared.experiment import Data
-from shared.learning import data as learning_data
-from shared.learning.data import client_data, divided
-from shared.learning.datasets import Samples
-from shared.learning.partitions import partitions
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Data
+from rampart_fl.shared.learning import data as learning_data
+from rampart_fl.shared.learning.data import client_data, divided
+from rampart_fl.shared.learning.datasets import Samples
+from rampart_fl.shared.learning.partitions import partitions
 
 PARAMETERS: dict[str, dict[str, Any]] = {
     "dominant_groups": {"groups": [[0, 1, 2], [3, 4], [5, 6, 7]], "samples": 20},

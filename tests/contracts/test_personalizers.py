@@ -9,12 +9,12 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from shared.experiment import Experiment
-from shared.learning.cohort import Batches, Cohort
-from shared.learning.learner import Learner
-from shared.learning.local import train, train_round
-from shared.learning.personalizers import personalizers
-from shared.simulation import simulate
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.cohort import Batches, Cohort
+from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.learning.local import train, train_round
+from rampart_fl.shared.learning.personalizers import personalizers
+from rampart_fl.shared.simulation import simulate
 from tests.contracts.ragged import NAMES, SIZES, clients, learner_of, received
 
 

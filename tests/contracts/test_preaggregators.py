@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.errors import ConfigurationError, PreconditionError
-from shared.robust import Report, Rows, State
-from shared.robust.base import PreAggregator
-from shared.robust.preaggregators import preaggregators
-from shared.robust.rules import rules
+from rampart_fl.shared.errors import ConfigurationError, PreconditionError
+from rampart_fl.shared.robust import Report, Rows, State
+from rampart_fl.shared.robust.base import PreAggregator
+from rampart_fl.shared.robust.preaggregators import preaggregators
+from rampart_fl.shared.robust.rules import rules
 
 MakeRows = Callable[..., Rows]
 F = 2

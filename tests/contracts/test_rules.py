@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.errors import ConfigurationError, PreconditionError
-from shared.robust import Report, Rows, State, aggregate
-from shared.robust.base import Rule
-from shared.robust.rules import rules
+from rampart_fl.shared.errors import ConfigurationError, PreconditionError
+from rampart_fl.shared.robust import Report, Rows, State, aggregate
+from rampart_fl.shared.robust.base import Rule
+from rampart_fl.shared.robust.rules import rules
 
 MakeRows = Callable[..., Rows]
 F = 2

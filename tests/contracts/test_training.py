@@ -12,18 +12,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from shared.errors import ConfigurationError
-from shared.experiment import Training
-from shared.learning.cohort import Batches, Cohort
-from shared.learning.data import ClientData
-from shared.learning.learner import Learner
-from shared.learning.local import train, train_round
-from shared.learning.models import models
-from shared.learning.objectives import objectives, parse_terms
-from shared.learning.personalizers import personalizers
-from shared.learning.scoring import SCORINGS
-from shared.learning.stacked import Stacked
-from shared.learning.vector import flatten, load
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Training
+from rampart_fl.shared.learning.cohort import Batches, Cohort
+from rampart_fl.shared.learning.data import ClientData
+from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.learning.local import train, train_round
+from rampart_fl.shared.learning.models import models
+from rampart_fl.shared.learning.objectives import objectives, parse_terms
+from rampart_fl.shared.learning.personalizers import personalizers
+from rampart_fl.shared.learning.scoring import SCORINGS
+from rampart_fl.shared.learning.stacked import Stacked
+from rampart_fl.shared.learning.vector import flatten, load
 
 NAMES, SIZES, CLASSES = ["a", "b", "c"], (7, 4, 2), 5
 SHAPES = ((1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 1, 200), (12,))

@@ -11,15 +11,15 @@ import pytest
 import yaml
 from pydantic_settings import BaseSettings
 
-from services.aggregator.app import create_app
-from services.aggregator.runtime import Runtime
-from services.aggregator.settings import Settings
-from services.attacker.__main__ import AttackerSettings
-from services.attacker.cohort import CohortSettings
-from services.console.join_tokens import JoinTokenSettings
-from shared.learning.agent import AgentSettings
-from shared.learning.datasets.files import VARIABLE
-from shared.process import SECRETS, read_settings
+from rampart_fl.services.aggregator.app import create_app
+from rampart_fl.services.aggregator.runtime import Runtime
+from rampart_fl.services.aggregator.settings import Settings
+from rampart_fl.services.attacker.__main__ import AttackerSettings
+from rampart_fl.services.attacker.cohort import CohortSettings
+from rampart_fl.services.console.join_tokens import JoinTokenSettings
+from rampart_fl.shared.learning.agent import AgentSettings
+from rampart_fl.shared.learning.datasets.files import VARIABLE
+from rampart_fl.shared.process import SECRETS, read_settings
 
 ROOT = Path(__file__).parents[2]
 SECRET = "s" * 32

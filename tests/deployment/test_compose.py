@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from services.aggregator.server import DRAIN
-from services.console.join_tokens import shares
-from shared.experiment import Experiment
-from shared.learning.datasets.files import VARIABLE as DATA
-from shared.process import SECRETS
+from rampart_fl.services.aggregator.server import DRAIN
+from rampart_fl.services.console.join_tokens import shares
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.datasets.files import VARIABLE as DATA
+from rampart_fl.shared.process import SECRETS
 
 VARIABLE = re.compile(r"\$\$|\$\{(\w+)(?::-([^}]*))?\}")
 
@@ -168,7 +168,7 @@ def test_dependencies_are_waited_for_as_they_can_be(compose: dict[str, Any]) -> 
 def test_health_checks_ask_what_the_services_serve(compose: dict[str, Any], app_paths: Any) -> None:
     for name in ("api", "worker"):
         command = compose["services"][name]["healthcheck"]["test"]
-        assert command[:4] == ["CMD", "python", "-m", "services.aggregator.probe"]
+        assert command[:4] == ["CMD", "python", "-m", "rampart_fl.services.aggregator.probe"]
         assert command[4] in app_paths(name)
     cohort = compose["services"].get("cohort")
     if cohort is not None:

@@ -138,14 +138,14 @@ sys.meta_path.insert(0, Absent())
 {statements}
 """
 SERVE = """
-from services.aggregator.app import create_app
-from services.aggregator.runtime import Runtime
-from services.aggregator.server import serve
-from services.aggregator.settings import Settings
-import services.aggregator.__main__
-import services.console.__main__
-import services.console.join_tokens
-from shared.experiment import Experiment
+from rampart_fl.services.aggregator.app import create_app
+from rampart_fl.services.aggregator.runtime import Runtime
+from rampart_fl.services.aggregator.server import serve
+from rampart_fl.services.aggregator.settings import Settings
+import rampart_fl.services.aggregator.__main__
+import rampart_fl.services.console.__main__
+import rampart_fl.services.console.join_tokens
+from rampart_fl.shared.experiment import Experiment
 create_app(Runtime(Settings(role="api", operator_token="s" * 32, blobs={blobs!r}))).openapi()
 Experiment.load("digits-benign").client_part()
 """

@@ -9,13 +9,13 @@ import click
 import pytest
 import typer
 
-from services.aggregator.metrics import Metrics
-from services.aggregator.settings import Settings
-from services.attacker.__main__ import AttackerSettings
-from services.attacker.cohort import CohortSettings
-from services.client_agent.__main__ import ClientSettings
-from services.console.__main__ import app
-from services.console.join_tokens import JoinTokenSettings
+from rampart_fl.services.aggregator.metrics import Metrics
+from rampart_fl.services.aggregator.settings import Settings
+from rampart_fl.services.attacker.__main__ import AttackerSettings
+from rampart_fl.services.attacker.cohort import CohortSettings
+from rampart_fl.services.client_agent.__main__ import ClientSettings
+from rampart_fl.services.console.__main__ import app
+from rampart_fl.services.console.join_tokens import JoinTokenSettings
 
 SETTINGS = (Settings, ClientSettings, AttackerSettings, CohortSettings, JoinTokenSettings)
 

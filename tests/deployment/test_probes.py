@@ -6,10 +6,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from services.aggregator.app import create_app
-from services.aggregator.routes import operations
-from services.aggregator.runtime import Runtime
-from services.aggregator.settings import Settings
+from rampart_fl.services.aggregator.app import create_app
+from rampart_fl.services.aggregator.routes import operations
+from rampart_fl.services.aggregator.runtime import Runtime
+from rampart_fl.services.aggregator.settings import Settings
 
 pytestmark = pytest.mark.anyio
 

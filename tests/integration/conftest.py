@@ -17,14 +17,14 @@ import pytest
 import zstandard
 
 from benchmarks import chaos
-from services.aggregator.redis_access import connect
-from services.aggregator.round_store import RoundStore
-from services.console.local import LocalFederation
-from services.console.testing import federation as federation
-from shared.experiment import Experiment
-from shared.modelspec import ModelSpec
-from shared.protocol import wire
-from shared.tokens import mint, token_hash
+from rampart_fl.services.aggregator.redis_access import connect
+from rampart_fl.services.aggregator.round_store import RoundStore
+from rampart_fl.services.console.local import LocalFederation
+from rampart_fl.services.console.testing import federation as federation
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.tokens import mint, token_hash
 from tests.integration import hosted
 
 SMALL = """

@@ -22,22 +22,22 @@ import torch
 from numpy.typing import NDArray
 from pydantic import SecretStr
 
-from services.aggregator.redis_access import connect
-from services.aggregator.round_store import RoundStore
-from services.aggregator.server import serve
-from services.aggregator.settings import Settings
-from services.console.local import to_toml
-from services.console.operator import Operator
-from services.console.processes import free_port
-from services.console.testing import PATIENCE, Company
-from shared.experiment import Experiment
-from shared.learning.agent import AgentSettings, honest
-from shared.learning.agent import host as run_agents
-from shared.modelspec import ModelSpec
-from shared.protocol import wire
-from shared.protocol.messages import RoundRecord, Ticket
-from shared.ranges import format_ranges
-from shared.tokens import mint, token_hash
+from rampart_fl.services.aggregator.redis_access import connect
+from rampart_fl.services.aggregator.round_store import RoundStore
+from rampart_fl.services.aggregator.server import serve
+from rampart_fl.services.aggregator.settings import Settings
+from rampart_fl.services.console.local import to_toml
+from rampart_fl.services.console.operator import Operator
+from rampart_fl.services.console.processes import free_port
+from rampart_fl.services.console.testing import PATIENCE, Company
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.agent import AgentSettings, honest
+from rampart_fl.shared.learning.agent import host as run_agents
+from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.protocol.messages import RoundRecord, Ticket
+from rampart_fl.shared.ranges import format_ranges
+from rampart_fl.shared.tokens import mint, token_hash
 
 TINY = """
 name = "scripted"

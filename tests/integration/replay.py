@@ -14,15 +14,15 @@ from typing import Any
 
 import torch
 
-from services.aggregator.blobs import Blobs
-from services.aggregator.mathematics import Decided, Mathematics
-from services.aggregator.round_store import RoundStore
-from services.aggregator.snapshot import Snapshot
-from services.aggregator.stored import Event
-from services.console.testing import Company
-from shared.eviction import Standing
-from shared.experiment import Experiment
-from shared.protocol.messages import Receipt
+from rampart_fl.services.aggregator.blobs import Blobs
+from rampart_fl.services.aggregator.mathematics import Decided, Mathematics
+from rampart_fl.services.aggregator.round_store import RoundStore
+from rampart_fl.services.aggregator.snapshot import Snapshot
+from rampart_fl.services.aggregator.stored import Event
+from rampart_fl.services.console.testing import Company
+from rampart_fl.shared.eviction import Standing
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.protocol.messages import Receipt
 from tests.integration.hosted import Scripted
 
 Store = Callable[[Callable[[RoundStore], Any]], Any]

@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from services.aggregator.blobs import Blobs
-from services.aggregator.round_store import RoundStore
-from services.console.local import LocalFederation
-from shared.experiment import Experiment
-from shared.figures import final_figures
-from shared.learning.learner import Learner
-from shared.protocol.messages import Receipt
-from shared.simulation import simulate
+from rampart_fl.services.aggregator.blobs import Blobs
+from rampart_fl.services.aggregator.round_store import RoundStore
+from rampart_fl.services.console.local import LocalFederation
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures import final_figures
+from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.protocol.messages import Receipt
+from rampart_fl.shared.simulation import simulate
 from tests.integration.hosted import QUICK, Hosted, vector
 
 Host = Callable[..., Hosted]
@@ -295,7 +295,7 @@ def test_uploads_of_every_format_count(host: Host, tmp_path: Path) -> None:
         for slot, (dtype, compress) in enumerate(formats):
             local.processes.python(
                 f"agent-{slot}",
-                "services.client_agent",
+                "rampart_fl.services.client_agent",
                 RAMPART_AGGREGATOR=hosted.url,
                 RAMPART_SLOTS=str(slot),
                 RAMPART_STATE=str(tmp_path / f"state-{slot}"),

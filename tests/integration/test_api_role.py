@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.aggregator.blobs import Blobs
-from services.aggregator.redis_access import connect
-from services.aggregator.round_store import RoundStore
-from services.console.operator import Operator
-from services.console.processes import Processes, free_port, wait_until_listening
-from shared.errors import Unavailable
-from shared.experiment import Experiment
-from shared.modelspec import ModelSpec
-from shared.protocol import wire
-from shared.protocol.client import AggregatorClient
-from shared.protocol.identity import establish
-from shared.protocol.messages import Ticket
-from shared.tokens import mint
+from rampart_fl.services.aggregator.blobs import Blobs
+from rampart_fl.services.aggregator.redis_access import connect
+from rampart_fl.services.aggregator.round_store import RoundStore
+from rampart_fl.services.console.operator import Operator
+from rampart_fl.services.console.processes import Processes, free_port, wait_until_listening
+from rampart_fl.shared.errors import Unavailable
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.protocol.client import AggregatorClient
+from rampart_fl.shared.protocol.identity import establish
+from rampart_fl.shared.protocol.messages import Ticket
+from rampart_fl.shared.tokens import mint
 
 pytestmark = pytest.mark.anyio
 SPEC = ModelSpec.of([("w", (3, 5))])
@@ -37,7 +37,7 @@ class Blocked:
             raise ModuleNotFoundError(f"{name} is not there")
 
 sys.meta_path.insert(0, Blocked())
-from services.aggregator.__main__ import main
+from rampart_fl.services.aggregator.__main__ import main
 sys.exit(main())
 """
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks import chaos
-from services.console.local import LocalFederation
-from services.console.up import models_digest
-from shared.experiment import Experiment
-from shared.protocol.messages import FederationStatus, RoundRecord
+from rampart_fl.services.console.local import LocalFederation
+from rampart_fl.services.console.up import models_digest
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.protocol.messages import FederationStatus, RoundRecord
 from tests.integration.hosted import QUICK
 
 SMALL = """

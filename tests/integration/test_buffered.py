@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from services.aggregator.round_store import RoundStore
-from shared.experiment import Experiment
+from rampart_fl.services.aggregator.round_store import RoundStore
+from rampart_fl.shared.experiment import Experiment
 from tests.integration.hosted import FEDCAP, Hold, Hosted, Scripted, experiment, until
 from tests.integration.replay import check_replay
 

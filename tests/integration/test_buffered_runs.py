@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from services.aggregator.redis_access import connect
-from services.aggregator.round_store import RoundStore
-from services.console.testing import RunningFederation
-from shared.experiment import Experiment
-from shared.figures import final_figures
-from shared.protocol.messages import Ticket
+from rampart_fl.services.aggregator.redis_access import connect
+from rampart_fl.services.aggregator.round_store import RoundStore
+from rampart_fl.services.console.testing import RunningFederation
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures import final_figures
+from rampart_fl.shared.protocol.messages import Ticket
 from tests.integration.hosted import FEDCAP, Scripted, experiment
 from tests.integration.replay import check_replay
 

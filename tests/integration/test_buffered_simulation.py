@@ -5,18 +5,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from services.aggregator.blobs import Blobs
-from services.aggregator.mathematics import Mathematics
-from shared.eviction import Standing
-from shared.experiment import Experiment
-from shared.learning.data import client_data
-from shared.learning.learner import Learner
-from shared.learning.local import train_round
-from shared.protocol import wire
-from shared.protocol.messages import Receipt, Report
-from shared.protocol.traffic import claims, model_bytes, upload_bytes
-from shared.seeding import generator
-from shared.simulation import simulate
+from rampart_fl.services.aggregator.blobs import Blobs
+from rampart_fl.services.aggregator.mathematics import Mathematics
+from rampart_fl.shared.eviction import Standing
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.data import client_data
+from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.learning.local import train_round
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.protocol.messages import Receipt, Report
+from rampart_fl.shared.protocol.traffic import claims, model_bytes, upload_bytes
+from rampart_fl.shared.seeding import generator
+from rampart_fl.shared.simulation import simulate
 
 EXPERIMENT = Experiment.from_tables(
     {

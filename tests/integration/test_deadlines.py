@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.protocol import wire
-from shared.protocol.messages import Report, Ticket
-from shared.protocol.traffic import claims
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.protocol.messages import Report, Ticket
+from rampart_fl.shared.protocol.traffic import claims
 from tests.integration.hosted import (
     FEDCAP,
     Hold,

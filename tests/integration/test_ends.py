@@ -11,10 +11,10 @@ import httpx
 import numpy as np
 import pytest
 
-from services.aggregator.blobs import Blobs
-from services.aggregator.round_store import RoundStore
-from shared.protocol import wire
-from shared.protocol.messages import Ticket
+from rampart_fl.services.aggregator.blobs import Blobs
+from rampart_fl.services.aggregator.round_store import RoundStore
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.protocol.messages import Ticket
 from tests.integration.hosted import FEDCAP, Hosted, Scripted, experiment, until, upload_of, vector
 
 NAMES = ["ada", "bob", "cleo"]
@@ -124,7 +124,7 @@ class Bystander(Scripted):
 
 
 def test_heartbeats_tell_who_is_there(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.protocol.participate.HEARTBEAT", 0.2)
+    monkeypatch.setattr("rampart_fl.shared.protocol.participate.HEARTBEAT", 0.2)
     hosted = host(experiment(3), offline_after=3.0)
     for name in NAMES:
         hosted.take_part(name, Bystander(name))

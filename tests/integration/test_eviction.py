@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from services.console.operator import OperatorRefused
-from shared.experiment import Experiment
-from shared.protocol.messages import RoundRecord
+from rampart_fl.services.console.operator import OperatorRefused
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.protocol.messages import RoundRecord
 from tests.integration.hosted import FEDCAP, Hold, Hosted, experiment
 
 NAMES = ["ada", "bob", "cleo"]

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import chaos
-from shared.experiment import Experiment
-from shared.figures import sides
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures import sides
 
 
 @pytest.mark.timeout(400)

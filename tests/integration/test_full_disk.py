@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from services.aggregator.blobs import BlobWriter
-from shared.protocol import wire
+from rampart_fl.services.aggregator.blobs import BlobWriter
+from rampart_fl.shared.protocol import wire
 from tests.integration.hosted import Hosted, experiment, until, upload_of
 
 NAMES = ["ada", "bob", "cleo"]

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from shared.protocol import wire
+from rampart_fl.shared.protocol import wire
 
 Case = Callable[[Any], Any]
 CASES: list[Any] = []

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from services.aggregator.routes.federation import STREAMS
-from shared.protocol import wire
-from shared.tokens import mint, token_hash
+from rampart_fl.services.aggregator.routes.federation import STREAMS
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.tokens import mint, token_hash
 
 MARGIN = 24 << 20
 """Bytes that the server may grow by beside two updates."""

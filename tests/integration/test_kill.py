@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import chaos
-from services.console.local import LocalFederation
-from shared.experiment import Experiment
+from rampart_fl.services.console.local import LocalFederation
+from rampart_fl.shared.experiment import Experiment
 from tests.integration.hosted import QUICK
 
 SMALL = """

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from services.aggregator.mathematics import Mathematics
-from shared.protocol.messages import Ticket
+from rampart_fl.services.aggregator.mathematics import Mathematics
+from rampart_fl.shared.protocol.messages import Ticket
 from tests.integration.hosted import FEDCAP, Hold, Hosted, collecting, experiment
 
 NAMES = ["ada", "bob", "cleo"]

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import zstandard
 
-from services.aggregator.redis_access import connect
-from services.aggregator.round_store import RoundStore
-from services.aggregator.routes.federation import STREAMS
-from services.console.operator import OperatorRefused
-from shared.errors import Unavailable
-from shared.protocol import wire
-from shared.tokens import mint, token_hash
+from rampart_fl.services.aggregator.redis_access import connect
+from rampart_fl.services.aggregator.round_store import RoundStore
+from rampart_fl.services.aggregator.routes.federation import STREAMS
+from rampart_fl.services.console.operator import OperatorRefused
+from rampart_fl.shared.errors import Unavailable
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.tokens import mint, token_hash
 from tests.integration.hosted import until
 
 NAMES = ("ada", "bob", "cleo", "dora", "eve", "finn")

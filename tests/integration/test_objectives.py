@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from shared.experiment import Experiment
-from shared.learning.participant import Keeper
-from shared.learning.privacy import STEPS
-from shared.simulation import simulate
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.participant import Keeper
+from rampart_fl.shared.learning.privacy import STEPS
+from rampart_fl.shared.simulation import simulate
 from tests.integration.hosted import Hosted, vector
 
 TINY = """

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from shared.experiment import Experiment
-from shared.figures import final_figures
-from shared.learning.participant import Keeper
-from shared.simulation import simulate
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures import final_figures
+from rampart_fl.shared.learning.participant import Keeper
+from rampart_fl.shared.simulation import simulate
 from tests.integration.hosted import Hosted, vector
 
 TINY = """

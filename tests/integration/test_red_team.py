@@ -15,18 +15,18 @@ import pytest
 import uvicorn
 from pydantic import SecretStr
 
-from services.aggregator.settings import TAPPED
-from services.attacker import cohort
-from services.attacker.__main__ import AttackerSettings, attack
-from services.console.processes import free_port
-from shared.attacks.base import Knowledge
-from shared.attacks.model import attacks
-from shared.learning.agent import AgentSettings, honest
-from shared.learning.agent import host as run_agents
-from shared.protocol.client import AggregatorClient
-from shared.ranges import format_ranges
-from shared.simulation import simulate
-from shared.tokens import mint
+from rampart_fl.services.aggregator.settings import TAPPED
+from rampart_fl.services.attacker import cohort
+from rampart_fl.services.attacker.__main__ import AttackerSettings, attack
+from rampart_fl.services.console.processes import free_port
+from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.learning.agent import AgentSettings, honest
+from rampart_fl.shared.learning.agent import host as run_agents
+from rampart_fl.shared.protocol.client import AggregatorClient
+from rampart_fl.shared.ranges import format_ranges
+from rampart_fl.shared.simulation import simulate
+from rampart_fl.shared.tokens import mint
 from tests.integration.hosted import FEDCAP, Hosted, Scripted, collecting, experiment, until
 
 Host = Callable[..., Hosted]

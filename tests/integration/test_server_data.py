@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from benchmarks import chaos
-from shared.experiment import Experiment
-from shared.robust.rules.sdea import SDEA
-from shared.simulation import simulate
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.robust.rules.sdea import SDEA
+from rampart_fl.shared.simulation import simulate
 from tests.integration import hosted
 
 ALL = """

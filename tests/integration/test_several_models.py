@@ -14,19 +14,19 @@ import pytest
 from numpy.typing import NDArray
 
 from benchmarks import chaos
-from services.aggregator.blobs import Blobs
-from services.aggregator.snapshot import Snapshot
-from services.attacker.hostile import HostileClient
-from shared.assignment import group_of
-from shared.attacks.data import attacks as data_attacks
-from shared.attacks.model import attacks
-from shared.experiment import Experiment
-from shared.learning.data import client_data
-from shared.learning.participant import LearningClient, client_experiment
-from shared.protocol.client import Refused
-from shared.protocol.messages import Ticket
-from shared.robust.customizers.flcert import FLCert
-from shared.simulation import simulate
+from rampart_fl.services.aggregator.blobs import Blobs
+from rampart_fl.services.aggregator.snapshot import Snapshot
+from rampart_fl.services.attacker.hostile import HostileClient
+from rampart_fl.shared.assignment import group_of
+from rampart_fl.shared.attacks.data import attacks as data_attacks
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.data import client_data
+from rampart_fl.shared.learning.participant import LearningClient, client_experiment
+from rampart_fl.shared.protocol.client import Refused
+from rampart_fl.shared.protocol.messages import Ticket
+from rampart_fl.shared.robust.customizers.flcert import FLCert
+from rampart_fl.shared.simulation import simulate
 from tests.integration.hosted import (
     Hold,
     Hosted,

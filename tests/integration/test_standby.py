@@ -10,12 +10,12 @@ import pytest
 import redis
 
 from benchmarks.chaos import comparable
-from services.console.local import to_toml
-from services.console.operator import Operator
-from services.console.processes import Processes, free_port
-from services.console.testing import PATIENCE, Company
-from shared.experiment import Experiment
-from shared.protocol.messages import RoundRecord
+from rampart_fl.services.console.local import to_toml
+from rampart_fl.services.console.operator import Operator
+from rampart_fl.services.console.processes import Processes, free_port
+from rampart_fl.services.console.testing import PATIENCE, Company
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.protocol.messages import RoundRecord
 from tests.integration.hosted import FEDCAP, Hold, Hosted, Scripted, experiment
 
 NAMES = ["ada", "bob", "cleo", "dan"]
@@ -55,7 +55,7 @@ class Parted(Company):
         """Starts a process."""
         port = self.ports.setdefault(name, free_port())
         settings = {"RAMPART_ROLE": role, "RAMPART_PORT": str(port), "RAMPART_WORKER_ID": name}
-        self.processes.python(name, "services.aggregator", **self.settings, **settings)
+        self.processes.python(name, "rampart_fl.services.aggregator", **self.settings, **settings)
 
     def holder(self) -> str | None:
         """The worker that decides."""

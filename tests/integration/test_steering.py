@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from services.aggregator.round_store import RoundStore
-from services.console.operator import OperatorRefused
+from rampart_fl.services.aggregator.round_store import RoundStore
+from rampart_fl.services.console.operator import OperatorRefused
 from tests.integration.hosted import FEDCAP, Hold, Hosted, collecting, experiment, upload_of
 
 NAMES = ["ada", "bob", "cleo"]

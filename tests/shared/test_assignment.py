@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.assignment import GLOBAL, group_of, handed, names_for
+from rampart_fl.shared.assignment import GLOBAL, group_of, handed, names_for
 
 GROUPS = ("group:0", "group:1", "group:2")
 CLIENTS = [f"client-{k:03d}" for k in range(300)]

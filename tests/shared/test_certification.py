@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.certification import certify_groups, certify_subsets, subsets_of, trained
-from shared.errors import ConfigurationError
-from shared.experiment import Experiment
-from shared.figures import sides
-from shared.learning.votes import ballots
-from shared.robust.certificates import radii, subset_radii, winners
-from shared.simulation import Simulation, simulate
+from rampart_fl.shared.certification import certify_groups, certify_subsets, subsets_of, trained
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures import sides
+from rampart_fl.shared.learning.votes import ballots
+from rampart_fl.shared.robust.certificates import radii, subset_radii, winners
+from rampart_fl.shared.simulation import Simulation, simulate
 
 SMALL = {
     "name": "certified",

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from services.aggregator.settings import Settings
-from shared import cpus
+from rampart_fl.services.aggregator.settings import Settings
+from rampart_fl.shared import cpus
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from shared.device import device, sent
-from shared.errors import ConfigurationError
+from rampart_fl.shared.device import device, sent
+from rampart_fl.shared.errors import ConfigurationError
 from tests.pretended import NAME, PretendedDevice
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.durable import replace, replacing
+from rampart_fl.shared.durable import replace, replacing
 
 
 def test_a_file_is_replaced_and_read_by_whom_it_is_for(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-import shared.errors as errors
-from shared.errors import RampartError, UnknownMember
+import rampart_fl.shared.errors as errors
+from rampart_fl.shared.errors import RampartError, UnknownMember
 
 
 def tree(root: type[RampartError] = RampartError) -> Iterator[type[RampartError]]:

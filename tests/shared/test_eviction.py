@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from shared.errors import ConfigurationError
-from shared.eviction import Eviction, Standing
-from shared.experiment import Experiment
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.eviction import Eviction, Standing
+from rampart_fl.shared.experiment import Experiment
 
 SMALL: dict[str, Any] = {"name": "small", "data": {"dataset": "digits"}, "model": "mlp"}
 

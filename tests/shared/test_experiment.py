@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.errors import ConfigurationError, UnknownMember
-from shared.experiment import Experiment, Table, client_names
-from shared.learning.datasets import datasets
-from shared.learning.vector import build_module, flatten
-from shared.phases import Span
-from shared.shipped import SHIPPED, find, shipped
-from shared.sweep import Sweep
+from rampart_fl.shared.errors import ConfigurationError, UnknownMember
+from rampart_fl.shared.experiment import Experiment, Table, client_names
+from rampart_fl.shared.learning.datasets import datasets
+from rampart_fl.shared.learning.vector import build_module, flatten
+from rampart_fl.shared.phases import Span
+from rampart_fl.shared.shipped import SHIPPED, find, shipped
+from rampart_fl.shared.sweep import Sweep
 
 SMALL: dict[str, Any] = {"name": "small", "data": {"dataset": "digits"}, "model": "mlp"}
 

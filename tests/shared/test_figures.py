@@ -2,9 +2,9 @@
 
 import pytest
 
-from shared.experiment import Experiment
-from shared.figures import accuracies, accuracy, costs, decisions, final_figures
-from shared.protocol.messages import RoundRecord, VerdictRecord
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures import accuracies, accuracy, costs, decisions, final_figures
+from rampart_fl.shared.protocol.messages import RoundRecord, VerdictRecord
 
 EXPERIMENT = Experiment.from_tables(
     {

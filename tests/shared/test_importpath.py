@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.errors import ConfigurationError
-from shared.importpath import load_callable
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.importpath import load_callable
 
 
 def test_nested_names() -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from pydantic import Field, SecretStr, model_validator
 
-from shared.errors import ConfigurationError
-from shared.process import (
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.process import (
     SECRETS,
     ServiceSettings,
     read_settings,

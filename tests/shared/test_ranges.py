@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.ranges import format_ranges, parse_ranges
+from rampart_fl.shared.ranges import format_ranges, parse_ranges
 
 
 @given(st.lists(st.integers(0, 99_999), min_size=1, unique=True))

@@ -5,8 +5,8 @@ import tomllib
 
 import pytest
 
-from shared.experiment import Experiment, Table
-from shared.reference import FAMILIES, PATH, meaning, render, tables
+from rampart_fl.shared.experiment import Experiment, Table
+from rampart_fl.shared.reference import FAMILIES, PATH, meaning, render, tables
 
 TABLES = list(tables())
 TEXT = render()
@@ -23,7 +23,7 @@ def part(path: str) -> str:
 
 def test_the_committed_reference_is_up_to_date() -> None:
     assert PATH.read_text(encoding="utf-8") == TEXT, (
-        "run `python -m shared.reference` and commit docs/experiments.md"
+        "run `python -m rampart_fl.shared.reference` and commit docs/experiments.md"
     )
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import Field
 
-from shared.errors import ConfigurationError, UnknownMember
-from shared.registry import Member, Registry, signature
+from rampart_fl.shared.errors import ConfigurationError, UnknownMember
+from rampart_fl.shared.registry import Member, Registry, signature
 
 
 class Shape(Member):

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.seeding import derive, generator
+from rampart_fl.shared.seeding import derive, generator
 
 PATHS = st.lists(st.one_of(st.text(max_size=5), st.integers(-5, 50)), max_size=3)
 
@@ -45,7 +45,9 @@ def test_numbers_and_their_names_differ_and_so_do_joined_paths() -> None:
 
 @pytest.mark.processes
 def test_no_process_and_no_hash_seed_changes_a_draw() -> None:
-    code = "from shared.seeding import derive; print(derive(7, 'batches', 'client-3', 11))"
+    code = (
+        "from rampart_fl.shared.seeding import derive; print(derive(7, 'batches', 'client-3', 11))"
+    )
     for hash_seed in ("0", "42"):
         out = subprocess.run(
             [sys.executable, "-c", code],

@@ -5,8 +5,8 @@ from math import ceil
 
 import pytest
 
-from shared.phases import Span
-from shared.selection import drawn_of, quota
+from rampart_fl.shared.phases import Span
+from rampart_fl.shared.selection import drawn_of, quota
 
 
 @pytest.mark.parametrize("clients", [1, 7, 20, 100, 1000])

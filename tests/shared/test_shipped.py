@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.experiment import Experiment
+from rampart_fl.shared.experiment import Experiment
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import torch
 
-from shared.experiment import Experiment
-from shared.figures import sides
-from shared.simulation import SimulationResult, simulate
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures import sides
+from rampart_fl.shared.simulation import SimulationResult, simulate
 
 SMALL: dict[str, Any] = {
     "name": "small",
@@ -133,9 +133,9 @@ def test_customization_can_judge_by_raw_uploads() -> None:
 
 def test_federated_averaging_by_hand() -> None:
     """One round of plain averaging equals the weighted mean of the clients' own rounds."""
-    from shared.learning.data import client_data
-    from shared.learning.learner import Learner
-    from shared.learning.local import train_round
+    from rampart_fl.shared.learning.data import client_data
+    from rampart_fl.shared.learning.learner import Learner
+    from rampart_fl.shared.learning.local import train_round
 
     experiment = Experiment.from_tables({**SMALL, "rounds": 1, "server": {}})
     result, learner = simulate(experiment), Learner.of(experiment)

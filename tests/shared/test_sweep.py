@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from shared.errors import ConfigurationError
-from shared.experiment import Experiment
-from shared.shipped import shipped
-from shared.sweep import Sweep, averaged
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.shipped import shipped
+from rampart_fl.shared.sweep import Sweep, averaged
 
 BASE = """
 name = "small"

@@ -5,7 +5,7 @@ import logging
 import sys
 from datetime import UTC, datetime
 
-from shared.telemetry import formatter
+from rampart_fl.shared.telemetry import formatter
 
 
 def line(**fields: object) -> str:

@@ -7,10 +7,10 @@ import sys
 import pytest
 import torch
 
-from shared import cpus
-from shared.experiment import Experiment
-from shared.simulation import Simulation
-from shared.threads import use, wanted
+from rampart_fl.shared import cpus
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.simulation import Simulation
+from rampart_fl.shared.threads import use, wanted
 
 WATCH = """
 import importlib, os, sys
@@ -30,12 +30,12 @@ importlib.import_module("torch")
 @pytest.mark.parametrize(
     "module",
     [
-        "services.aggregator.worker",
-        "services.aggregator.__main__",
-        "services.attacker.__main__",
-        "services.client_agent.__main__",
-        "services.console.__main__",
-        "shared.simulation",
+        "rampart_fl.services.aggregator.worker",
+        "rampart_fl.services.aggregator.__main__",
+        "rampart_fl.services.attacker.__main__",
+        "rampart_fl.services.client_agent.__main__",
+        "rampart_fl.services.console.__main__",
+        "rampart_fl.shared.simulation",
     ],
 )
 def test_the_policy_is_set_before_torch_reads_it(module: str, given: str | None) -> None:

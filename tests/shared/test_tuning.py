@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from shared.errors import ConfigurationError, UnknownMember
-from shared.experiment import Experiment
-from shared.tuning import coarse_to_fine, search_weight, weighted
+from rampart_fl.shared.errors import ConfigurationError, UnknownMember
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.tuning import coarse_to_fine, search_weight, weighted
 
 
 def test_the_grids_of_the_papers_example() -> None:

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from shared.errors import RampartError, Unavailable
-from shared.protocol import refusals, wire
-from shared.protocol.messages import Problem
+from rampart_fl.shared.errors import RampartError, Unavailable
+from rampart_fl.shared.protocol import refusals, wire
+from rampart_fl.shared.protocol.messages import Problem
 
 Responses = dict[int | str, dict[str, Any]]
 ANYWHERE: tuple[type[RampartError], ...] = (

@@ -6,11 +6,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
 
-from services.aggregator.deps import Bearer, CallerDep, OperatorDep, RuntimeDep
-from services.aggregator.routes import PROBLEMS, problems
-from services.aggregator.runtime import Runtime
-from shared.protocol import refusals
-from shared.protocol.messages import (
+from rampart_fl.services.aggregator.deps import Bearer, CallerDep, OperatorDep, RuntimeDep
+from rampart_fl.services.aggregator.routes import PROBLEMS, problems
+from rampart_fl.services.aggregator.runtime import Runtime
+from rampart_fl.shared.protocol import refusals
+from rampart_fl.shared.protocol.messages import (
     CLIENT_ID,
     ClientInfo,
     Decision,
@@ -21,7 +21,7 @@ from shared.protocol.messages import (
     Proposal,
     TokenChange,
 )
-from shared.tokens import mint, token_hash
+from rampart_fl.shared.tokens import mint, token_hash
 
 router = APIRouter(prefix="/v1", tags=["clients"], responses=PROBLEMS)
 ClientPath = Annotated[str, Path(pattern=CLIENT_ID)]

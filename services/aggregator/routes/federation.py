@@ -7,14 +7,14 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Path, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from services.aggregator.deps import OperatorDep, RuntimeDep
-from services.aggregator.redis_access import CONNECTIONS
-from services.aggregator.routes import PROBLEMS, problems
-from services.aggregator.runtime import Runtime
-from services.aggregator.settings import TAPPED
-from shared.errors import Unavailable
-from shared.protocol import refusals
-from shared.protocol.messages import FederationStatus, ModeChange, RoundRecord
+from rampart_fl.services.aggregator.deps import OperatorDep, RuntimeDep
+from rampart_fl.services.aggregator.redis_access import CONNECTIONS
+from rampart_fl.services.aggregator.routes import PROBLEMS, problems
+from rampart_fl.services.aggregator.runtime import Runtime
+from rampart_fl.services.aggregator.settings import TAPPED
+from rampart_fl.shared.errors import Unavailable
+from rampart_fl.shared.protocol import refusals
+from rampart_fl.shared.protocol.messages import FederationStatus, ModeChange, RoundRecord
 
 router = APIRouter(
     prefix="/v1", tags=["federation"], responses=PROBLEMS, dependencies=[OperatorDep]

@@ -4,13 +4,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Response
 
-from services.aggregator.deps import CallerDep, RuntimeDep
-from services.aggregator.routes import BYTES, PROBLEMS, problems
-from services.aggregator.routes.tickets import current_ticket
-from services.aggregator.sending import model_response
-from shared.errors import Unavailable
-from shared.protocol import refusals
-from shared.protocol.messages import DIGEST
+from rampart_fl.services.aggregator.deps import CallerDep, RuntimeDep
+from rampart_fl.services.aggregator.routes import BYTES, PROBLEMS, problems
+from rampart_fl.services.aggregator.routes.tickets import current_ticket
+from rampart_fl.services.aggregator.sending import model_response
+from rampart_fl.shared.errors import Unavailable
+from rampart_fl.shared.protocol import refusals
+from rampart_fl.shared.protocol.messages import DIGEST
 
 router = APIRouter(prefix="/v1", tags=["training"], responses=PROBLEMS)
 

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 
 from fastapi import APIRouter, Response
 
-from services.aggregator.deps import RuntimeDep
-from services.aggregator.routes import PROBLEMS
-from shared.errors import Unavailable
+from rampart_fl.services.aggregator.deps import RuntimeDep
+from rampart_fl.services.aggregator.routes import PROBLEMS
+from rampart_fl.shared.errors import Unavailable
 
 router = APIRouter(tags=["operations"], responses=PROBLEMS)
 PATIENCE = 2.0

@@ -13,13 +13,13 @@ import numpy as np
 from fastapi import APIRouter, Depends, Path, Query, Response
 from safetensors.numpy import save
 
-from services.aggregator.deps import Bearer, RuntimeDep
-from services.aggregator.routes import BYTES, PROBLEMS, problems
-from services.aggregator.runtime import Runtime
-from shared.modelspec import ModelSpec
-from shared.protocol import refusals, wire
-from shared.protocol.messages import Receipt
-from shared.tokens import matches
+from rampart_fl.services.aggregator.deps import Bearer, RuntimeDep
+from rampart_fl.services.aggregator.routes import BYTES, PROBLEMS, problems
+from rampart_fl.services.aggregator.runtime import Runtime
+from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol import refusals, wire
+from rampart_fl.shared.protocol.messages import Receipt
+from rampart_fl.shared.tokens import matches
 
 log = logging.getLogger(__name__)
 PAUSE = 0.05

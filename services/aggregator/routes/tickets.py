@@ -10,14 +10,14 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Response
 from fastapi.responses import JSONResponse
 
-from services.aggregator.deps import CallerDep, ClientDep, RuntimeDep
-from services.aggregator.routes import BYTES, PROBLEMS, problems
-from services.aggregator.runtime import Runtime
-from services.aggregator.sending import model_response
-from shared.assignment import handed
-from shared.errors import Unavailable
-from shared.protocol import refusals, wire
-from shared.protocol.messages import Ticket
+from rampart_fl.services.aggregator.deps import CallerDep, ClientDep, RuntimeDep
+from rampart_fl.services.aggregator.routes import BYTES, PROBLEMS, problems
+from rampart_fl.services.aggregator.runtime import Runtime
+from rampart_fl.services.aggregator.sending import model_response
+from rampart_fl.shared.assignment import handed
+from rampart_fl.shared.errors import Unavailable
+from rampart_fl.shared.protocol import refusals, wire
+from rampart_fl.shared.protocol.messages import Ticket
 
 router = APIRouter(prefix="/v1", tags=["training"], responses=PROBLEMS)
 POLLS = 16
@@ -56,7 +56,7 @@ WishDep = Annotated[Wish, Depends(wish)]
 @router.get("/experiment")
 async def experiment(runtime: RuntimeDep, caller: CallerDep) -> JSONResponse:
     """The experiment as clients need it: data, model, training, personalizer, digest."""
-    from shared.experiment import Experiment
+    from rampart_fl.shared.experiment import Experiment
 
     _, _, tables = await runtime.fixed()
     return JSONResponse(Experiment.from_tables(tables).client_part())

@@ -8,12 +8,17 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Request, Response
 
-from services.aggregator.admission import Limits, check_encoding, check_length, check_update
-from services.aggregator.blobs import BlobWriter
-from services.aggregator.deps import CallerDep, ClientDep, KnownDep, RuntimeDep
-from services.aggregator.identities import Known
-from services.aggregator.routes import BYTES, PROBLEMS, problems
-from services.aggregator.routes.tickets import (
+from rampart_fl.services.aggregator.admission import (
+    Limits,
+    check_encoding,
+    check_length,
+    check_update,
+)
+from rampart_fl.services.aggregator.blobs import BlobWriter
+from rampart_fl.services.aggregator.deps import CallerDep, ClientDep, KnownDep, RuntimeDep
+from rampart_fl.services.aggregator.identities import Known
+from rampart_fl.services.aggregator.routes import BYTES, PROBLEMS, problems
+from rampart_fl.services.aggregator.routes.tickets import (
     IN_HEADER,
     POLLS,
     WANTED,
@@ -21,11 +26,11 @@ from services.aggregator.routes.tickets import (
     await_ticket,
     ticket_response,
 )
-from services.aggregator.runtime import Runtime
-from services.aggregator.stored import ClientStanding
-from shared.errors import Unavailable
-from shared.protocol import refusals, wire
-from shared.protocol.messages import Evaluation, Receipt, Report
+from rampart_fl.services.aggregator.runtime import Runtime
+from rampart_fl.services.aggregator.stored import ClientStanding
+from rampart_fl.shared.errors import Unavailable
+from rampart_fl.shared.protocol import refusals, wire
+from rampart_fl.shared.protocol.messages import Evaluation, Receipt, Report
 
 router = APIRouter(prefix="/v1", tags=["training"], responses=PROBLEMS)
 BODY = (

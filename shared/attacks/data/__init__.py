@@ -4,7 +4,7 @@ To add one: a module here with a subclass of `DataAttack` under `@attacks.regist
 test file of the same name under `tests/shared/attacks/data/`.
 """
 
-from shared.attacks.base import DataAttack
-from shared.registry import Registry
+from rampart_fl.shared.attacks.base import DataAttack
+from rampart_fl.shared.registry import Registry
 
 attacks: Registry[DataAttack] = Registry("data attack", __name__)

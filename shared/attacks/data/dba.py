@@ -2,8 +2,8 @@
 
 from pydantic import Field
 
-from shared.attacks.data import attacks
-from shared.attacks.triggers import Backdoor, Pixels
+from rampart_fl.shared.attacks.data import attacks
+from rampart_fl.shared.attacks.triggers import Backdoor, Pixels
 
 PARTS = 4
 """Bars of the trigger."""

@@ -5,8 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from shared.attacks.base import DataAttack
-from shared.attacks.data import attacks
+from rampart_fl.shared.attacks.base import DataAttack
+from rampart_fl.shared.attacks.data import attacks
 
 
 @attacks.register("label_flip")

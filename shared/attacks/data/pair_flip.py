@@ -4,8 +4,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.attacks.base import DataAttack
-from shared.attacks.data import attacks
+from rampart_fl.shared.attacks.base import DataAttack
+from rampart_fl.shared.attacks.data import attacks
 
 
 @attacks.register("pair_flip")

@@ -4,7 +4,7 @@ To add one: a module here with a subclass of `ModelAttack` under `@attacks.regis
 test file of the same name under `tests/shared/attacks/model/`.
 """
 
-from shared.attacks.base import ModelAttack
-from shared.registry import Registry
+from rampart_fl.shared.attacks.base import ModelAttack
+from rampart_fl.shared.registry import Registry
 
 attacks: Registry[ModelAttack] = Registry("model attack", __name__)

@@ -3,10 +3,10 @@
 from pydantic import Field
 from torch import Tensor
 
-from shared.attacks.base import Knowledge, ModelAttack
-from shared.attacks.model import attacks
-from shared.attacks.model.random_noise import starts
-from shared.attacks.wrapping import Wrapper
+from rampart_fl.shared.attacks.base import Knowledge, ModelAttack
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.attacks.model.random_noise import starts
+from rampart_fl.shared.attacks.wrapping import Wrapper
 
 
 @attacks.register("as_parameters")

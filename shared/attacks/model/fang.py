@@ -10,13 +10,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.attacks.base import Knowledge
-from shared.attacks.collusion import Colluding, everyone, honest, mean_of, moments
-from shared.attacks.model import attacks
-from shared.attacks.noise import per_attacker, uniform
-from shared.robust import linalg
-from shared.robust.base import Rows
-from shared.robust.rules.krum import scores
+from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.collusion import Colluding, everyone, honest, mean_of, moments
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.attacks.noise import per_attacker, uniform
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Rows
+from rampart_fl.shared.robust.rules.krum import scores
 
 
 @attacks.register("fang")

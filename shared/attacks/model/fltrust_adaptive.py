@@ -8,11 +8,11 @@ import math
 import torch
 from torch import Tensor
 
-from shared.attacks.base import Knowledge
-from shared.attacks.collusion import Colluding, everyone, honest, mean_of
-from shared.attacks.model import attacks
-from shared.robust import linalg
-from shared.robust.base import Rows
+from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.collusion import Colluding, everyone, honest, mean_of
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Rows
 
 GRID = 4096
 """First angles tried."""

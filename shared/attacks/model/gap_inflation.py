@@ -2,9 +2,9 @@
 
 from typing import ClassVar
 
-from shared.attacks.base import Knowledge
-from shared.attacks.model import attacks
-from shared.attacks.wrapping import Wrapper
+from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.attacks.wrapping import Wrapper
 
 
 @attacks.register("gap_inflation")

@@ -4,9 +4,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.attacks.base import Knowledge, ModelAttack
-from shared.attacks.model import attacks
-from shared.attacks.noise import normal, per_attacker
+from rampart_fl.shared.attacks.base import Knowledge, ModelAttack
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.attacks.noise import normal, per_attacker
 
 
 @attacks.register("gaussian")

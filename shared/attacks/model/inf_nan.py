@@ -6,9 +6,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.attacks.base import Knowledge, ModelAttack
-from shared.attacks.model import attacks
-from shared.attacks.noise import per_attacker
+from rampart_fl.shared.attacks.base import Knowledge, ModelAttack
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.attacks.noise import per_attacker
 
 VALUES = {"nan": torch.nan, "inf": torch.inf, "negative_inf": -torch.inf}
 

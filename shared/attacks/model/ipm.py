@@ -3,9 +3,9 @@
 from pydantic import Field
 from torch import Tensor
 
-from shared.attacks.base import Knowledge
-from shared.attacks.collusion import Colluding, everyone, honest, mean_of
-from shared.attacks.model import attacks
+from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.collusion import Colluding, everyone, honest, mean_of
+from rampart_fl.shared.attacks.model import attacks
 
 
 @attacks.register("ipm")

@@ -9,12 +9,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.attacks.base import Knowledge
-from shared.attacks.model import attacks
-from shared.attacks.model.lie import LIE
-from shared.attacks.model.random_noise import starts
-from shared.attacks.noise import per_attacker
-from shared.errors import ConfigurationError
+from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.attacks.model.lie import LIE
+from rampart_fl.shared.attacks.model.random_noise import starts
+from rampart_fl.shared.attacks.noise import per_attacker
+from rampart_fl.shared.errors import ConfigurationError
 
 
 @attacks.register("jaa")

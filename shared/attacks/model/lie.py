@@ -4,9 +4,9 @@ from statistics import NormalDist
 
 from torch import Tensor
 
-from shared.attacks.base import Knowledge
-from shared.attacks.collusion import Statistical, everyone, moments
-from shared.attacks.model import attacks
+from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.collusion import Statistical, everyone, moments
+from rampart_fl.shared.attacks.model import attacks
 
 
 def largest_z(participants: int, attackers: int) -> float:

@@ -5,10 +5,10 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from shared.attacks.base import Knowledge
-from shared.attacks.collusion import Colluding, everyone, honest
-from shared.attacks.model import attacks
-from shared.errors import ConfigurationError
+from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.collusion import Colluding, everyone, honest
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.errors import ConfigurationError
 
 
 @attacks.register("mimic")

@@ -5,8 +5,8 @@ Legend: B updates that are known, X points.
 
 from torch import Tensor
 
-from shared.attacks.model import attacks
-from shared.attacks.optimized import Line, Optimized
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.attacks.optimized import Line, Optimized
 
 
 @attacks.register("min_max")
@@ -16,7 +16,7 @@ class MinMax(Optimized):
     γ = min_i (-b_i + sqrt(b_i² + a (limit² - |μ - x_i|²))) / a, with a = |p|², b_i = p·(μ - x_i).
 
     >>> import torch
-    >>> from shared.attacks import craft
+    >>> from rampart_fl.shared.attacks import craft
     >>> craft("min_max", torch.tensor([[-1.0], [0.0], [1.0]]), n=5, m=2)
     tensor([-1.])
     """

@@ -5,8 +5,8 @@ Legend: B updates that are known, X points.
 
 from torch import Tensor
 
-from shared.attacks.model import attacks
-from shared.attacks.optimized import Line, Optimized
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.attacks.optimized import Line, Optimized
 
 HALVINGS = 200
 """Halvings of an interval; more than float64 can tell apart."""
@@ -23,7 +23,7 @@ class MinSum(Optimized):
     sums are convex in γ: their last crossing of the limit is found by halving.
 
     >>> import torch
-    >>> from shared.attacks import craft
+    >>> from rampart_fl.shared.attacks import craft
     >>> craft("min_sum", torch.tensor([[-1.0], [0.0], [1.0]]), n=5, m=2)
     tensor([-1.])
     """

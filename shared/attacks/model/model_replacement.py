@@ -3,8 +3,8 @@
 from pydantic import Field
 from torch import Tensor
 
-from shared.attacks.base import Knowledge, ModelAttack
-from shared.attacks.model import attacks
+from rampart_fl.shared.attacks.base import Knowledge, ModelAttack
+from rampart_fl.shared.attacks.model import attacks
 
 
 @attacks.register("model_replacement")

@@ -11,9 +11,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.attacks.base import Knowledge, KnowledgeLevel, ModelAttack
-from shared.attacks.model import attacks
-from shared.robust.base import Context, Detector, Rows
+from rampart_fl.shared.attacks.base import Knowledge, KnowledgeLevel, ModelAttack
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.robust.base import Context, Detector, Rows
 
 DOUBLINGS = 60
 """Doublings of the length after which a detector is taken to accept any."""

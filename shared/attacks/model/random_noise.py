@@ -8,10 +8,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from shared.attacks.base import Knowledge, ModelAttack
-from shared.attacks.model import attacks
-from shared.attacks.noise import normal, per_attacker
-from shared.errors import ConfigurationError
+from rampart_fl.shared.attacks.base import Knowledge, ModelAttack
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.attacks.noise import normal, per_attacker
+from rampart_fl.shared.errors import ConfigurationError
 
 
 @attacks.register("random_noise")

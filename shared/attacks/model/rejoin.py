@@ -1,7 +1,7 @@
 """Coming back after an eviction."""
 
-from shared.attacks.model import attacks
-from shared.attacks.wrapping import Wrapper
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.attacks.wrapping import Wrapper
 
 
 @attacks.register("rejoin")

@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import Field, field_validator
 from torch import Tensor
 
-from shared.attacks.base import LEVELS, Knowledge, KnowledgeLevel, ModelAttack
-from shared.attacks.model import attacks
+from rampart_fl.shared.attacks.base import LEVELS, Knowledge, KnowledgeLevel, ModelAttack
+from rampart_fl.shared.attacks.model import attacks
 
 
 @attacks.register("schedule")

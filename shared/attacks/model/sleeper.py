@@ -3,9 +3,9 @@
 from pydantic import Field
 from torch import Tensor
 
-from shared.attacks.base import Knowledge
-from shared.attacks.model import attacks
-from shared.attacks.wrapping import Wrapper
+from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.attacks.wrapping import Wrapper
 
 
 @attacks.register("sleeper")

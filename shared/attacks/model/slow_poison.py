@@ -7,10 +7,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.attacks.base import Knowledge
-from shared.attacks.collusion import Statistical, everyone, moments
-from shared.attacks.model import attacks
-from shared.seeding import generator
+from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.collusion import Statistical, everyone, moments
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.seeding import generator
 
 
 @attacks.register("slow_poison")

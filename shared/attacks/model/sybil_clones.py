@@ -10,10 +10,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.attacks.base import LEVELS, Knowledge, KnowledgeLevel
-from shared.attacks.model import attacks
-from shared.attacks.noise import normal, per_attacker
-from shared.attacks.wrapping import Wrapper
+from rampart_fl.shared.attacks.base import LEVELS, Knowledge, KnowledgeLevel
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.attacks.noise import normal, per_attacker
+from rampart_fl.shared.attacks.wrapping import Wrapper
 
 
 @attacks.register("sybil_clones")

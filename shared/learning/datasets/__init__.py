@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shared.learning.arrays import fitted
-from shared.registry import Member, Registry
+from rampart_fl.shared.learning.arrays import fitted
+from rampart_fl.shared.registry import Member, Registry
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +79,7 @@ class Dataset(Member, ABC):
     """What whole numbers in a file of samples are divided by."""
 
     task: ClassVar[str] = "classification"
-    """What it is for; see `shared.learning.scoring`."""
+    """What it is for; see `rampart_fl.shared.learning.scoring`."""
 
     @property
     @abstractmethod

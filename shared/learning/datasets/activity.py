@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from shared.errors import ConfigurationError
-from shared.learning.datasets import Samples, datasets
-from shared.learning.datasets.files import FileDataset, Original
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.datasets import Samples, datasets
+from rampart_fl.shared.learning.datasets.files import FileDataset, Original
 
 WINDOW = 200
 """Measurements of a window: ten seconds of WISDM, four of HAPT."""

@@ -2,7 +2,7 @@
 
 import torch
 
-from shared.learning.datasets import Dataset, Samples, datasets
+from rampart_fl.shared.learning.datasets import Dataset, Samples, datasets
 
 
 @datasets.register("digits")

@@ -16,10 +16,10 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from shared import caches, durable
-from shared.errors import ConfigurationError
-from shared.learning.arrays import ARRAYS, PARTS, archive, labels, read
-from shared.learning.datasets import Dataset, Samples, Source
+from rampart_fl.shared import caches, durable
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.arrays import ARRAYS, PARTS, archive, labels, read
+from rampart_fl.shared.learning.datasets import Dataset, Samples, Source
 
 VARIABLE = "RAMPART_DATA_DIR"
 CACHE = "RAMPART_DATA_CACHE"
@@ -123,7 +123,7 @@ class FileDataset(Dataset):
         )
 
     def _fetched(self) -> dict[str, np.ndarray]:
-        from shared.learning.datasets.openml import table
+        from rampart_fl.shared.learning.datasets.openml import table
 
         try:
             x, y = self.from_openml(*table(self.openml))

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from shared.learning.datasets import datasets
-from shared.learning.datasets.files import FileDataset
+from rampart_fl.shared.learning.datasets import datasets
+from rampart_fl.shared.learning.datasets.files import FileDataset
 
 CIFAR = "research with citation (Krizhevsky 2009); no formal licence"
 

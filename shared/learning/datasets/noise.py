@@ -3,8 +3,8 @@
 import torch
 from pydantic import Field
 
-from shared.learning.datasets import Dataset, Samples, datasets
-from shared.seeding import generator
+from rampart_fl.shared.learning.datasets import Dataset, Samples, datasets
+from rampart_fl.shared.seeding import generator
 
 
 @datasets.register("noise")

@@ -6,8 +6,8 @@ Legend: N clients, M samples each, d coordinates.
 import torch
 from pydantic import Field
 
-from shared.learning.datasets import Dataset, Samples, datasets
-from shared.seeding import generator
+from rampart_fl.shared.learning.datasets import Dataset, Samples, datasets
+from rampart_fl.shared.seeding import generator
 
 
 @datasets.register("synthetic_means")

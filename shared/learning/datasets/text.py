@@ -8,9 +8,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.errors import ConfigurationError
-from shared.learning.datasets import datasets
-from shared.learning.datasets.files import FileDataset
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.datasets import datasets
+from rampart_fl.shared.learning.datasets.files import FileDataset
 
 WORD = re.compile(rb"[a-z0-9]+")
 

@@ -2,7 +2,7 @@
 
 To add one: a module here with a subclass of `Model` under `@models.register("name")`, and a test
 file of the same name. Layers in one `torch.nn.Sequential` train fastest when many clients train at
-once (see `shared.learning.stacked`).
+once (see `rampart_fl.shared.learning.stacked`).
 """
 
 from abc import ABC, abstractmethod
@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from shared.registry import Member, Registry
+from rampart_fl.shared.registry import Member, Registry
 
 
 class Model(Member, ABC):

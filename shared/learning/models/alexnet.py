@@ -4,8 +4,8 @@ from collections import OrderedDict
 
 from torch import nn
 
-from shared.errors import ConfigurationError
-from shared.learning.models import Model, models
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.models import Model, models
 
 SIDE = 32
 

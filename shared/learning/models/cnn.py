@@ -7,8 +7,8 @@ from typing import Annotated
 from pydantic import Field, field_validator
 from torch import nn
 
-from shared.errors import ConfigurationError
-from shared.learning.models import Model, models
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.models import Model, models
 
 
 @models.register("cnn")

@@ -5,7 +5,7 @@ from math import prod
 
 from torch import nn
 
-from shared.learning.models import Model, models
+from rampart_fl.shared.learning.models import Model, models
 
 
 @models.register("logistic")

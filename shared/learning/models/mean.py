@@ -8,7 +8,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from shared.learning.models import Model, models
+from rampart_fl.shared.learning.models import Model, models
 
 
 class Residual(nn.Module):

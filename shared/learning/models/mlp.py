@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 from torch import nn
 
-from shared.learning.models import Model, models
+from rampart_fl.shared.learning.models import Model, models
 
 
 @models.register("mlp")

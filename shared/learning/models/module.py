@@ -8,9 +8,9 @@ import torch
 from pydantic import ConfigDict, Field
 from torch import nn
 
-from shared.errors import ConfigurationError
-from shared.importpath import load_callable
-from shared.learning.models import Model, models
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.importpath import load_callable
+from rampart_fl.shared.learning.models import Model, models
 
 
 @models.register("module")

@@ -4,8 +4,8 @@ from typing import ClassVar
 
 from torch import nn
 
-from shared.learning.models import Model, models
-from shared.learning.models.cnn import CNN
+from rampart_fl.shared.learning.models import Model, models
+from rampart_fl.shared.learning.models.cnn import CNN
 
 
 class Published(Model):

@@ -7,9 +7,9 @@ from typing import Annotated
 from pydantic import Field
 from torch import nn
 
-from shared.errors import ConfigurationError
-from shared.learning.layers import TextEmbedding
-from shared.learning.models import Model, models
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.layers import TextEmbedding
+from rampart_fl.shared.learning.models import Model, models
 
 
 @models.register("text")

@@ -6,9 +6,9 @@ from itertools import pairwise
 from pydantic import Field, field_validator
 from torch import nn
 
-from shared.errors import ConfigurationError
-from shared.learning.layers import Residual
-from shared.learning.models import Model, models
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.layers import Residual
+from rampart_fl.shared.learning.models import Model, models
 
 
 @models.register("wide_resnet")
@@ -18,7 +18,7 @@ class WideResNet(Model):
     A block adds conv(relu(bn(conv(relu(bn(x)))))) to its input, or to a 1x1 convolution of
     relu(bn(x)) where the number of channels changes. Groups have 16, 32 and 64 times `width`
     channels; the second and third halve the image. Running statistics are no parameters: the
-    server takes their median (`shared.robust.statistics`).
+    server takes their median (`rampart_fl.shared.robust.statistics`).
 
     >>> sum(p.numel() for p in WideResNet().build((3, 32, 32), 10).parameters())
     691674

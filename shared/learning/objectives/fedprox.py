@@ -5,7 +5,7 @@ from typing import ClassVar
 from pydantic import Field
 from torch import Tensor
 
-from shared.learning.objectives import Objective, Point, objectives
+from rampart_fl.shared.learning.objectives import Objective, Point, objectives
 
 
 @objectives.register("fedprox")

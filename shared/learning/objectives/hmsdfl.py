@@ -7,11 +7,11 @@ from typing import Literal
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from shared.learning import machine
-from shared.learning.cohort import Draws
-from shared.learning.jacobian import measured_norm, squared_norm, stacked_directions
-from shared.learning.objectives import Objective, Point, objectives
-from shared.learning.stacked import Stacked
+from rampart_fl.shared.learning import machine
+from rampart_fl.shared.learning.cohort import Draws
+from rampart_fl.shared.learning.jacobian import measured_norm, squared_norm, stacked_directions
+from rampart_fl.shared.learning.objectives import Objective, Point, objectives
+from rampart_fl.shared.learning.stacked import Stacked
 
 
 @objectives.register("hmsdfl")

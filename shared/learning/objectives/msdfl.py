@@ -6,7 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.learning.objectives import Objective, Point, objectives
+from rampart_fl.shared.learning.objectives import Objective, Point, objectives
 
 AT_ONCE = 2**22
 """Numbers in the gradients of single samples held at once, over all clients: about what a cache

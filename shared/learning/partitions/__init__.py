@@ -11,8 +11,8 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from shared.errors import ConfigurationError
-from shared.registry import Member, Registry
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.registry import Member, Registry
 
 
 class Partition(Member, ABC):

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from shared.errors import ConfigurationError
-from shared.learning.partitions import Partition, partitions, shuffled
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.partitions import Partition, partitions, shuffled
 
 
 @partitions.register("by_group")

@@ -4,8 +4,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.errors import ConfigurationError
-from shared.learning.partitions import Partition, cut, partitions, shuffled, spread
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.partitions import Partition, cut, partitions, shuffled, spread
 
 
 @partitions.register("classes_per_client")

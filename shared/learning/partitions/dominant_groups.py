@@ -4,8 +4,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.errors import ConfigurationError
-from shared.learning.partitions import Partition, partitions, shuffled
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.partitions import Partition, partitions, shuffled
 
 
 @partitions.register("dominant_groups")

@@ -4,7 +4,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.learning.partitions import Partition, cut, deck, partitions, spread
+from rampart_fl.shared.learning.partitions import Partition, cut, deck, partitions, spread
 
 
 @partitions.register("iid")

@@ -4,7 +4,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.learning.partitions import Partition, deck, partitions
+from rampart_fl.shared.learning.partitions import Partition, deck, partitions
 
 
 @partitions.register("iid_plus_sorted")

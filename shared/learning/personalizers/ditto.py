@@ -2,8 +2,8 @@
 
 from pydantic import Field
 
-from shared.learning.personalizers import personalizers
-from shared.learning.personalizers.fedcap import FedCAP
+from rampart_fl.shared.learning.personalizers import personalizers
+from rampart_fl.shared.learning.personalizers.fedcap import FedCAP
 
 
 @personalizers.register("ditto")

@@ -6,7 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.learning.personalizers import Batch, Local, Personalizer, Task, personalizers
+from rampart_fl.shared.learning.personalizers import Batch, Local, Personalizer, Task, personalizers
 
 
 @personalizers.register("fedcap")

@@ -6,8 +6,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.learning.personalizers import Loss, Offers, personalizers
-from shared.learning.personalizers.fine_tune import FineTune
+from rampart_fl.shared.learning.personalizers import Loss, Offers, personalizers
+from rampart_fl.shared.learning.personalizers.fine_tune import FineTune
 
 
 @personalizers.register("fedfomo")

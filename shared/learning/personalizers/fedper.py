@@ -7,9 +7,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from shared.learning.heads import check_body
-from shared.learning.personalizers import Batch, Local, Personalizer, Task, personalizers
-from shared.modelspec import ModelSpec
+from rampart_fl.shared.learning.heads import check_body
+from rampart_fl.shared.learning.personalizers import Batch, Local, Personalizer, Task, personalizers
+from rampart_fl.shared.modelspec import ModelSpec
 
 
 @personalizers.register("fedper")

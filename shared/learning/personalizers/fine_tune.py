@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from shared.learning.personalizers import Batch, Local, Personalizer, Task, personalizers
+from rampart_fl.shared.learning.personalizers import Batch, Local, Personalizer, Task, personalizers
 
 
 @personalizers.register("fine_tune")

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from shared.learning.personalizers import Batch, Local, Personalizer, Task, personalizers
+from rampart_fl.shared.learning.personalizers import Batch, Local, Personalizer, Task, personalizers
 
 
 @personalizers.register("local")

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from shared.learning.personalizers import Batch, Local, Personalizer, Task, personalizers
+from rampart_fl.shared.learning.personalizers import Batch, Local, Personalizer, Task, personalizers
 
 
 @personalizers.register("none")

@@ -1,6 +1,6 @@
 """The same learning rate in every round."""
 
-from shared.learning.schedules import Schedule, schedules
+from rampart_fl.shared.learning.schedules import Schedule, schedules
 
 
 @schedules.register("constant")

@@ -4,7 +4,7 @@ import math
 
 from pydantic import Field
 
-from shared.learning.schedules import Schedule, schedules
+from rampart_fl.shared.learning.schedules import Schedule, schedules
 
 
 @schedules.register("cosine")

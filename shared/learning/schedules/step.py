@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from shared.learning.schedules import Schedule, schedules
+from rampart_fl.shared.learning.schedules import Schedule, schedules
 
 
 @schedules.register("step")

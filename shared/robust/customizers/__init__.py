@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from shared.assignment import names_for
-from shared.registry import Registry
-from shared.robust.base import Context, Rows, Stage, State
-from shared.robust.models import Models
+from rampart_fl.shared.assignment import names_for
+from rampart_fl.shared.registry import Registry
+from rampart_fl.shared.robust.base import Context, Rows, Stage, State
+from rampart_fl.shared.robust.models import Models
 
 
 @dataclass(frozen=True, eq=False)

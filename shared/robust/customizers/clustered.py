@@ -9,13 +9,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.robust import linalg
-from shared.robust.base import Context, Rows, State
-from shared.robust.clustering import complete_linkage
-from shared.robust.customizers import Customization, customizers
-from shared.robust.customizers.grouping import Grouped, held, members, moved, numbered
-from shared.robust.models import Block
-from shared.robust.pipeline import join_states, substate
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Context, Rows, State
+from rampart_fl.shared.robust.clustering import complete_linkage
+from rampart_fl.shared.robust.customizers import Customization, customizers
+from rampart_fl.shared.robust.customizers.grouping import Grouped, held, members, moved, numbered
+from rampart_fl.shared.robust.models import Block
+from rampart_fl.shared.robust.pipeline import join_states, substate
 
 
 @customizers.register("clustered")

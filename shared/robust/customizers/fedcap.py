@@ -9,10 +9,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.robust import linalg
-from shared.robust.base import Context, Rows, State
-from shared.robust.customizers import Customization, Customizer, customizers
-from shared.robust.models import Mixture
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Context, Rows, State
+from rampart_fl.shared.robust.customizers import Customization, Customizer, customizers
+from rampart_fl.shared.robust.models import Mixture
 
 
 @customizers.register("fedcap")

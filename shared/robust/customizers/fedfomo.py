@@ -9,11 +9,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.assignment import GLOBAL
-from shared.robust.base import Context, Rows, State
-from shared.robust.customizers import Customization, Customizer, customizers
-from shared.robust.models import Recovered
-from shared.seeding import generator
+from rampart_fl.shared.assignment import GLOBAL
+from rampart_fl.shared.robust.base import Context, Rows, State
+from rampart_fl.shared.robust.customizers import Customization, Customizer, customizers
+from rampart_fl.shared.robust.models import Recovered
+from rampart_fl.shared.seeding import generator
 
 
 @customizers.register("fedfomo")

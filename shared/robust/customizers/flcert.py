@@ -6,12 +6,12 @@ Legend: D coordinates, G groups.
 import torch
 from pydantic import Field
 
-from shared.assignment import group_of
-from shared.robust.base import Context, Rows, State
-from shared.robust.customizers import Customization, customizers
-from shared.robust.customizers.grouping import Grouped, held, members, moved, numbered
-from shared.robust.models import Block
-from shared.robust.pipeline import join_states, substate
+from rampart_fl.shared.assignment import group_of
+from rampart_fl.shared.robust.base import Context, Rows, State
+from rampart_fl.shared.robust.customizers import Customization, customizers
+from rampart_fl.shared.robust.customizers.grouping import Grouped, held, members, moved, numbered
+from rampart_fl.shared.robust.models import Block
+from rampart_fl.shared.robust.pipeline import join_states, substate
 
 
 @customizers.register("flcert")

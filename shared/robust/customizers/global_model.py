@@ -1,7 +1,7 @@
 """Everyone trains from the one global model."""
 
-from shared.robust.base import Context, Rows, State
-from shared.robust.customizers import Customization, Customizer, customizers
+from rampart_fl.shared.robust.base import Context, Rows, State
+from rampart_fl.shared.robust.customizers import Customization, Customizer, customizers
 
 
 @customizers.register("global_model")

@@ -12,11 +12,11 @@ import torch
 from pydantic import BeforeValidator, Field
 from torch import Tensor
 
-from shared.errors import ConfigurationError, PreconditionError
-from shared.robust.base import Context, Rows, State
-from shared.robust.context import Need
-from shared.robust.customizers import Customizer
-from shared.robust.pipeline import Pipeline
+from rampart_fl.shared.errors import ConfigurationError, PreconditionError
+from rampart_fl.shared.robust.base import Context, Rows, State
+from rampart_fl.shared.robust.context import Need
+from rampart_fl.shared.robust.customizers import Customizer
+from rampart_fl.shared.robust.pipeline import Pipeline
 
 
 def _listed(stages: Any) -> Any:

@@ -4,8 +4,8 @@ To add one: a module here with a subclass of `Detector` under `@detectors.regist
 test file of the same name.
 """
 
-from shared.registry import Registry
-from shared.robust.base import Asked, Detector, Verdict
+from rampart_fl.shared.registry import Registry
+from rampart_fl.shared.robust.base import Asked, Detector, Verdict
 
 detectors: Registry[Detector] = Registry("detector", __name__)
 

@@ -13,12 +13,12 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from shared.robust import challenges
-from shared.robust.base import Context, Rows, State, Verdict
-from shared.robust.betting import Bet, limit
-from shared.robust.customizers import Customization
-from shared.robust.detectors import detectors
-from shared.robust.sketch import Traces, sketch
+from rampart_fl.shared.robust import challenges
+from rampart_fl.shared.robust.base import Context, Rows, State, Verdict
+from rampart_fl.shared.robust.betting import Bet, limit
+from rampart_fl.shared.robust.customizers import Customization
+from rampart_fl.shared.robust.detectors import detectors
+from rampart_fl.shared.robust.sketch import Traces, sketch
 
 SUSPECT = log(20)
 """Evidence from which an objection leaves a row out of its round."""
@@ -90,7 +90,7 @@ class ChallengeDetector(challenges.Challenger):
     is. A round objects to a client on trial if its answer is below `share` of the median answer of
     those not on trial, where that is at least `clear` standard deviations.
 
-    Evidence is the logarithm of an e-process over these objections (`shared.robust.betting`). An
+    Evidence is the logarithm of an e-process over these objections (`rampart_fl.shared.robust.betting`). An
     honest client is assumed to be objected to with probability at most `tolerated` in each round
     that it is on trial and answers, given all before. Then the probability that any honest client
     is ever evicted is below `level`. Where nobody sends copies nobody is on trial, and no model is

@@ -5,9 +5,9 @@ from typing import Literal
 import torch
 from pydantic import Field
 
-from shared.robust import linalg
-from shared.robust.base import Context, Detector, Rows, State, Verdict
-from shared.robust.detectors import detectors, judged
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Context, Detector, Rows, State, Verdict
+from rampart_fl.shared.robust.detectors import detectors, judged
 
 
 @detectors.register("cosine")

@@ -9,10 +9,10 @@ from typing import Literal, Self
 import torch
 from pydantic import Field, model_validator
 
-from shared.device import sent
-from shared.robust.base import Context, Detector, Rows, State, Verdict
-from shared.robust.detectors import detectors
-from shared.robust.memory import carry, positions
+from rampart_fl.shared.device import sent
+from rampart_fl.shared.robust.base import Context, Detector, Rows, State, Verdict
+from rampart_fl.shared.robust.detectors import detectors
+from rampart_fl.shared.robust.memory import carry, positions
 
 
 @detectors.register("cross_round")

@@ -12,12 +12,12 @@ from typing import Literal, Self
 import torch
 from pydantic import Field, model_validator
 
-from shared.robust import linalg
-from shared.robust.base import Context, Detector, Rows, State, Verdict
-from shared.robust.betting import Bet, limit
-from shared.robust.detectors import detectors
-from shared.robust.responses import Known, Response, recalled, remembered, respond
-from shared.robust.sketch import Traces, sketch
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Context, Detector, Rows, State, Verdict
+from rampart_fl.shared.robust.betting import Bet, limit
+from rampart_fl.shared.robust.detectors import detectors
+from rampart_fl.shared.robust.responses import Known, Response, recalled, remembered, respond
+from rampart_fl.shared.robust.sketch import Traces, sketch
 
 DEVIATIONS = 3.0
 """Standard deviations of the correlation of two random directions that turn no response."""
@@ -71,11 +71,12 @@ class ResponseDetector(Detector):
     - or its upload is too long: more than `long` times the median client's longest, or more where
       lengths spread so: exp(`spread` MAD(ln longest)) times.
 
-    Evidence is the logarithm of an e-process over these objections (`shared.robust.betting`). An
-    honest client is assumed to be objected to with probability at most `tolerated` in each of its
-    rounds in which responses tell, given all before, and `tolerated_long` in the others. Then the
-    probability that any honest client is ever evicted is below `level`, however long the federation
-    runs and whoever joins it. An objection multiplies a bet by `expected` / `tolerated`.
+    Evidence is the logarithm of an e-process over these objections
+    (`rampart_fl.shared.robust.betting`). An honest client is assumed to be objected to with
+    probability at most `tolerated` in each of its rounds in which responses tell, given all before,
+    and `tolerated_long` in the others. Then the probability that any honest client is ever evicted
+    is below `level`, however long the federation runs and whoever joins it. An objection multiplies
+    a bet by `expected` / `tolerated`.
 
     Rejected this round: an upload that is too long, or another objection with evidence above ln 20.
 

@@ -13,9 +13,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.robust import linalg
-from shared.robust.base import Context, Detector, Rows, State, Verdict
-from shared.robust.detectors import detectors
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Context, Detector, Rows, State, Verdict
+from rampart_fl.shared.robust.detectors import detectors
 
 
 @detectors.register("robust_distance")

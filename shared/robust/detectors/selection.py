@@ -4,10 +4,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from shared.errors import ConfigurationError
-from shared.robust.base import Context, Detector, Rows, State, Verdict
-from shared.robust.detectors import detectors, judged
-from shared.robust.rules import WrappedRule
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.robust.base import Context, Detector, Rows, State, Verdict
+from rampart_fl.shared.robust.detectors import detectors, judged
+from rampart_fl.shared.robust.rules import WrappedRule
 
 
 @detectors.register("selection")

@@ -4,13 +4,22 @@ Rows are read in the order of their ids, products are added up in float64, and n
 second block. `native.backend()` tells which kernels are in use.
 """
 
-from shared.robust.linalg.directions import cosines, cosines_to
-from shared.robust.linalg.finite import NotFinite
-from shared.robust.linalg.geometry import Geometry, geometry, squared_distances
-from shared.robust.linalg.native import backend
-from shared.robust.linalg.ordering import mean_around_median, median, trimmed_mean
-from shared.robust.linalg.products import combine, dots, gram, norm, norms, proved, survey, uniform
-from shared.robust.linalg.signs import signs
+from rampart_fl.shared.robust.linalg.directions import cosines, cosines_to
+from rampart_fl.shared.robust.linalg.finite import NotFinite
+from rampart_fl.shared.robust.linalg.geometry import Geometry, geometry, squared_distances
+from rampart_fl.shared.robust.linalg.native import backend
+from rampart_fl.shared.robust.linalg.ordering import mean_around_median, median, trimmed_mean
+from rampart_fl.shared.robust.linalg.products import (
+    combine,
+    dots,
+    gram,
+    norm,
+    norms,
+    proved,
+    survey,
+    uniform,
+)
+from rampart_fl.shared.robust.linalg.signs import signs
 
 __all__ = [
     "Geometry",

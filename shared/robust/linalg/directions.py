@@ -5,9 +5,9 @@ Legend: M rows of the view, D coordinates.
 
 from torch import Tensor
 
-from shared.robust.base import Rows
-from shared.robust.linalg.geometry import squared_distances
-from shared.robust.linalg.products import dots, gram, norm, norms
+from rampart_fl.shared.robust.base import Rows
+from rampart_fl.shared.robust.linalg.geometry import squared_distances
+from rampart_fl.shared.robust.linalg.products import dots, gram, norm, norms
 
 PARALLEL = 0.99
 """Cosine from which 1 - cos is taken from distances: products alone would lose its digits."""

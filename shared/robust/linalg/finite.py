@@ -6,7 +6,7 @@ Legend: N rows of the pool, K of them in use, D coordinates.
 import torch
 from torch import Tensor
 
-from shared.robust.base import Rows
+from rampart_fl.shared.robust.base import Rows
 
 
 class NotFinite(Exception):

@@ -9,10 +9,10 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from shared.robust.base import Rows
-from shared.robust.linalg.ordering import median
-from shared.robust.linalg.products import gram, norms
-from shared.robust.linalg.views import unmixed
+from rampart_fl.shared.robust.base import Rows
+from rampart_fl.shared.robust.linalg.ordering import median
+from rampart_fl.shared.robust.linalg.products import gram, norms
+from rampart_fl.shared.robust.linalg.views import unmixed
 
 NEAR = 1e-2
 """Pairs whose squared distance is below this share of their squared distances to the centre are

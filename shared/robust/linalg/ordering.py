@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shared.robust.base import Rows
-from shared.robust.linalg import native
-from shared.robust.linalg.finite import told
-from shared.robust.linalg.networks import KEEP_MAX, KEEP_MIN, Comparator, network
-from shared.robust.linalg.views import pieces, unmixed
+from rampart_fl.shared.robust.base import Rows
+from rampart_fl.shared.robust.linalg import native
+from rampart_fl.shared.robust.linalg.finite import told
+from rampart_fl.shared.robust.linalg.networks import KEEP_MAX, KEEP_MIN, Comparator, network
+from rampart_fl.shared.robust.linalg.views import pieces, unmixed
 
 MOST_WIRES = 1024
 """Rows up to which a compiled network is used."""

@@ -6,9 +6,9 @@ Legend: M rows of the view, R coordinates that are counted.
 import torch
 from torch import Tensor
 
-from shared.robust.base import CHUNK, Rows
-from shared.robust.linalg import native
-from shared.robust.linalg.views import sources
+from rampart_fl.shared.robust.base import CHUNK, Rows
+from rampart_fl.shared.robust.linalg import native
+from rampart_fl.shared.robust.linalg.views import sources
 
 
 def signs(rows: Rows, columns_R: Tensor | None = None) -> Tensor:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from shared.robust.base import Rows
+from rampart_fl.shared.robust.base import Rows
 
 MIXED_BYTES = 1 << 24
 """Size of one chunk of mixed rows."""

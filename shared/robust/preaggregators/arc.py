@@ -5,17 +5,17 @@ Legend: M rows.
 
 import torch
 
-from shared.robust import linalg
-from shared.robust.base import Context, PreAggregator, Report, Rows, State
-from shared.robust.preaggregators import preaggregators
-from shared.robust.preaggregators.clipping import factors
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Context, PreAggregator, Report, Rows, State
+from rampart_fl.shared.robust.preaggregators import preaggregators
+from rampart_fl.shared.robust.preaggregators.clipping import factors
 
 
 @preaggregators.register("arc")
 class ARC(PreAggregator):
     """Cuts the floor(2f/n (n - f)) longest rows to the length of the next longest one.
 
-    >>> from shared.robust import aggregate
+    >>> from rampart_fl.shared.robust import aggregate
     >>> aggregate(torch.tensor([[1.0], [2.0], [3.0], [90.0]]), ["arc", "weighted_mean"], f=1)
     tensor([2.2500])
     """

@@ -8,8 +8,8 @@ from dataclasses import replace
 import torch
 from pydantic import Field
 
-from shared.robust.base import Context, PreAggregator, Report, Rows, State
-from shared.robust.preaggregators import preaggregators
+from rampart_fl.shared.robust.base import Context, PreAggregator, Report, Rows, State
+from rampart_fl.shared.robust.preaggregators import preaggregators
 
 
 @preaggregators.register("bucketing")
@@ -22,7 +22,7 @@ class Bucketing(PreAggregator):
     than the number of buckets (f = 0 for this stage alone waives that). The last bucket may be
     short.
 
-    >>> from shared.robust import aggregate
+    >>> from rampart_fl.shared.robust import aggregate
     >>> aggregate(torch.tensor([[1.0], [2.0], [6.0]]), [{"name": "bucketing", "s": 3}, "median"])
     tensor([3.])
     """

@@ -7,9 +7,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.robust import linalg
-from shared.robust.base import Context, PreAggregator, Report, Rows, State
-from shared.robust.preaggregators import preaggregators
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Context, PreAggregator, Report, Rows, State
+from rampart_fl.shared.robust.preaggregators import preaggregators
 
 
 def factors(rows: Rows, threshold: float, lengths_M: Tensor | None = None) -> Tensor:
@@ -22,7 +22,7 @@ def factors(rows: Rows, threshold: float, lengths_M: Tensor | None = None) -> Te
 class Clipping(PreAggregator):
     """x_i <- x_i min(1, c / |x_i|).
 
-    >>> from shared.robust import aggregate
+    >>> from rampart_fl.shared.robust import aggregate
     >>> aggregate(torch.tensor([[3.0, 4.0]]), ["clipping", "median"])
     tensor([1.2000, 1.6000])
     """

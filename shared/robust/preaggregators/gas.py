@@ -9,11 +9,11 @@ import torch
 from pydantic import Field, PrivateAttr
 from torch import Tensor
 
-from shared.errors import ConfigurationError
-from shared.robust import linalg
-from shared.robust.base import Context, PreAggregator, Report, Rows, Rule, State
-from shared.robust.preaggregators import preaggregators
-from shared.robust.rules import rules
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Context, PreAggregator, Report, Rows, Rule, State
+from rampart_fl.shared.robust.preaggregators import preaggregators
+from rampart_fl.shared.robust.rules import rules
 
 
 @preaggregators.register("gas")
@@ -22,7 +22,7 @@ class GAS(PreAggregator):
 
     F is the wrapped rule; follow with `weighted_mean` for the aggregate of the paper.
 
-    >>> from shared.robust import aggregate
+    >>> from rampart_fl.shared.robust import aggregate
     >>> rows = torch.tensor([[0.0, 1.0], [1.0, 0.0], [2.0, 2.0], [90.0, 90.0]])
     >>> aggregate(rows, [{"name": "gas", "rule": "median"}, "weighted_mean"], f=1)
     tensor([1., 1.])

@@ -6,16 +6,16 @@ Legend: M rows.
 import torch
 from torch import Tensor
 
-from shared.robust import linalg
-from shared.robust.base import Context, PreAggregator, Report, Rows, State
-from shared.robust.preaggregators import preaggregators
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Context, PreAggregator, Report, Rows, State
+from rampart_fl.shared.robust.preaggregators import preaggregators
 
 
 @preaggregators.register("nnm")
 class NearestNeighbourMixing(PreAggregator):
     """x_i <- mean of the n - f rows nearest to x_i, itself first, ties by id.
 
-    >>> from shared.robust import aggregate
+    >>> from rampart_fl.shared.robust import aggregate
     >>> aggregate(torch.tensor([[0.0], [1.0], [2.0], [100.0]]), ["nnm", "median"], f=1)
     tensor([1.])
     """

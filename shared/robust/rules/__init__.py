@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ValidationInfo
 
-from shared.registry import Registry
-from shared.robust.base import Rule
+from rampart_fl.shared.registry import Registry
+from rampart_fl.shared.robust.base import Rule
 
 rules: Registry[Rule] = Registry("rule", __name__)
 

@@ -6,9 +6,9 @@ Legend: M rows, R rows that remain, D coordinates.
 import torch
 from torch import Tensor
 
-from shared.robust import linalg
-from shared.robust.base import Context, Report, Rows, Rule, State
-from shared.robust.rules import rules
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
+from rampart_fl.shared.robust.rules import rules
 
 TIE = 1e-12
 """Difference of scores, as a share of the largest squared distance, that is rounding: rows that a
@@ -22,7 +22,7 @@ class Bulyan(Rule):
     With r rows left, Krum counts r - f - 2 neighbours, and at least one. Ties of scores go to the
     lower id, of distances to the median to the lower value.
 
-    >>> from shared.robust import aggregate
+    >>> from rampart_fl.shared.robust import aggregate
     >>> rows = torch.tensor([[0.0], [1.0], [2.1], [3.3], [4.6], [6.0], [100.0]])
     >>> aggregate(rows, "bulyan", f=1)
     tensor([2.1333])

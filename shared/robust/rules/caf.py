@@ -6,9 +6,9 @@ Legend: M rows, D coordinates.
 import torch
 from torch import Tensor
 
-from shared.robust import linalg, spectral
-from shared.robust.base import Context, Report, Rows, Rule, State
-from shared.robust.rules import rules
+from rampart_fl.shared.robust import linalg, spectral
+from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
+from rampart_fl.shared.robust.rules import rules
 
 
 @rules.register("caf")
@@ -18,7 +18,7 @@ class CAF(Rule):
     The maximum is over rows with c > 0. The result is the μ_c of least ‖Cov_c‖₂ that was met;
     with f = 0 the mean.
 
-    >>> from shared.robust import aggregate
+    >>> from rampart_fl.shared.robust import aggregate
     >>> aggregate(torch.tensor([[0.0], [0.0], [0.0], [0.0], [10.0]]), "caf", f=1)
     tensor([0.])
     """

@@ -6,17 +6,17 @@ Legend: M rows, D coordinates.
 from pydantic import Field
 from torch import Tensor
 
-from shared.device import sent
-from shared.robust import linalg
-from shared.robust.base import Context, Report, Rows, Rule, State
-from shared.robust.rules import rules
+from rampart_fl.shared.device import sent
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
+from rampart_fl.shared.robust.rules import rules
 
 
 @rules.register("centered_clipping")
 class CenteredClipping(Rule):
     """v <- v + (1/n) sum_i (x_i - v) min(1, τ / |x_i - v|), from the last round's v (first 0).
 
-    >>> from shared.robust import aggregate
+    >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
     >>> aggregate(torch.tensor([[3.0, 4.0]]), {"name": "centered_clipping", "tau": 1.0})
     tensor([0.6000, 0.8000])

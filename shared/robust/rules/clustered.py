@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from shared.robust import linalg
-from shared.robust.base import Context, Report, Rows, Rule, State
-from shared.robust.clustering import complete_linkage
-from shared.robust.rules import rules
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
+from rampart_fl.shared.robust.clustering import complete_linkage
+from rampart_fl.shared.robust.rules import rules
 
 
 @rules.register("clustered")
@@ -16,7 +16,7 @@ class Clustered(Rule):
     A zero row counts as opposite to all others. Clusters of one size: the one with the lowest id.
     Directions only: a row of the larger cluster may have any length, so it bounds no magnitude.
 
-    >>> from shared.robust import aggregate
+    >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
     >>> aggregate(torch.tensor([[1.0, 0.0], [1.0, 0.2], [-9.0, 0.0]]), "clustered")
     tensor([1.0000, 0.1000])

@@ -7,10 +7,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.robust import linalg, spectral
-from shared.robust.base import Context, Report, Rows, Rule, State
-from shared.robust.draws import coordinates
-from shared.robust.rules import rules
+from rampart_fl.shared.robust import linalg, spectral
+from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
+from rampart_fl.shared.robust.draws import coordinates
+from rampart_fl.shared.robust.rules import rules
 
 
 @rules.register("dnc")
@@ -22,7 +22,7 @@ class DnC(Rule):
     an empty intersection means no update. One huge row hides a merely large one from the test, so
     hostile rows of very different sizes are not bounded.
 
-    >>> from shared.robust import aggregate
+    >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
     >>> aggregate(torch.tensor([[0.0], [1.0], [2.0], [100.0]]), "dnc", f=1)
     tensor([1.])

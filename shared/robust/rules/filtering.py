@@ -5,9 +5,9 @@ Legend: M rows.
 
 from torch import Tensor
 
-from shared.robust import spectral
-from shared.robust.quasi_gradient import QuasiGradientRule, Weighting
-from shared.robust.rules import rules
+from rampart_fl.shared.robust import spectral
+from rampart_fl.shared.robust.quasi_gradient import QuasiGradientRule, Weighting
+from rampart_fl.shared.robust.rules import rules
 
 
 @rules.register("filtering")
@@ -17,7 +17,7 @@ class Filtering(QuasiGradientRule):
     At least one row goes per step, and never more than 2f in all; where the next step would take
     more, the weights stay as they are and the report says that they have not converged.
 
-    >>> from shared.robust import aggregate
+    >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
     >>> aggregate(torch.tensor([[0.0], [0.0], [0.0], [0.0], [10.0]]), "filtering", f=1)
     tensor([0.])

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from shared.robust import linalg
-from shared.robust.base import Context, Report, Rows, Rule, State
-from shared.robust.context import Need
-from shared.robust.rules import rules
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
+from rampart_fl.shared.robust.context import Need
+from rampart_fl.shared.robust.rules import rules
 
 
 @rules.register("fltrust")
@@ -16,7 +16,7 @@ class FLTrust(Rule):
     u is `context.server_update_D`. No row with T > 0: no update. The result is never longer than
     u, and scaling a row changes nothing.
 
-    >>> from shared.robust import Context, aggregate
+    >>> from rampart_fl.shared.robust import Context, aggregate
     >>> import torch
     >>> x = torch.tensor([[6.0, 8.0], [-3.0, -4.0], [4.0, -3.0], [30.0, 40.0]])
     >>> aggregate(x, "fltrust", context=Context(server_update_D=torch.tensor([3.0, 4.0])))

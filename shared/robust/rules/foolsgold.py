@@ -8,10 +8,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from shared.robust import linalg
-from shared.robust.base import CHUNK, Context, Report, Rows, Rule, State
-from shared.robust.memory import carry
-from shared.robust.rules import rules
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import CHUNK, Context, Report, Rows, Rule, State
+from rampart_fl.shared.robust.memory import carry
+from rampart_fl.shared.robust.rules import rules
 
 RESOLVED = 1e-6
 """Histories whose cosine is closer to 1 than this are one: rounding must not tell clones apart."""
@@ -27,7 +27,7 @@ class FoolsGold(Rule):
     several rounds (metadata "fresh" 0) is summed once. All α zero: no update.
     A defence against Sybils only: honest clones are zeroed, and magnitudes are not bounded.
 
-    >>> from shared.robust import aggregate
+    >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
     >>> aggregate(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]), "foolsgold")
     tensor([1., 0.])

@@ -10,10 +10,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.robust import linalg
-from shared.robust.base import Context, Report, Rows, Rule, State
-from shared.robust.linalg import Geometry
-from shared.robust.rules import rules
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
+from rampart_fl.shared.robust.linalg import Geometry
+from rampart_fl.shared.robust.rules import rules
 
 OUTLYING = 1e3
 """A row this many times farther from the middle row than the median row is not started from."""
@@ -26,7 +26,7 @@ class GeometricMedian(Rule):
     The steps start at the mean (of the rows that are not absurdly far off) and end once z moves by
     less than `tolerance` times the mean distance.
 
-    >>> from shared.robust import aggregate
+    >>> from rampart_fl.shared.robust import aggregate
     >>> square = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
     >>> aggregate(square, "geometric_median")
     tensor([0.5000, 0.5000])

@@ -6,9 +6,9 @@ Legend: M rows, D coordinates.
 import torch
 from torch import Tensor
 
-from shared.robust import linalg
-from shared.robust.base import Context, Report, Rows, Rule, State
-from shared.robust.rules import rules
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
+from rampart_fl.shared.robust.rules import rules
 
 
 def scores(squared_MM: Tensor, f: int) -> Tensor:
@@ -39,7 +39,7 @@ def require_krum(rule: Rule, rows: Rows) -> int:
 class Krum(Rule):
     """argmin_i sum of |x_i - x_j|² over the n - f - 2 nearest j ≠ i; ties go to the lower id.
 
-    >>> from shared.robust import aggregate
+    >>> from rampart_fl.shared.robust import aggregate
     >>> aggregate(torch.tensor([[0.0], [1.0], [2.1], [3.3], [100.0]]), "krum", f=1)
     tensor([1.])
     """

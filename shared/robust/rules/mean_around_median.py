@@ -2,16 +2,16 @@
 
 from torch import Tensor
 
-from shared.robust import linalg
-from shared.robust.base import Context, Report, Rows, Rule, State
-from shared.robust.rules import rules
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
+from rampart_fl.shared.robust.rules import rules
 
 
 @rules.register("mean_around_median")
 class MeanAroundMedian(Rule):
     """Per coordinate, the mean of the n - f values nearest the median; the lower one on a tie.
 
-    >>> from shared.robust import aggregate
+    >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
     >>> aggregate(torch.tensor([[0.0], [1.0], [2.1], [3.3], [100.0]]), "mean_around_median", f=1)
     tensor([1.6000])

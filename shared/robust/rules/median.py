@@ -2,16 +2,16 @@
 
 from torch import Tensor
 
-from shared.robust import linalg
-from shared.robust.base import Context, Report, Rows, Rule, State
-from shared.robust.rules import rules
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
+from rampart_fl.shared.robust.rules import rules
 
 
 @rules.register("median")
 class Median(Rule):
     """Coordinate-wise median, the mean of the middle two for an even number of rows.
 
-    >>> from shared.robust import aggregate
+    >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
     >>> aggregate(torch.tensor([[1.0], [2.0], [3.0], [100.0]]), "median")
     tensor([2.5000])

@@ -14,10 +14,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.errors import PreconditionError
-from shared.robust import linalg
-from shared.robust.base import Context, Report, Rows, Rule, State
-from shared.robust.rules import rules
+from rampart_fl.shared.errors import PreconditionError
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
+from rampart_fl.shared.robust.rules import rules
 
 Graph = Mapping[int, int]
 """The neighbours of every vertex, as the bits of a number."""
@@ -44,7 +44,7 @@ class MinimumDiameterAveraging(Rule):
     """The mean of the n - f rows of least diameter; of several such sets, the one of lowest ids.
 
     >>> import torch
-    >>> from shared.robust import aggregate
+    >>> from rampart_fl.shared.robust import aggregate
     >>> rows = torch.tensor([[0.0], [1.0], [2.1], [3.3], [100.0]])
     >>> aggregate(rows, "minimum_diameter_averaging", f=1)
     tensor([1.6000])

@@ -5,11 +5,11 @@ Legend: M rows, D coordinates.
 
 from torch import Tensor
 
-from shared.errors import Absent, ConfigurationError
-from shared.robust import linalg
-from shared.robust.base import Context, Report, Rows, Rule, State
-from shared.robust.context import Need
-from shared.robust.rules import rules
+from rampart_fl.shared.errors import Absent, ConfigurationError
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
+from rampart_fl.shared.robust.context import Need
+from rampart_fl.shared.robust.rules import rules
 
 
 @rules.register("monna")
@@ -17,7 +17,7 @@ class MoNNA(Rule):
     """The mean of the n - f rows nearest to the pivot, ties by id.
 
     >>> import torch
-    >>> from shared.robust import aggregate
+    >>> from rampart_fl.shared.robust import aggregate
     >>> rows = torch.tensor([[0.0], [1.0], [2.0], [9.0]])
     >>> aggregate(rows, {"name": "monna", "pivot": "1"}, f=1)
     tensor([1.])

@@ -3,10 +3,10 @@
 from pydantic import Field
 from torch import Tensor
 
-from shared.robust import linalg
-from shared.robust.base import Context, Report, Rows, Rule, State
-from shared.robust.rules import rules
-from shared.robust.rules.krum import require_krum, scores
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
+from rampart_fl.shared.robust.rules import rules
+from rampart_fl.shared.robust.rules.krum import require_krum, scores
 
 
 @rules.register("multi_krum")
@@ -14,7 +14,7 @@ class MultiKrum(Rule):
     """The unweighted mean of the m rows with the lowest Krum scores; ties go to the lower id.
 
     >>> import torch
-    >>> from shared.robust import aggregate
+    >>> from rampart_fl.shared.robust import aggregate
     >>> rows = torch.tensor([[0.0], [1.0], [2.1], [3.3], [100.0]])
     >>> aggregate(rows, "multi_krum", f=1)
     tensor([1.6000])

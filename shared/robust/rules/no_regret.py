@@ -7,9 +7,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.robust import spectral
-from shared.robust.quasi_gradient import QuasiGradientRule, Weighting
-from shared.robust.rules import rules
+from rampart_fl.shared.robust import spectral
+from rampart_fl.shared.robust.quasi_gradient import QuasiGradientRule, Weighting
+from rampart_fl.shared.robust.rules import rules
 
 NEGLIGIBLE = 1e-3
 """Share of the uniform weight below which a row no longer sets the default step."""
@@ -22,7 +22,7 @@ class NoRegret(QuasiGradientRule):
     First, rows with more than 2f others farther than `radius` go, which leaves m'. ε = f/n and
     s = ηε / (2σ²d). With f = 0 the cap leaves only the mean.
 
-    >>> from shared.robust import aggregate
+    >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
     >>> aggregate(torch.tensor([[0.0], [0.1], [0.0], [0.1], [10.0]]), "no_regret", f=1)
     tensor([0.0500])

@@ -3,16 +3,16 @@
 from pydantic import Field
 from torch import Tensor
 
-from shared.robust.base import Context, Report, Rows, Rule, State
-from shared.robust.preaggregators.clipping import factors
-from shared.robust.rules import rules
+from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
+from rampart_fl.shared.robust.preaggregators.clipping import factors
+from rampart_fl.shared.robust.rules import rules
 
 
 @rules.register("norm_clipping")
 class NormClipping(Rule):
     """sum_i w_i x_i min(1, c / |x_i|) / sum_i w_i; never longer than the threshold c.
 
-    >>> from shared.robust import aggregate
+    >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
     >>> aggregate(torch.tensor([[3.0, 4.0], [0.6, 0.8]]), "norm_clipping")
     tensor([0.9000, 1.2000])

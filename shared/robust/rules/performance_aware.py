@@ -9,10 +9,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.errors import ConfigurationError
-from shared.robust import linalg
-from shared.robust.base import Context, Report, Rows, Rule, State
-from shared.robust.rules import WrappedRule, rules
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
+from rampart_fl.shared.robust.rules import WrappedRule, rules
 
 
 @rules.register("performance_aware")
@@ -24,7 +24,7 @@ class PerformanceAware(Rule):
     never a greater length than r; `max_gap` bounds it. Gaps that are not finite count as 0.
     h = 0 gives r.
 
-    >>> from shared.robust import aggregate
+    >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
     >>> stage = {"name": "performance_aware", "rule": "weighted_mean"}
     >>> aggregate(torch.eye(2), stage, metadata={"loss_gap": [2.0, 0.0]})

@@ -2,15 +2,15 @@
 
 from pydantic import Field
 
-from shared.robust.rules import rules
-from shared.robust.rules.geometric_median import GeometricMedian
+from rampart_fl.shared.robust.rules import rules
+from rampart_fl.shared.robust.rules.geometric_median import GeometricMedian
 
 
 @rules.register("rfa")
 class RFA(GeometricMedian):
     """`geometric_median` with trusted weights, at most four steps, ν = 1e-5 and tolerance 1e-6.
 
-    >>> from shared.robust import aggregate
+    >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
     >>> aggregate(torch.tensor([[0.0], [1.0], [10.0]]), {"name": "rfa", "iterations": 3})
     tensor([1.1957])

@@ -4,11 +4,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.robust import linalg
-from shared.robust.base import Context, Report, Rows, Rule, State
-from shared.robust.context import Need
-from shared.robust.judgement import judge
-from shared.robust.rules import rules
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
+from rampart_fl.shared.robust.context import Need
+from rampart_fl.shared.robust.judgement import judge
+from rampart_fl.shared.robust.rules import rules
 
 LEAST = 1e-3
 """Total of the unnormalized weights up to which nothing is worth aggregating."""
@@ -24,8 +24,8 @@ class Sageflow(Rule):
     samples well may still be anything elsewhere.
 
     >>> import torch
-    >>> from shared.robust import Context, aggregate
-    >>> from shared.robust.context import Public
+    >>> from rampart_fl.shared.robust import Context, aggregate
+    >>> from rampart_fl.shared.robust.context import Public
     >>> def predict(models_KD, x_KB):  # logits (w x, 0) of two classes
     ...     z_KB = models_KD[:, :1] * x_KB[..., 0]
     ...     return torch.stack([z_KB, torch.zeros_like(z_KB)], dim=2)

@@ -10,12 +10,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.device import sent
-from shared.robust import clustering, linalg
-from shared.robust.base import Context, Report, Rows, Rule, State
-from shared.robust.context import Need
-from shared.robust.judgement import information, judge, public_samples
-from shared.robust.rules import rules
+from rampart_fl.shared.device import sent
+from rampart_fl.shared.robust import clustering, linalg
+from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
+from rampart_fl.shared.robust.context import Need
+from rampart_fl.shared.robust.judgement import information, judge, public_samples
+from rampart_fl.shared.robust.rules import rules
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +45,8 @@ class SDEA(Rule):
     fail. While the mixed model's predictions are not finite, the longest row is left out.
 
     >>> import torch
-    >>> from shared.robust import Context, aggregate
-    >>> from shared.robust.context import Public
+    >>> from rampart_fl.shared.robust import Context, aggregate
+    >>> from rampart_fl.shared.robust.context import Public
     >>> def predict(models_KD, x_KB):  # logits (w x, 0) of two classes
     ...     z_KB = models_KD[:, :1] * x_KB[..., 0]
     ...     return torch.stack([z_KB, torch.zeros_like(z_KB)], dim=2)

@@ -9,11 +9,11 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from shared.robust import linalg
-from shared.robust.base import Context, Report, Rows, Rule, State
-from shared.robust.clustering import mean_shift
-from shared.robust.draws import coordinates
-from shared.robust.rules import rules
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
+from rampart_fl.shared.robust.clustering import mean_shift
+from rampart_fl.shared.robust.draws import coordinates
+from rampart_fl.shared.robust.rules import rules
 
 
 @rules.register("sign_guard")
@@ -24,7 +24,7 @@ class SignGuard(Rule):
     cluster by their shares of positive, negative and zero coordinates, over drawn coordinates.
     None kept: no update. The result is never longer than the median norm.
 
-    >>> from shared.robust import aggregate
+    >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
     >>> x = torch.tensor([[1.0, 1.0], [1.0, 1.0], [1.0, 1.0], [-1.0, -1.0], [90.0, 90.0]])
     >>> aggregate(x, {"name": "sign_guard", "fraction": 1.0})

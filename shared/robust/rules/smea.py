@@ -10,10 +10,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from shared.errors import PreconditionError
-from shared.robust import linalg
-from shared.robust.base import Context, Report, Rows, Rule, State
-from shared.robust.rules import rules
+from rampart_fl.shared.errors import PreconditionError
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
+from rampart_fl.shared.robust.rules import rules
 
 BATCH = 4096
 """Subsets whose eigenvalues are taken at once."""
@@ -25,7 +25,7 @@ SLACK = 1e-5
 class SMEA(Rule):
     """The mean of the (n - f)-subset with the least ‖Cov‖₂, of all subsets; lowest ids on a tie.
 
-    >>> from shared.robust import aggregate
+    >>> from rampart_fl.shared.robust import aggregate
     >>> aggregate(torch.tensor([[0.0], [1.0], [2.1], [3.3], [100.0]]), "smea", f=1)
     tensor([1.6000])
     """

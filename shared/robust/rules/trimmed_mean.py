@@ -5,16 +5,16 @@ from typing import Annotated, Literal
 from pydantic import Field
 from torch import Tensor
 
-from shared.robust import linalg
-from shared.robust.base import Context, Report, Rows, Rule, State
-from shared.robust.rules import rules
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
+from rampart_fl.shared.robust.rules import rules
 
 
 @rules.register("trimmed_mean")
 class TrimmedMean(Rule):
     """Per coordinate, the mean without the b largest and the b smallest values.
 
-    >>> from shared.robust import aggregate
+    >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
     >>> aggregate(torch.tensor([[0.0], [1.0], [2.0], [3.0], [100.0]]), "trimmed_mean", f=1)
     tensor([2.])

@@ -2,15 +2,15 @@
 
 from torch import Tensor
 
-from shared.robust.base import Context, Report, Rows, Rule, State
-from shared.robust.rules import rules
+from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
+from rampart_fl.shared.robust.rules import rules
 
 
 @rules.register("weighted_mean")
 class WeightedMean(Rule):
     """sum_i w_i x_i / sum_i w_i with the trusted weights; a single hostile row moves it anywhere.
 
-    >>> from shared.robust import aggregate
+    >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
     >>> aggregate(torch.tensor([[0.0], [4.0]]), "weighted_mean", weights=[3, 1])
     tensor([1.])

@@ -2,9 +2,9 @@
 
 from benchmarks.detection.figures import figures
 from benchmarks.detection.loud import eviction
-from shared.experiment import Experiment
-from shared.figures import sides
-from shared.protocol.messages import RoundRecord, VerdictRecord
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures import sides
+from rampart_fl.shared.protocol.messages import RoundRecord, VerdictRecord
 
 EXPERIMENT = Experiment.from_tables(
     {

@@ -13,8 +13,8 @@ from benchmarks.detection.combinations import (
     Combination,
 )
 from benchmarks.detection.sample import draw
-from shared.experiment import Experiment
-from shared.learning.data import divided
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.data import divided
 
 ONE = Combination("digits", "2 classes", 20, 1.0, 5, "mlp", 60, "fedcap", seed=3)
 LEVELS = {**FACTORS, "data_set": ("digits",)}

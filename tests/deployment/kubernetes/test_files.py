@@ -15,10 +15,10 @@ from pydantic import ValidationError
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from services.aggregator.settings import Settings
-from services.attacker.cohort import CohortSettings
-from services.console.local import redis_server
-from services.console.processes import free_port
+from rampart_fl.services.aggregator.settings import Settings
+from rampart_fl.services.attacker.cohort import CohortSettings
+from rampart_fl.services.console.local import redis_server
+from rampart_fl.services.console.processes import free_port
 
 
 def kustomizations(root: Path) -> list[Path]:

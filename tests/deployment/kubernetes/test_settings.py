@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from services.aggregator.server import DRAIN
-from shared.learning.datasets.files import VARIABLE as DATA
+from rampart_fl.services.aggregator.server import DRAIN
+from rampart_fl.shared.learning.datasets.files import VARIABLE as DATA
 
 
 @pytest.fixture

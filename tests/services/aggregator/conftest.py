@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from services.aggregator.redis_access import connect
-from services.aggregator.round_store import RoundStore
-from shared.protocol.messages import Receipt, RoundRecord, Ticket
+from rampart_fl.services.aggregator.redis_access import connect
+from rampart_fl.services.aggregator.round_store import RoundStore
+from rampart_fl.shared.protocol.messages import Receipt, RoundRecord, Ticket
 
 DIGEST = "d" * 64
 NOW = 1_000_000.0

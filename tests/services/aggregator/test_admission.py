@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from services.aggregator.admission import (
+from rampart_fl.services.aggregator.admission import (
     PIECE,
     Admission,
     Admitted,
@@ -18,11 +18,11 @@ from services.aggregator.admission import (
     check_length,
     check_update,
 )
-from services.aggregator.blobs import Blobs, BlobWriter
-from shared.modelspec import ModelSpec
-from shared.protocol import wire
-from shared.protocol.messages import Report
-from shared.protocol.refusals import (
+from rampart_fl.services.aggregator.blobs import Blobs, BlobWriter
+from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.protocol.messages import Report
+from rampart_fl.shared.protocol.refusals import (
     InvalidClaim,
     LengthRequired,
     Malformed,

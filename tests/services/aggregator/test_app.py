@@ -10,12 +10,12 @@ import pytest
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from services.aggregator.app import create_app
-from services.aggregator.problems import SmallBodies, add_problem_handlers
-from services.aggregator.runtime import Runtime
-from services.aggregator.settings import Settings
-from shared.errors import PreconditionError, RampartError, Unavailable
-from shared.protocol import refusals
+from rampart_fl.services.aggregator.app import create_app
+from rampart_fl.services.aggregator.problems import SmallBodies, add_problem_handlers
+from rampart_fl.services.aggregator.runtime import Runtime
+from rampart_fl.services.aggregator.settings import Settings
+from rampart_fl.shared.errors import PreconditionError, RampartError, Unavailable
+from rampart_fl.shared.protocol import refusals
 
 pytestmark = pytest.mark.anyio
 TOKEN = "operators-own-token"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from services.aggregator.batched import Batched
+from rampart_fl.services.aggregator.batched import Batched
 
 
 class Oracle:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from services.aggregator.blobs import Blobs, ObjectBlobs, open_blobs
-from shared.errors import ConfigurationError, Unavailable
+from rampart_fl.services.aggregator.blobs import Blobs, ObjectBlobs, open_blobs
+from rampart_fl.shared.errors import ConfigurationError, Unavailable
 
 DATA = b"some bytes"
 DIGEST = hashlib.sha256(DATA).hexdigest()

@@ -9,8 +9,8 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from services.aggregator import connections as module
-from services.aggregator.connections import FILES, HEAD, Connection, open_files
+from rampart_fl.services.aggregator import connections as module
+from rampart_fl.services.aggregator.connections import FILES, HEAD, Connection, open_files
 
 pytestmark = pytest.mark.anyio
 PATIENCE, MOST = 0.15, 8

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from services.aggregator.blobs import Blobs
-from services.aggregator.coordinator import Coordinator
-from services.aggregator.mathematics import Mathematics
-from services.aggregator.round_store import RoundStore
-from shared.experiment import Experiment
+from rampart_fl.services.aggregator.blobs import Blobs
+from rampart_fl.services.aggregator.coordinator import Coordinator
+from rampart_fl.services.aggregator.mathematics import Mathematics
+from rampart_fl.services.aggregator.round_store import RoundStore
+from rampart_fl.shared.experiment import Experiment
 
 pytestmark = pytest.mark.anyio
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from services.aggregator.hub import Hub
-from services.aggregator.round_store import RoundStore
-from shared.errors import Unavailable
+from rampart_fl.services.aggregator.hub import Hub
+from rampart_fl.services.aggregator.round_store import RoundStore
+from rampart_fl.shared.errors import Unavailable
 
 pytestmark = pytest.mark.anyio
 DIGEST = "d" * 64

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from services.aggregator.hub import Hub
-from services.aggregator.identities import Identities, Known
-from services.aggregator.round_store import RoundStore
+from rampart_fl.services.aggregator.hub import Hub
+from rampart_fl.services.aggregator.identities import Identities, Known
+from rampart_fl.services.aggregator.round_store import RoundStore
 
 pytestmark = pytest.mark.anyio
 

@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from services.aggregator.blobs import Blobs
-from services.aggregator.mathematics import Mathematics, check_networked
-from services.aggregator.pools import Vectors
-from shared.errors import ConfigurationError
-from shared.eviction import Standing
-from shared.experiment import Experiment
-from shared.protocol import wire
-from shared.protocol.messages import Receipt
+from rampart_fl.services.aggregator.blobs import Blobs
+from rampart_fl.services.aggregator.mathematics import Mathematics, check_networked
+from rampart_fl.services.aggregator.pools import Vectors
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.eviction import Standing
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.protocol.messages import Receipt
 from tests.pretended import DEVICE, PretendedDevice
 
 CLIENTS = [f"client-{i}" for i in range(7)]

@@ -6,8 +6,8 @@ import httpx
 import pytest
 from fastapi import FastAPI, Request, Response
 
-from services.aggregator.measured import Measured
-from services.aggregator.metrics import Metrics
+from rampart_fl.services.aggregator.measured import Measured
+from rampart_fl.services.aggregator.metrics import Metrics
 
 pytestmark = pytest.mark.anyio
 

@@ -1,7 +1,7 @@
 """Metrics: what a finished round leaves in them."""
 
-from services.aggregator.metrics import Metrics
-from shared.protocol.messages import RoundRecord, VerdictRecord
+from rampart_fl.services.aggregator.metrics import Metrics
+from rampart_fl.shared.protocol.messages import RoundRecord, VerdictRecord
 
 
 def test_metrics_count_rounds_phases_and_verdicts() -> None:

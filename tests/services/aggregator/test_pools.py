@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from services.aggregator.blobs import Blobs
-from services.aggregator.pools import Pool, Vectors
-from shared.modelspec import ModelSpec
-from shared.protocol import wire
-from shared.protocol.messages import Receipt
-from shared.robust.sketch import sketch
+from rampart_fl.services.aggregator.blobs import Blobs
+from rampart_fl.services.aggregator.pools import Pool, Vectors
+from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.protocol.messages import Receipt
+from rampart_fl.shared.robust.sketch import sketch
 
 SPEC = ModelSpec.of([("a", (2,)), ("b", (1, 2))])
 CPU = torch.device("cpu")

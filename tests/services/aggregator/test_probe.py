@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from services.aggregator import probe
-from services.aggregator.settings import Settings
-from services.console.processes import free_port
+from rampart_fl.services.aggregator import probe
+from rampart_fl.services.aggregator.settings import Settings
+from rampart_fl.services.console.processes import free_port
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -70,7 +70,7 @@ def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.processes
 def test_the_command_says_so_with_its_exit_code(server: ThreadingHTTPServer) -> None:
-    command = [sys.executable, "-m", "services.aggregator.probe"]
+    command = [sys.executable, "-m", "rampart_fl.services.aggregator.probe"]
     assert subprocess.run(command, check=False).returncode == 0
     done = subprocess.run([*command, "/readyz"], check=False, capture_output=True, text=True)
     assert done.returncode == 1
@@ -79,7 +79,7 @@ def test_the_command_says_so_with_its_exit_code(server: ThreadingHTTPServer) -> 
 
 @pytest.mark.processes
 def test_it_needs_the_standard_library_alone() -> None:
-    script = "import services.aggregator.probe, sys; sys.exit('pydantic' in sys.modules)"
+    script = "import rampart_fl.services.aggregator.probe, sys; sys.exit('pydantic' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 

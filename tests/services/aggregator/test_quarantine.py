@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from services.aggregator.census import Census
-from services.aggregator.round_store import RoundStore
-from services.aggregator.stored import Event
-from shared.eviction import Standing
-from shared.protocol.messages import RoundRecord
+from rampart_fl.services.aggregator.census import Census
+from rampart_fl.services.aggregator.round_store import RoundStore
+from rampart_fl.services.aggregator.stored import Event
+from rampart_fl.shared.eviction import Standing
+from rampart_fl.shared.protocol.messages import RoundRecord
 
 pytestmark = pytest.mark.anyio
 NOW = 1_000_000.0

@@ -8,9 +8,9 @@ from typing import BinaryIO
 
 import pytest
 
-from services.aggregator import recent_models
-from services.aggregator.blobs import Blobs
-from services.aggregator.recent_models import RecentModels
+from rampart_fl.services.aggregator import recent_models
+from rampart_fl.services.aggregator.blobs import Blobs
+from rampart_fl.services.aggregator.recent_models import RecentModels
 
 pytestmark = pytest.mark.anyio
 

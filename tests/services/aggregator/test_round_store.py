@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from services.aggregator.redis_access import connect
-from services.aggregator.round_store import RoundStore
-from shared.errors import Unavailable
-from shared.protocol.messages import Receipt, RoundRecord
+from rampart_fl.services.aggregator.redis_access import connect
+from rampart_fl.services.aggregator.round_store import RoundStore
+from rampart_fl.shared.errors import Unavailable
+from rampart_fl.shared.protocol.messages import Receipt, RoundRecord
 
 pytestmark = pytest.mark.anyio
 NOW = 1_000_000.0

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from services.aggregator.runtime import FORGETFUL, Runtime
-from services.aggregator.settings import Settings
-from shared.errors import Unavailable
+from rampart_fl.services.aggregator.runtime import FORGETFUL, Runtime
+from rampart_fl.services.aggregator.settings import Settings
+from rampart_fl.shared.errors import Unavailable
 
 pytestmark = pytest.mark.anyio
 
@@ -51,7 +51,7 @@ async def test_the_warning_stands_for_as_long_as_it_is_true(
     settings = Settings.model_validate({"operator_token": "x" * 16, "blobs": str(tmp_path)})
     runtime = Runtime(settings)
     monkeypatch.setattr(runtime.store, "durable", Answers(*answers).durable)
-    monkeypatch.setattr("services.aggregator.runtime.RETRY", 0.0)
+    monkeypatch.setattr("rampart_fl.services.aggregator.runtime.RETRY", 0.0)
     with pytest.raises(asyncio.CancelledError):
         await runtime.watch_durability(every=0.0)
     assert runtime.warnings == warnings

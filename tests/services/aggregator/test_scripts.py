@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from services.aggregator.redis_access import Fenced
-from services.aggregator.round_store import RoundStore
-from shared.protocol.messages import RoundRecord
+from rampart_fl.services.aggregator.redis_access import Fenced
+from rampart_fl.services.aggregator.round_store import RoundStore
+from rampart_fl.shared.protocol.messages import RoundRecord
 
 pytestmark = pytest.mark.anyio
 NOW = 1_000_000.0

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from services.aggregator.server import serve
-from services.aggregator.settings import Settings
-from shared.errors import ConfigurationError
+from rampart_fl.services.aggregator.server import serve
+from rampart_fl.services.aggregator.settings import Settings
+from rampart_fl.shared.errors import ConfigurationError
 
 pytestmark = pytest.mark.anyio
 

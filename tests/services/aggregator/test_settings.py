@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from services.aggregator.settings import Settings
+from rampart_fl.services.aggregator.settings import Settings
 
 TOKEN = "operators-own-token"
 

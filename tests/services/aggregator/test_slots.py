@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from services.aggregator import slots as module
-from services.aggregator.metrics import Metrics
-from services.aggregator.slots import Slots
-from shared.protocol.refusals import TooMany
+from rampart_fl.services.aggregator import slots as module
+from rampart_fl.services.aggregator.metrics import Metrics
+from rampart_fl.services.aggregator.slots import Slots
+from rampart_fl.shared.protocol.refusals import TooMany
 
 pytestmark = pytest.mark.anyio
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from services.aggregator.blobs import Blobs
-from services.aggregator.snapshot import Snapshot, load_state, store_state
-from shared.errors import ConfigurationError
-from shared.protocol.messages import Receipt
-from shared.robust.base import State
+from rampart_fl.services.aggregator.blobs import Blobs
+from rampart_fl.services.aggregator.snapshot import Snapshot, load_state, store_state
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.protocol.messages import Receipt
+from rampart_fl.shared.robust.base import State
 
 CPU = torch.device("cpu")
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from services.aggregator.app import create_app
-from services.aggregator.runtime import Runtime
-from services.aggregator.settings import TAPPED, Settings
+from rampart_fl.services.aggregator.app import create_app
+from rampart_fl.services.aggregator.runtime import Runtime
+from rampart_fl.services.aggregator.settings import TAPPED, Settings
 
 OPERATOR, TAP = "operator-operator-operator", "tap-tap-tap-tap-tap-tap"
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from services.aggregator import worker as module
-from services.aggregator.blobs import Blobs
-from services.aggregator.settings import Settings
-from services.aggregator.snapshot import Snapshot
-from services.aggregator.worker import Worker
-from shared.protocol.messages import RoundRecord
+from rampart_fl.services.aggregator import worker as module
+from rampart_fl.services.aggregator.blobs import Blobs
+from rampart_fl.services.aggregator.settings import Settings
+from rampart_fl.services.aggregator.snapshot import Snapshot
+from rampart_fl.services.aggregator.worker import Worker
+from rampart_fl.shared.protocol.messages import RoundRecord
 
 pytestmark = pytest.mark.anyio
 

@@ -10,17 +10,17 @@ from fastapi import HTTPException
 from pydantic import SecretStr, ValidationError
 from safetensors.numpy import load, save
 
-from services.attacker import cohort, cohort_client
-from services.attacker.cohort import (
+from rampart_fl.services.attacker import cohort, cohort_client
+from rampart_fl.services.attacker.cohort import (
     REFERENCE,
     Cohort,
     CohortSettings,
     Tap,
     create_app,
 )
-from services.attacker.cohort_client import CohortClient
-from shared.errors import ConfigurationError, Unavailable
-from shared.protocol.client import Refused
+from rampart_fl.services.attacker.cohort_client import CohortClient
+from rampart_fl.shared.errors import ConfigurationError, Unavailable
+from rampart_fl.shared.protocol.client import Refused
 
 pytestmark = pytest.mark.anyio
 TOKEN = "members-members-members"

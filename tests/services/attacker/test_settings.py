@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from services.attacker.__main__ import AttackerSettings, attack
+from rampart_fl.services.attacker.__main__ import AttackerSettings, attack
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.client_agent.custom import FitEvaluate, numbers, take_part
-from services.console.testing import RunningFederation
-from services.console.testing import federation as federation
-from shared.errors import ConfigurationError
-from shared.experiment import Experiment
-from shared.modelspec import ModelSpec
-from shared.protocol import wire
-from shared.protocol.messages import Ticket
+from rampart_fl.services.client_agent.custom import FitEvaluate, numbers, take_part
+from rampart_fl.services.console.testing import RunningFederation
+from rampart_fl.services.console.testing import federation as federation
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.protocol.messages import Ticket
 
 DOCS = Path(__file__).parents[3] / "docs/your-own-client.md"
 EXPERIMENT = """
@@ -70,7 +70,7 @@ def test_the_client_of_the_manual_takes_part_beside_ordinary_ones(
     running.local.start_group("ordinary", None, [0, 1], tokens[:2])
     running.local.processes.python(
         "own",
-        "services.client_agent",
+        "rampart_fl.services.client_agent",
         *("--client", "my_client:Mine", "--aggregator", running.url),
         *("--slots", "2", "--state", str(tmp_path / "state")),
         RAMPART_JOIN_TOKEN=tokens[2],

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from services.console.__main__ import main
+from rampart_fl.services.console.__main__ import main
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import rich.console
 
-from services.console.batch import each, follow, headline, kept
+from rampart_fl.services.console.batch import each, follow, headline, kept
 
 
 def test_what_has_run_is_not_run_again_and_what_failed_is(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_the_time_left_is_told_where_there_is_no_terminal(
 SLOW = """
 import os, signal, sys, time
 from pathlib import Path
-from services.console.batch import each
+from rampart_fl.services.console.batch import each
 
 
 def run(path):

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from services.console.__main__ import app
-from shared.errors import ConfigurationError
+from rampart_fl.services.console.__main__ import app
+from rampart_fl.shared.errors import ConfigurationError
 
 FILE = """
 name = "certified"

@@ -5,8 +5,8 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from services.console.class_counts import IN_FIGURES, Held, counted, shade, table
-from shared.experiment import Experiment
+from rampart_fl.services.console.class_counts import IN_FIGURES, Held, counted, shade, table
+from rampart_fl.shared.experiment import Experiment
 
 EXPERIMENT = Experiment.from_tables(
     {"name": "small", "data": {"dataset": "digits", "clients": 3, "samples": 50}, "model": "mlp"}

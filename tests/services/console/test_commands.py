@@ -12,10 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
-from services.console import connection
-from services.console.__main__ import app
-from services.console.operator import Operator
-from shared.protocol.messages import FederationStatus, RoundRecord, VerdictRecord
+from rampart_fl.services.console import connection
+from rampart_fl.services.console.__main__ import app
+from rampart_fl.services.console.operator import Operator
+from rampart_fl.shared.protocol.messages import FederationStatus, RoundRecord, VerdictRecord
 from tests.integration.hosted import FEDCAP, Hold, Hosted, experiment, host
 
 NAMES = ["ada", "bob", "cleo"]
@@ -164,7 +164,7 @@ def test_a_round_and_the_status_can_be_read_on_a_narrow_terminal(
     )
     records = [record]
     known = SimpleNamespace(rounds=lambda *_: records, status=lambda: status)
-    monkeypatch.setattr("services.console.__main__.connect", lambda *_: known)
+    monkeypatch.setattr("rampart_fl.services.console.__main__.connect", lambda *_: known)
     monkeypatch.setenv("COLUMNS", "80")
     lines = rampart("rounds", "4").out.splitlines()
     for verdict in verdicts:

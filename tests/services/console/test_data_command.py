@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.console.data_command import data
-from shared.learning.datasets import datasets, openml
-from shared.learning.datasets.files import CACHE, VARIABLE
+from rampart_fl.services.console.data_command import data
+from rampart_fl.shared.learning.datasets import datasets, openml
+from rampart_fl.shared.learning.datasets.files import CACHE, VARIABLE
 
 Rampart = Callable[..., Any]
 

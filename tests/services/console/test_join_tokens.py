@@ -10,8 +10,8 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
-from services.console import join_tokens
-from services.console.join_tokens import (
+from rampart_fl.services.console import join_tokens
+from rampart_fl.services.console.join_tokens import (
     JoinTokenSettings,
     fill_folder,
     fill_secret,
@@ -19,10 +19,10 @@ from services.console.join_tokens import (
     provide,
     shares,
 )
-from services.console.operator import Operator
-from shared.errors import Unavailable
-from shared.experiment import Experiment
-from shared.protocol.messages import JoinTokens
+from rampart_fl.services.console.operator import Operator
+from rampart_fl.shared.errors import Unavailable
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.protocol.messages import JoinTokens
 
 WANTED = {"agents-0": ["client-00"], "agents-1": ["client-01", "client-02"]}
 TEXTS = {"agents-0": "token of client-00\n", "agents-1": "token of client-01\ntoken of client-02\n"}

@@ -2,9 +2,9 @@
 
 import pytest
 
-from services.console.live import LiveTable
-from shared.eviction import Asked, Decision
-from shared.protocol.messages import RoundRecord, VerdictRecord
+from rampart_fl.services.console.live import LiveTable
+from rampart_fl.shared.eviction import Asked, Decision
+from rampart_fl.shared.protocol.messages import RoundRecord, VerdictRecord
 
 
 def verdict(client: str, decision: Decision, asked: Asked | None = None) -> VerdictRecord:

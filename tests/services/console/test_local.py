@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from services.console.local import LocalFederation, to_toml
-from shared.experiment import Experiment
-from shared.shipped import find, shipped
+from rampart_fl.services.console.local import LocalFederation, to_toml
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.shipped import find, shipped
 
 
 @pytest.mark.parametrize(("per_process", "sizes"), [(10, [10, 4, 6]), (4, [4, 4, 4, 2, 4, 2])])

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from services.console import matrix
-from services.console.__main__ import app
-from services.console.batch import simulated
-from services.console.local import to_toml
-from services.console.matrix import Cell, attacked, defended, follow, member, plan, run
-from services.console.matrix_figures import Matrix
-from services.console.matrix_report import heat_map, markdown, write
-from services.console.plots import NoPlots
-from shared.errors import ConfigurationError, UnknownMember
-from shared.experiment import Experiment
+from rampart_fl.services.console import matrix
+from rampart_fl.services.console.__main__ import app
+from rampart_fl.services.console.batch import simulated
+from rampart_fl.services.console.local import to_toml
+from rampart_fl.services.console.matrix import Cell, attacked, defended, follow, member, plan, run
+from rampart_fl.services.console.matrix_figures import Matrix
+from rampart_fl.services.console.matrix_report import heat_map, markdown, write
+from rampart_fl.services.console.plots import NoPlots
+from rampart_fl.shared.errors import ConfigurationError, UnknownMember
+from rampart_fl.shared.experiment import Experiment
 
 SMALL: dict[str, Any] = {
     "name": "small",

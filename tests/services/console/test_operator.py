@@ -3,8 +3,8 @@
 import httpx
 import pytest
 
-from services.console.operator import Operator
-from shared.errors import ConfigurationError
+from rampart_fl.services.console.operator import Operator
+from rampart_fl.shared.errors import ConfigurationError
 
 
 @pytest.mark.parametrize("body", ["<html>welcome</html>", '{"a": 1}', "3"])

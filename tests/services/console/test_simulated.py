@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from shared.experiment import Experiment
-from shared.figures import sides
-from shared.protocol.messages import RoundRecord
-from shared.simulation import simulate
-from shared.sweep import Sweep
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures import sides
+from rampart_fl.shared.protocol.messages import RoundRecord
+from rampart_fl.shared.simulation import simulate
+from rampart_fl.shared.sweep import Sweep
 
 SMALL = """
 name = "small"
@@ -121,7 +121,7 @@ def test_a_killed_run_goes_on_to_the_same_models(
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     words = ["simulate", str(file), "--out", str(out), "--json", "--checkpoint", "3"]
     child = subprocess.Popen(
-        [sys.executable, "-m", "services.console", *words],
+        [sys.executable, "-m", "rampart_fl.services.console", *words],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from services.console import sweeps
-from services.console.sweeps import headlines, label, table, write
-from shared.experiment import Experiment
-from shared.sweep import Sweep
+from rampart_fl.services.console import sweeps
+from rampart_fl.services.console.sweeps import headlines, label, table, write
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.sweep import Sweep
 
 
 def point(f: int, rule: Any, accuracy: float | None, spread: float | None = 0.1) -> dict[str, Any]:

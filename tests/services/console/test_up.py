@@ -14,10 +14,10 @@ import psutil
 import pytest
 import redis
 
-from services.console.up import run_folder, up
-from shared.experiment import Experiment
-from shared.figures import sides
-from shared.learning.datasets.files import CACHE, VARIABLE
+from rampart_fl.services.console.up import run_folder, up
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures import sides
+from rampart_fl.shared.learning.datasets.files import CACHE, VARIABLE
 
 SMALL = """
 name = "small-up"
@@ -102,7 +102,7 @@ def test_a_run_ends_with_its_figures(
 @pytest.fixture
 def running(file: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """`rampart up` as a process."""
-    command = [sys.executable, "-m", "services.console", "up", str(file)]
+    command = [sys.executable, "-m", "rampart_fl.services.console", "up", str(file)]
     child = subprocess.Popen(
         [*command, "--folder", str(tmp_path / "runs")],
         stdout=subprocess.PIPE,
@@ -142,7 +142,10 @@ def wait_for(running: subprocess.Popen[str], part: str) -> psutil.Process:
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize(
     ("number", "part"),
-    [(signal.SIGINT, "services.aggregator"), (signal.SIGTERM, "services.client_agent")],
+    [
+        (signal.SIGINT, "rampart_fl.services.aggregator"),
+        (signal.SIGTERM, "rampart_fl.services.client_agent"),
+    ],
 )
 def test_an_interrupted_run_leaves_nothing_behind(
     running: subprocess.Popen[str], redis_url: str, number: int, part: str
@@ -161,10 +164,10 @@ def test_an_interrupted_run_leaves_nothing_behind(
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("part", ["services.aggregator", "services.attacker"])
+@pytest.mark.parametrize("part", ["rampart_fl.services.aggregator", "rampart_fl.services.attacker"])
 @pytest.mark.processes
 def test_a_process_that_fails_ends_the_run(running: subprocess.Popen[str], part: str) -> None:
-    wait_for(running, "services.client_agent")
+    wait_for(running, "rampart_fl.services.client_agent")
     started = children(running.pid)
     (victim, *_) = children(running.pid, part)
     victim.kill()

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from shared.attacks import craft
-from shared.attacks.base import Knowledge
-from shared.attacks.model import attacks
-from shared.errors import ConfigurationError, PreconditionError, UnknownMember
+from rampart_fl.shared.attacks import craft
+from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.errors import ConfigurationError, PreconditionError, UnknownMember
 
 BENIGN_BD = torch.ones(3, 2)
 COLLUDERS_MD = torch.zeros(2, 2)

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from shared.attacks import craft
-from shared.attacks.base import Knowledge
-from shared.attacks.model import attacks
-from shared.errors import ConfigurationError
+from rampart_fl.shared.attacks import craft
+from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.errors import ConfigurationError
 
 Cost = Callable[[Tensor], float]
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from shared.experiment import Experiment
-from shared.learning.data import ClientData
-from shared.learning.learner import Learner
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.data import ClientData
+from rampart_fl.shared.learning.learner import Learner
 
 
 def make_experiment(**tables: Any) -> Experiment:

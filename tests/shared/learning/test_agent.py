@@ -9,12 +9,12 @@ from typing import Any, Literal
 import pytest
 from pydantic import ValidationError
 
-from shared.errors import ConfigurationError
-from shared.experiment import Experiment
-from shared.learning import agent
-from shared.learning.agent import AgentSettings, Seat, honest, host
-from shared.protocol.identity import Identity, held
-from shared.protocol.messages import Ticket
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning import agent
+from rampart_fl.shared.learning.agent import AgentSettings, Seat, honest, host
+from rampart_fl.shared.protocol.identity import Identity, held
+from rampart_fl.shared.protocol.messages import Ticket
 
 pytestmark = pytest.mark.anyio
 

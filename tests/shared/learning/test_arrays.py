@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from shared.errors import ConfigurationError
-from shared.learning.arrays import fitted, labels, read
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.arrays import fitted, labels, read
 
 
 @pytest.mark.parametrize(

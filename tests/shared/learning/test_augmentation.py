@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.errors import ConfigurationError
-from shared.learning import augmentation
-from shared.learning.augmentation import luminance, strong, weak
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning import augmentation
+from rampart_fl.shared.learning.augmentation import luminance, strong, weak
 
 View = Callable[[Tensor, torch.Generator], Tensor]
 

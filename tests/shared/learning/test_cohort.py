@@ -2,9 +2,9 @@
 
 import torch
 
-from shared.experiment import Training
-from shared.learning.cohort import Batches, Cohort
-from shared.learning.data import ClientData
+from rampart_fl.shared.experiment import Training
+from rampart_fl.shared.learning.cohort import Batches, Cohort
+from rampart_fl.shared.learning.data import ClientData
 
 
 def test_neighbours_are_views_and_all_of_them_are_the_cohort(clients: list[ClientData]) -> None:

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from shared.attacks.data import attacks
-from shared.errors import ConfigurationError
-from shared.experiment import Data
-from shared.learning.data import client_data, client_data_from_file, poisoned
-from shared.learning.datasets import datasets
+from rampart_fl.shared.attacks.data import attacks
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Data
+from rampart_fl.shared.learning.data import client_data, client_data_from_file, poisoned
+from rampart_fl.shared.learning.datasets import datasets
 
 TABLE = Data(dataset="digits", partition={"name": "classes_per_client", "classes": 2}, clients=20)
 

@@ -7,16 +7,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from shared.errors import ConfigurationError
-from shared.experiment import Experiment
-from shared.learning.cohort import Batches
-from shared.learning.equipment import Equipment
-from shared.learning.vector import build_module, flatten, initial_model, load
-from shared.robust import Context, Report, Rows, State
-from shared.robust.base import Rule
-from shared.robust.context import Need
-from shared.robust.engine import Plan
-from shared.simulation import simulate
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.cohort import Batches
+from rampart_fl.shared.learning.equipment import Equipment
+from rampart_fl.shared.learning.vector import build_module, flatten, initial_model, load
+from rampart_fl.shared.robust import Context, Report, Rows, State
+from rampart_fl.shared.robust.base import Rule
+from rampart_fl.shared.robust.context import Need
+from rampart_fl.shared.robust.engine import Plan
+from rampart_fl.shared.simulation import simulate
 
 ROOT = {"dataset": "digits", "size": 30}
 PUBLIC = {"dataset": "digits", "size": 40, "augmentation": "weak"}

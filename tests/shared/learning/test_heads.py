@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from shared.errors import ConfigurationError
-from shared.learning.heads import head_of, last_linear
-from shared.modelspec import ModelSpec
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.heads import head_of, last_linear
+from rampart_fl.shared.modelspec import ModelSpec
 
 
 def spec(module: nn.Module) -> ModelSpec:

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from shared.learning.data import ClientData
-from shared.learning.insider import fresh, jacobian
-from shared.learning.learner import Learner
-from shared.learning.personalizers import personalizers
-from shared.learning.stacked import Stacked
+from rampart_fl.shared.learning.data import ClientData
+from rampart_fl.shared.learning.insider import fresh, jacobian
+from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.learning.personalizers import personalizers
+from rampart_fl.shared.learning.stacked import Stacked
 from tests.shared.learning.conftest import make_experiment
 
 

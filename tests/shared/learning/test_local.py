@@ -7,14 +7,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from shared.experiment import Training
-from shared.learning.cohort import Batches, Cohort
-from shared.learning.data import ClientData
-from shared.learning.learner import Learner
-from shared.learning.local import evaluate, evaluate_many, train, train_round
-from shared.learning.stacked import Stacked
-from shared.learning.vector import load
-from shared.seeding import generator
+from rampart_fl.shared.experiment import Training
+from rampart_fl.shared.learning.cohort import Batches, Cohort
+from rampart_fl.shared.learning.data import ClientData
+from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.learning.local import evaluate, evaluate_many, train, train_round
+from rampart_fl.shared.learning.stacked import Stacked
+from rampart_fl.shared.learning.vector import load
+from rampart_fl.shared.seeding import generator
 
 MakeLearner = Callable[..., Learner]
 NAMES = ["a", "b", "c"]

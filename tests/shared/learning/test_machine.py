@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from shared import cpus
-from shared.learning import machine
+from rampart_fl.shared import cpus
+from rampart_fl.shared.learning import machine
 
 
 def test_the_scarcer_of_cores_and_memory_decides() -> None:

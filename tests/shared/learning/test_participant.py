@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from shared.learning.data import client_data
-from shared.learning.local import LocalResult
-from shared.learning.participant import LearningClient
-from shared.learning.privacy import STEPS
-from shared.protocol import wire
-from shared.protocol.messages import Report, Ticket, TicketKind
+from rampart_fl.shared.learning.data import client_data
+from rampart_fl.shared.learning.local import LocalResult
+from rampart_fl.shared.learning.participant import LearningClient
+from rampart_fl.shared.learning.privacy import STEPS
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.protocol.messages import Report, Ticket, TicketKind
 from tests.shared.learning.conftest import make_experiment
 
 

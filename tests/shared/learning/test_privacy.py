@@ -11,17 +11,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from shared.errors import ConfigurationError
-from shared.experiment import Experiment, Training
-from shared.learning.cohort import Batches, Cohort
-from shared.learning.data import ClientData
-from shared.learning.learner import Learner
-from shared.learning.local import Trained, train, train_round
-from shared.learning.objectives import Point
-from shared.learning.personalizers import Batch
-from shared.learning.privacy import STEPS, check_privacy, epsilon
-from shared.learning.vector import load, spec_of
-from shared.simulation import simulate
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment, Training
+from rampart_fl.shared.learning.cohort import Batches, Cohort
+from rampart_fl.shared.learning.data import ClientData
+from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.learning.local import Trained, train, train_round
+from rampart_fl.shared.learning.objectives import Point
+from rampart_fl.shared.learning.personalizers import Batch
+from rampart_fl.shared.learning.privacy import STEPS, check_privacy, epsilon
+from rampart_fl.shared.learning.vector import load, spec_of
+from rampart_fl.shared.simulation import simulate
 
 pytest.importorskip("opacus", reason="the privacy accountant is an optional extra")
 
@@ -260,7 +260,7 @@ def test_what_cannot_be_accounted_for_is_refused(
     table = Training(privacy={"clip": 1.0}).privacy
     with pytest.raises(ConfigurationError, match="batch normalization mixes samples"):
         check_privacy(table, nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
-    monkeypatch.setattr("shared.learning.privacy.find_spec", lambda name: None)
+    monkeypatch.setattr("rampart_fl.shared.learning.privacy.find_spec", lambda name: None)
     with pytest.raises(ConfigurationError, match=r"pip install 'rampart\[privacy\]'"):
         private(make_learner)
     check_privacy(None, nn.BatchNorm1d(2))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from shared.learning.scoring import SCORINGS
+from rampart_fl.shared.learning.scoring import SCORINGS
 
 
 def test_classification() -> None:

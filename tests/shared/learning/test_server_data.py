@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from shared.errors import ConfigurationError
-from shared.experiment import Data
-from shared.learning.data import client_data, divided
-from shared.learning.datasets.files import VARIABLE
-from shared.learning.server_data import adapted, fitting, server_data
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Data
+from rampart_fl.shared.learning.data import client_data, divided
+from rampart_fl.shared.learning.datasets.files import VARIABLE
+from rampart_fl.shared.learning.server_data import adapted, fitting, server_data
 
 TABLE = Data(dataset="digits", clients=5, samples=40, reserved=100)
 

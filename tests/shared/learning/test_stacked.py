@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from shared.errors import ConfigurationError
-from shared.learning.layers import Residual
-from shared.learning.stacked import Stacked
-from shared.learning.vector import flatten, load, unflatten
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.layers import Residual
+from rampart_fl.shared.learning.stacked import Stacked
+from rampart_fl.shared.learning.vector import flatten, load, unflatten
 
 IMAGES = nn.Sequential(
     nn.Conv2d(2, 3, (3, 2), stride=2, padding=1, bias=False),
@@ -180,11 +180,11 @@ def test_statistics_stand_behind_all_parameters() -> None:
 
 def test_as_many_models_at_once_as_fit_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(1)
-    monkeypatch.setattr("shared.learning.stacked.IN_CACHE", 6000)
+    monkeypatch.setattr("rampart_fl.shared.learning.stacked.IN_CACHE", 6000)
     x_KB = torch.zeros(4, 10, 2, 8, 8)  # The samples are what is largest: 1280 numbers a model.
     assert Stacked(IMAGES).at_once(x_KB) == Stacked(IMAGES).trained_at_once(x_KB) == 4
     large = Stacked(nn.Sequential(nn.Flatten(), nn.Linear(128, 20)))
     assert (large.at_once(x_KB), large.trained_at_once(x_KB)) == (4, 2)
-    monkeypatch.setattr("shared.learning.stacked.IN_CACHE", 100)
+    monkeypatch.setattr("rampart_fl.shared.learning.stacked.IN_CACHE", 100)
     assert Stacked(IMAGES).at_once(x_KB) == 1
     assert Stacked(Adding()).at_once(torch.zeros(4, 10, 6)) == sys.maxsize

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.learning.cohort import Batches, Cohort
-from shared.learning.data import ClientData
-from shared.learning.learner import Learner
-from shared.learning.personalizers import Local, personalizers
-from shared.learning.steps import take_steps
+from rampart_fl.shared.learning.cohort import Batches, Cohort
+from rampart_fl.shared.learning.data import ClientData
+from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.learning.personalizers import Local, personalizers
+from rampart_fl.shared.learning.steps import take_steps
 from tests.pretended import NAME, PretendedDevice, far
 
 NAMES = ["a", "b", "c"]
@@ -56,7 +56,9 @@ def test_groups_of_clients_train_in_turn_as_all_at_once(
 ) -> None:
     learner = make_learner(**tables)
     together, noised_K = stepped(learner, clients)
-    monkeypatch.setattr("shared.learning.stacked.Stacked.trained_at_once", lambda *_: at_once)
+    monkeypatch.setattr(
+        "rampart_fl.shared.learning.stacked.Stacked.trained_at_once", lambda *_: at_once
+    )
     in_turn, noised_too_K = stepped(learner, clients)
     assert torch.allclose(in_turn.model_KD, together.model_KD, rtol=0, atol=1e-12)
     assert in_turn.personal.keys() == together.personal.keys()

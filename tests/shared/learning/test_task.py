@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from shared.learning.learner import Learner
-from shared.learning.personalizers import Batch
-from shared.learning.stacked import Stacked
-from shared.learning.task import mean_loss_gradients
+from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.learning.personalizers import Batch
+from rampart_fl.shared.learning.stacked import Stacked
+from rampart_fl.shared.learning.task import mean_loss_gradients
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 5, 9])

@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from shared.experiment import Experiment
-from shared.learning.vector import flatten, initial_model, load, spec_of, unflatten
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.vector import flatten, initial_model, load, spec_of, unflatten
 
 
 def test_there_and_back() -> None:

@@ -9,9 +9,9 @@ import httpx
 import pytest
 import zstandard
 
-from shared.errors import ConfigurationError, Unavailable
-from shared.protocol import retries
-from shared.protocol.client import AggregatorClient, Refused
+from rampart_fl.shared.errors import ConfigurationError, Unavailable
+from rampart_fl.shared.protocol import retries
+from rampart_fl.shared.protocol.client import AggregatorClient, Refused
 
 pytestmark = pytest.mark.anyio
 DIGEST = "d" * 64

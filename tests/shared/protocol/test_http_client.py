@@ -5,8 +5,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shared.errors import ConfigurationError
-from shared.protocol.http_client import HttpClient, trusted
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.protocol.http_client import HttpClient, trusted
 
 pytestmark = pytest.mark.anyio
 

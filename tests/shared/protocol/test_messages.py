@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from shared.protocol import refusals
-from shared.protocol.messages import (
+from rampart_fl.shared.protocol import refusals
+from rampart_fl.shared.protocol.messages import (
     Evaluation,
     JoinRequest,
     JoinTokenRequest,

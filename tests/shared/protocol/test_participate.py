@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
-from shared.protocol import participate as module
-from shared.protocol.client import AggregatorClient, Refused
-from shared.protocol.messages import Ticket
-from shared.protocol.participate import participate
+from rampart_fl.shared.protocol import participate as module
+from rampart_fl.shared.protocol.client import AggregatorClient, Refused
+from rampart_fl.shared.protocol.messages import Ticket
+from rampart_fl.shared.protocol.participate import participate
 
 pytestmark = pytest.mark.anyio
 DIGEST = "d" * 64

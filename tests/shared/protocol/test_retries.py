@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 
-from shared.errors import Unavailable
-from shared.protocol.retries import Again, repeat, repeat_blocking
+from rampart_fl.shared.errors import Unavailable
+from rampart_fl.shared.protocol.retries import Again, repeat, repeat_blocking
 
 pytestmark = pytest.mark.anyio
 Attempt = Callable[[], int]

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from shared.modelspec import ModelSpec
-from shared.protocol import wire
-from shared.protocol.messages import Report
-from shared.protocol.traffic import claims, model_bytes, upload_bytes
+from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.protocol.messages import Report
+from rampart_fl.shared.protocol.traffic import claims, model_bytes, upload_bytes
 
 SPEC = ModelSpec.of([("conv.weight", (3, 2, 2)), ("conv.bias", (3,)), ("fc", (5, 7))])
 

@@ -15,10 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load as load_numpy
 
-from shared.modelspec import ModelSpec
-from shared.protocol import wire
-from shared.protocol.messages import Report
-from shared.protocol.refusals import InvalidClaim, InvalidUpdate, Malformed, NotFinite, Refusal
+from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.protocol.messages import Report
+from rampart_fl.shared.protocol.refusals import (
+    InvalidClaim,
+    InvalidUpdate,
+    Malformed,
+    NotFinite,
+    Refusal,
+)
 
 SPEC = ModelSpec.of([("b", (2,)), ("a", (1, 2))])
 REPORT = {"report": '{"samples": 3}'}

@@ -5,10 +5,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.errors import PreconditionError
-from shared.robust import Rows, State
-from shared.robust.linalg import survey
-from shared.robust.rules.median import Median
+from rampart_fl.shared.errors import PreconditionError
+from rampart_fl.shared.robust import Rows, State
+from rampart_fl.shared.robust.linalg import survey
+from rampart_fl.shared.robust.rules.median import Median
 
 
 def dense(rows: Rows, size: int = 3) -> torch.Tensor:

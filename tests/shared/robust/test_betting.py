@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from shared.robust.betting import Bet, limit
+from rampart_fl.shared.robust.betting import Bet, limit
 
 
 def written_out(objections: list[bool], p: float, q: float) -> float:

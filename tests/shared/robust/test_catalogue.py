@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from shared.registry import Registry
-from shared.robust.catalogue import FAMILIES, PATH, render
+from rampart_fl.shared.registry import Registry
+from rampart_fl.shared.robust.catalogue import FAMILIES, PATH, render
 
 
 def test_the_committed_catalogue_is_up_to_date() -> None:
     assert PATH.read_text(encoding="utf-8") == render(), (
-        "run `python -m shared.robust.catalogue` and commit docs/rules.md"
+        "run `python -m rampart_fl.shared.robust.catalogue` and commit docs/rules.md"
     )
 
 

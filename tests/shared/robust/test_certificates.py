@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.robust.certificates import certified, radii, subset_radii, threshold, winners
+from rampart_fl.shared.robust.certificates import certified, radii, subset_radii, threshold, winners
 
 
 def winner(votes: list[int]) -> int:

@@ -8,11 +8,11 @@ import math
 import pytest
 import torch
 
-from shared.assignment import handed
-from shared.robust import Rows, challenges
-from shared.robust.customizers import Customization
-from shared.robust.models import Block, Mixture
-from shared.robust.sketch import sketch
+from rampart_fl.shared.assignment import handed
+from rampart_fl.shared.robust import Rows, challenges
+from rampart_fl.shared.robust.customizers import Customization
+from rampart_fl.shared.robust.models import Block, Mixture
+from rampart_fl.shared.robust.sketch import sketch
 
 DRAWS = torch.Generator()
 

@@ -8,7 +8,7 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 from sklearn.cluster import DBSCAN, AgglomerativeClustering, MeanShift
 
-from shared.robust.clustering import (
+from rampart_fl.shared.robust.clustering import (
     complete_linkage,
     dbscan,
     finch,

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from shared.errors import ConfigurationError, PreconditionError
-from shared.robust import Context, aggregate
-from shared.robust.engine import Plan
-from shared.robust.rules import rules
+from rampart_fl.shared.errors import ConfigurationError, PreconditionError
+from rampart_fl.shared.robust import Context, aggregate
+from rampart_fl.shared.robust.engine import Plan
+from rampart_fl.shared.robust.rules import rules
 
 
 def test_draws_are_named_by_seed_round_and_purpose() -> None:

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from shared.robust import Context
-from shared.robust.draws import coordinates
+from rampart_fl.shared.robust import Context
+from rampart_fl.shared.robust.draws import coordinates
 
 
 @pytest.mark.parametrize(("dim", "count"), [(10, 9), (10, 3), (1000, 400), (10**7, 1000)])

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.errors import ConfigurationError, PreconditionError, UnknownMember
-from shared.eviction import Eviction
-from shared.robust import Context, Rows, State, Verdict
-from shared.robust.base import Detector
-from shared.robust.engine import Plan, RoundOutcome, ServerStep, run_round
-from shared.robust.pipeline import substate
-from shared.robust.rules import rules
+from rampart_fl.shared.errors import ConfigurationError, PreconditionError, UnknownMember
+from rampart_fl.shared.eviction import Eviction
+from rampart_fl.shared.robust import Context, Rows, State, Verdict
+from rampart_fl.shared.robust.base import Detector
+from rampart_fl.shared.robust.engine import Plan, RoundOutcome, ServerStep, run_round
+from rampart_fl.shared.robust.pipeline import substate
+from rampart_fl.shared.robust.rules import rules
 
 IDS = ["a", "b", "c", "d"]
 BLOCK_ND = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [30.0, 40.0]])

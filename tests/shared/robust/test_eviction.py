@@ -2,10 +2,10 @@
 
 import pytest
 
-from shared.eviction import Eviction, Mode, Standing
-from shared.robust import Verdict
-from shared.robust.base import Decision
-from shared.robust.eviction import decided
+from rampart_fl.shared.eviction import Eviction, Mode, Standing
+from rampart_fl.shared.robust import Verdict
+from rampart_fl.shared.robust.base import Decision
+from rampart_fl.shared.robust.eviction import decided
 
 NAMES = [f"c{k}" for k in range(10)]
 

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from shared.errors import ConfigurationError
-from shared.learning.stacked import Stacked
-from shared.learning.vector import load
-from shared.robust import Context, Rows, judgement
-from shared.robust.context import Public
-from shared.robust.judgement import MODELS, PASS, information, judge
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.stacked import Stacked
+from rampart_fl.shared.learning.vector import load
+from rampart_fl.shared.robust import Context, Rows, judgement
+from rampart_fl.shared.robust.context import Public
+from rampart_fl.shared.robust.judgement import MODELS, PASS, information, judge
 
 CLASSES = 3
 

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.errors import PreconditionError
-from shared.robust import Context, Pipeline, aggregate
-from shared.robust.kappa import kappa, proven
+from rampart_fl.shared.errors import PreconditionError
+from rampart_fl.shared.robust import Context, Pipeline, aggregate
+from rampart_fl.shared.robust.kappa import kappa, proven
 
 BOUNDED = ["median", "trimmed_mean", "krum", "geometric_median"]
 

@@ -2,8 +2,8 @@
 
 import torch
 
-from shared.robust import Rows, State
-from shared.robust.memory import carry, positions
+from rampart_fl.shared.robust import Rows, State
+from rampart_fl.shared.robust.memory import carry, positions
 
 
 def test_what_was_held_is_carried_and_new_clients_start_at_zero() -> None:

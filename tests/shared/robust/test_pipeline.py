@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from shared.errors import ConfigurationError, PreconditionError, UnknownMember
-from shared.robust import Context, Pipeline, Report, Rows, State, aggregate
-from shared.robust.base import PreAggregator
-from shared.robust.pipeline import join_states, split_state, substate
-from shared.robust.rules.krum import Krum
-from shared.robust.rules.median import Median
+from rampart_fl.shared.errors import ConfigurationError, PreconditionError, UnknownMember
+from rampart_fl.shared.robust import Context, Pipeline, Report, Rows, State, aggregate
+from rampart_fl.shared.robust.base import PreAggregator
+from rampart_fl.shared.robust.pipeline import join_states, split_state, substate
+from rampart_fl.shared.robust.rules.krum import Krum
+from rampart_fl.shared.robust.rules.median import Median
 
 
 class Doubles(PreAggregator):

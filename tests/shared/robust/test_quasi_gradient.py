@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from shared.errors import PreconditionError
-from shared.robust import Context, Rows, State
-from shared.robust.quasi_gradient import QuasiGradientRule
-from shared.robust.rules import rules
+from rampart_fl.shared.errors import PreconditionError
+from rampart_fl.shared.robust import Context, Rows, State
+from rampart_fl.shared.robust.quasi_gradient import QuasiGradientRule
+from rampart_fl.shared.robust.rules import rules
 
 
 @pytest.fixture(params=["filtering", "no_regret"])

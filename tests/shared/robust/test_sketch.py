@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shared.robust.sketch import Traces, sketch
+from rampart_fl.shared.robust.sketch import Traces, sketch
 
 
 def test_up_to_its_size_a_sketch_is_exact() -> None:

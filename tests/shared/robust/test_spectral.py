@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.robust import aggregate, spectral
+from rampart_fl.shared.robust import aggregate, spectral
 
 
 def apart(points_MD: torch.Tensor) -> torch.Tensor:

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.robust import statistics
-from shared.robust.base import Context, Rows
-from shared.robust.engine import Plan, RoundOutcome, run_round
-from shared.robust.models import Mixture
+from rampart_fl.shared.robust import statistics
+from rampart_fl.shared.robust.base import Context, Rows
+from rampart_fl.shared.robust.engine import Plan, RoundOutcome, run_round
+from rampart_fl.shared.robust.models import Mixture
 
 D = 6
 LAYOUT = (("conv.weight", 0, 4), ("output.bias", 4, D))

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 import torch
 
-from shared.experiment import Experiment
-from shared.figures import sides
-from shared.learning.data import client_data
-from shared.learning.learner import Learner
-from shared.learning.local import train_round
-from shared.seeding import generator
-from shared.simulation import simulate
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures import sides
+from rampart_fl.shared.learning.data import client_data
+from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.learning.local import train_round
+from rampart_fl.shared.seeding import generator
+from rampart_fl.shared.simulation import simulate
 
 SMALL: dict[str, Any] = {
     "name": "small",

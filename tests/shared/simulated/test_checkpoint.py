@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import torch
 
-from shared.errors import ConfigurationError
-from shared.experiment import Experiment
-from shared.learning.personalizers import personalizers
-from shared.robust.base import Rows, State
-from shared.robust.customizers import customizers
-from shared.simulated import checkpoint
-from shared.simulation import Simulation
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.personalizers import personalizers
+from rampart_fl.shared.robust.base import Rows, State
+from rampart_fl.shared.robust.customizers import customizers
+from rampart_fl.shared.simulated import checkpoint
+from rampart_fl.shared.simulation import Simulation
 from tests.pretended import NAME, PretendedDevice, near
 
 SMALL: dict[str, Any] = {

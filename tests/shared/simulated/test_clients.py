@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.attacks.base import Knowledge
-from shared.attacks.model.norm_riding import NormRiding
-from shared.experiment import Experiment
-from shared.simulated.clients import Clients, Uploads
-from shared.simulation import Simulation
+from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.model.norm_riding import NormRiding
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.simulated.clients import Clients, Uploads
+from rampart_fl.shared.simulation import Simulation
 
 
 def clients(attackers: dict[str, Any], **tables: Any) -> Clients:

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch.nn import functional
 
-from shared.errors import ConfigurationError
-from shared.experiment import Experiment
-from shared.learning.vector import load
-from shared.simulated.collaboration import Estimates, discrepancies, estimate
-from shared.simulated.interpolation import ExactRound
-from shared.simulation import Simulation, simulate
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.vector import load
+from rampart_fl.shared.simulated.collaboration import Estimates, discrepancies, estimate
+from rampart_fl.shared.simulated.interpolation import ExactRound
+from rampart_fl.shared.simulation import Simulation, simulate
 
 
 @pytest.fixture(autouse=True)

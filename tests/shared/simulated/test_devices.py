@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import torch
 
-from shared.attacks.model import attacks
-from shared.experiment import Experiment
-from shared.learning import steps
-from shared.learning.objectives import objectives
-from shared.learning.personalizers import personalizers
-from shared.simulated import checkpoint
-from shared.simulation import Simulation, simulate
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning import steps
+from rampart_fl.shared.learning.objectives import objectives
+from rampart_fl.shared.learning.personalizers import personalizers
+from rampart_fl.shared.simulated import checkpoint
+from rampart_fl.shared.simulation import Simulation, simulate
 from tests.pretended import NAME, PretendedDevice, near
 
 EXPERIMENTS = [
@@ -111,7 +111,7 @@ def test_no_step_waits_for_the_device(name: str, monkeypatch: pytest.MonkeyPatch
         counts.append(device.waits.total() - before)
         return made
 
-    monkeypatch.setattr("shared.learning.local.take_steps", counted)
+    monkeypatch.setattr("rampart_fl.shared.learning.local.take_steps", counted)
     with PretendedDevice() as device:
         Simulation.of(short(name), NAME).step()
     assert counts and not any(counts), device.waits

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 
-from shared.experiment import Experiment
-from shared.protocol.messages import RoundRecord
-from shared.simulated import checkpoint
-from shared.simulation import Simulation
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.protocol.messages import RoundRecord
+from rampart_fl.shared.simulated import checkpoint
+from rampart_fl.shared.simulation import Simulation
 
 SMALL: dict[str, Any] = {
     "name": "small",

@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch.nn import functional
 
-from shared.errors import ConfigurationError
-from shared.experiment import Experiment
-from shared.figures import sides
-from shared.learning.data import ClientData, client_data
-from shared.learning.vector import build_module, flatten, load
-from shared.robust import aggregate
-from shared.simulation import Simulation, SimulationResult, simulate
-from shared.sweep import Sweep
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures import sides
+from rampart_fl.shared.learning.data import ClientData, client_data
+from rampart_fl.shared.learning.vector import build_module, flatten, load
+from rampart_fl.shared.robust import aggregate
+from rampart_fl.shared.simulation import Simulation, SimulationResult, simulate
+from rampart_fl.shared.sweep import Sweep
 
 ETA, DECAY = 0.2, 0.01
 SHARE = 0.4

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.experiment import Experiment
-from shared.modelspec import ModelSpec
-from shared.protocol.messages import RoundRecord
-from shared.simulated.clients import Uploads
-from shared.simulated.server import Server
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol.messages import RoundRecord
+from rampart_fl.shared.simulated.clients import Uploads
+from rampart_fl.shared.simulated.server import Server
 
 NAMES = ("a", "b", "c")
 SAMPLES = {"a": 1, "b": 1, "c": 2}

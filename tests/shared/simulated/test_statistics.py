@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.experiment import Experiment
-from shared.figures import sides
-from shared.simulated import checkpoint
-from shared.simulation import Simulation, simulate
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures import sides
+from rampart_fl.shared.simulated import checkpoint
+from rampart_fl.shared.simulation import Simulation, simulate
 
 TABLES: dict[str, Any] = {
     "name": "normalized",

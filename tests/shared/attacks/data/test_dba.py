@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from shared.attacks.data import attacks
-from shared.attacks.triggers import Backdoor
-from shared.errors import ConfigurationError
+from rampart_fl.shared.attacks.data import attacks
+from rampart_fl.shared.attacks.triggers import Backdoor
+from rampart_fl.shared.errors import ConfigurationError
 
 MNIST = [
     {(0, 0), (0, 1), (0, 2), (0, 3)},

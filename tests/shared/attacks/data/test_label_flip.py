@@ -2,7 +2,7 @@
 
 import torch
 
-from shared.attacks.data import attacks
+from rampart_fl.shared.attacks.data import attacks
 
 X = torch.zeros(10, 1)
 Y = torch.arange(10)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shared.attacks.data import attacks
+from rampart_fl.shared.attacks.data import attacks
 
 
 @pytest.mark.parametrize("rate", [0.2, 0.5])

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shared.attacks.data import attacks
+from rampart_fl.shared.attacks.data import attacks
 
 
 def flip(rate: float, y: torch.Tensor, classes: int) -> torch.Tensor:

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.attacks import craft
-from shared.attacks.base import Knowledge
-from shared.attacks.model import attacks
-from shared.attacks.model.fang import upper_bound
-from shared.robust import aggregate
+from rampart_fl.shared.attacks import craft
+from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.attacks.model.fang import upper_bound
+from rampart_fl.shared.robust import aggregate
 
 # Columns: both signs of the mean, with the extreme on s's own side of zero and beyond it.
 BENIGN_BD = torch.tensor(

@@ -5,9 +5,9 @@ import math
 import torch
 from torch import Tensor
 
-from shared.attacks import craft
-from shared.attacks.base import Knowledge
-from shared.attacks.model import attacks
+from rampart_fl.shared.attacks import craft
+from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.model import attacks
 
 
 def fltrust(uploads_ND: Tensor, trusted_D: Tensor) -> Tensor:

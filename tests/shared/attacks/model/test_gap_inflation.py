@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from shared.attacks.base import Knowledge
-from shared.attacks.model import attacks
+from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.model import attacks
 
 KNOWLEDGE = Knowledge(4, 1)
 

@@ -2,8 +2,8 @@
 
 import torch
 
-from shared.attacks.base import Knowledge
-from shared.attacks.model import attacks
+from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.model import attacks
 
 
 def test_moments() -> None:

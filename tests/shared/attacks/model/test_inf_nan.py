@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from shared.attacks import craft
-from shared.robust import aggregate
+from rampart_fl.shared.attacks import craft
+from rampart_fl.shared.robust import aggregate
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "negative_inf"])

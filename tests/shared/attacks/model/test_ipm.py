@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from shared.attacks import craft
-from shared.robust import aggregate
+from rampart_fl.shared.attacks import craft
+from rampart_fl.shared.robust import aggregate
 
 
 @pytest.mark.parametrize(("n", "m", "factor"), [(20, 6, -5.3), (36, 10, -9.278), (10, 0, 1.0)])

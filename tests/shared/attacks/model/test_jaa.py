@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.attacks import craft
-from shared.attacks.base import Knowledge
-from shared.attacks.model import attacks
-from shared.errors import ConfigurationError
+from rampart_fl.shared.attacks import craft
+from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.errors import ConfigurationError
 
 HONEST_BD = torch.tensor([[0.0, 1.0], [2.0, 5.0], [4.0, 0.0]], dtype=torch.float64)
 START_D = torch.tensor([10.0, -10.0], dtype=torch.float64)

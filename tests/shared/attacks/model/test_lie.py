@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from shared.attacks import craft
-from shared.attacks.base import Knowledge
-from shared.attacks.model import attacks
-from shared.attacks.model.lie import largest_z
+from rampart_fl.shared.attacks import craft
+from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.attacks.model.lie import largest_z
 
 HONEST_BD = torch.tensor([[0.0, 1.0], [2.0, 5.0], [4.0, 0.0]], dtype=torch.float64)
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from shared.attacks import craft
-from shared.attacks.model import attacks
-from shared.errors import ConfigurationError
+from rampart_fl.shared.attacks import craft
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.errors import ConfigurationError
 
 HONEST_ND = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
 

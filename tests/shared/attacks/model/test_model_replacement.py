@@ -2,10 +2,10 @@
 
 import torch
 
-from shared.attacks import craft
-from shared.attacks.base import Knowledge
-from shared.attacks.model import attacks
-from shared.robust import aggregate
+from rampart_fl.shared.attacks import craft
+from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.robust import aggregate
 
 
 def test_default_scale_is_the_number_of_participants() -> None:

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.attacks import craft
-from shared.attacks.base import Knowledge
-from shared.attacks.model import attacks
-from shared.robust.base import Context, Rows, State, Verdict
-from shared.robust.engine import Plan
+from rampart_fl.shared.attacks import craft
+from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.robust.base import Context, Rows, State, Verdict
+from rampart_fl.shared.robust.engine import Plan
 
 F, B, D = 3, 7, 500
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from shared.attacks.base import Knowledge
-from shared.attacks.model import attacks
-from shared.errors import ConfigurationError
+from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.errors import ConfigurationError
 
 START_D = torch.tensor([1.0, 2.0, 3.0])
 FRESH_D = torch.tensor([10.0, 20.0, 40.0])

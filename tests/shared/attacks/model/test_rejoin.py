@@ -2,8 +2,8 @@
 
 import torch
 
-from shared.attacks.base import Knowledge
-from shared.attacks.model import attacks
+from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.model import attacks
 
 
 def test_it_uploads_the_attack_inside_and_comes_back() -> None:

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from shared.attacks.base import Knowledge
-from shared.attacks.model import attacks
-from shared.errors import ConfigurationError
+from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.errors import ConfigurationError
 
 
 def values(attack_name: str, rounds: int, **parameters: object) -> list[float]:

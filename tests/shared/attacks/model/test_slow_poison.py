@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from shared.attacks.base import Knowledge
-from shared.attacks.model import attacks
+from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.model import attacks
 
 KNOWN_BD = torch.randn(6, 30, generator=torch.Generator().manual_seed(1)).double()
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from shared.attacks.base import Knowledge
-from shared.attacks.model import attacks
+from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.model import attacks
 
 OWN_FD = torch.randn(4, 50, generator=torch.Generator().manual_seed(1))
 KNOWLEDGE = Knowledge(9, 4, OWN_FD, colluders_MD=OWN_FD)

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import pytest
 
-from shared.learning.datasets import openml
-from shared.learning.datasets.files import CACHE, VARIABLE
+from rampart_fl.shared.learning.datasets import openml
+from rampart_fl.shared.learning.datasets.files import CACHE, VARIABLE
 
 
 class Folders(NamedTuple):

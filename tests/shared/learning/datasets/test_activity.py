@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shared.errors import ConfigurationError
-from shared.learning.datasets import datasets
-from shared.learning.datasets.activity import GRAVITY, windows
-from shared.learning.datasets.files import CACHE, VARIABLE
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.datasets import datasets
+from rampart_fl.shared.learning.datasets.activity import GRAVITY, windows
+from rampart_fl.shared.learning.datasets.files import CACHE, VARIABLE
 
 
 def records(user: int, activity: str, count: int, first: float = 0) -> str:

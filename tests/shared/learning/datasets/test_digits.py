@@ -1,6 +1,6 @@
 """The bundled digits: real images, in the range that models take."""
 
-from shared.learning.datasets import datasets
+from rampart_fl.shared.learning.datasets import datasets
 
 
 def test_the_bundled_images() -> None:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from shared.errors import ConfigurationError
-from shared.learning.datasets import Dataset, datasets
-from shared.learning.datasets.files import CACHE, VARIABLE, FileDataset, cache
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.datasets import Dataset, datasets
+from rampart_fl.shared.learning.datasets.files import CACHE, VARIABLE, FileDataset, cache
 
 
 def write(folder: Path, value: int = 255, **arrays: Any) -> None:

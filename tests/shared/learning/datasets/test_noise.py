@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shared.learning.datasets import datasets
+from rampart_fl.shared.learning.datasets import datasets
 
 
 def test_uniform_pixels_without_classes() -> None:

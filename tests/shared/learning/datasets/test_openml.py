@@ -11,9 +11,9 @@ from urllib.error import URLError
 import numpy as np
 import pytest
 
-from shared.errors import ConfigurationError
-from shared.learning.datasets import datasets, openml
-from shared.learning.datasets.files import FileDataset, channels_first
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.datasets import datasets, openml
+from rampart_fl.shared.learning.datasets.files import FileDataset, channels_first
 
 ON_OPENML = [n for n in datasets.names() if getattr(datasets.get(n), "openml", 0)]
 TABLE = openml.table

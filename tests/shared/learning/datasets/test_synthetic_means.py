@@ -2,9 +2,9 @@
 
 import torch
 
-from shared.experiment import Data
-from shared.learning.data import client_data
-from shared.learning.datasets import datasets
+from rampart_fl.shared.experiment import Data
+from rampart_fl.shared.learning.data import client_data
+from rampart_fl.shared.learning.datasets import datasets
 
 TABLE = {"name": "synthetic_means", "clients": 6, "samples": 4, "dimension": 3}
 

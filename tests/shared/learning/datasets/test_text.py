@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shared.errors import ConfigurationError
-from shared.learning.datasets import datasets
-from shared.learning.datasets.files import VARIABLE
-from shared.learning.datasets.text import AGNews
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.datasets import datasets
+from rampart_fl.shared.learning.datasets.files import VARIABLE
+from rampart_fl.shared.learning.datasets.text import AGNews
 
 
 def token(word: str, vocabulary: int = 8192) -> int:

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from shared.errors import ConfigurationError
-from shared.learning.models import models
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.models import models
 
 
 @pytest.mark.parametrize(

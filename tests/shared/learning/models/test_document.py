@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.learning.models import models
+from rampart_fl.shared.learning.models import models
 
 TEXT = (Path(__file__).parents[4] / "docs" / "models.md").read_text()
 ROWS = {

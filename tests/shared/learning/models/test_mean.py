@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from shared.errors import ConfigurationError
-from shared.experiment import Experiment
-from shared.learning.models import models
-from shared.learning.stacked import Stacked
-from shared.learning.vector import build_module
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.models import models
+from rampart_fl.shared.learning.stacked import Stacked
+from rampart_fl.shared.learning.vector import build_module
 
 
 def test_the_output_is_the_residual_of_every_sample() -> None:

@@ -2,7 +2,7 @@
 
 import torch
 
-from shared.learning.models.mlp import MLP
+from rampart_fl.shared.learning.models.mlp import MLP
 
 
 def test_without_hidden_layers_it_is_one_linear_map() -> None:

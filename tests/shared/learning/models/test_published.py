@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from shared.errors import ConfigurationError
-from shared.learning.models import models
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.models import models
 
 CIFAR, MNIST, WISDM = (3, 32, 32), (1, 28, 28), (3, 1, 200)
 

@@ -3,9 +3,9 @@
 import torch
 from torch.nn import functional
 
-from shared.learning.models.text import Text
-from shared.learning.stacked import Stacked
-from shared.learning.vector import unflatten
+from rampart_fl.shared.learning.models.text import Text
+from rampart_fl.shared.learning.stacked import Stacked
+from rampart_fl.shared.learning.vector import unflatten
 
 
 def test_padding_and_order_change_nothing() -> None:

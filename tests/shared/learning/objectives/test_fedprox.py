@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.errors import ConfigurationError
-from shared.learning.data import ClientData
-from shared.learning.learner import Learner
-from shared.learning.local import train_round
-from shared.learning.objectives import objectives
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.data import ClientData
+from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.learning.local import train_round
+from rampart_fl.shared.learning.objectives import objectives
 
 MakeLearner = Callable[..., Learner]
 

@@ -8,19 +8,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from shared.errors import ConfigurationError
-from shared.learning import jacobian, machine
-from shared.learning.cohort import Cohort
-from shared.learning.data import ClientData
-from shared.learning.jacobian import directions, measured_norm
-from shared.learning.learner import Learner
-from shared.learning.local import train_round
-from shared.learning.objectives import objectives
-from shared.learning.objectives.hmsdfl import HMSDFL
-from shared.learning.personalizers import personalizers
-from shared.learning.stacked import Stacked
-from shared.learning.vector import load, spec_of
-from shared.seeding import generator
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning import jacobian, machine
+from rampart_fl.shared.learning.cohort import Cohort
+from rampart_fl.shared.learning.data import ClientData
+from rampart_fl.shared.learning.jacobian import directions, measured_norm
+from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.learning.local import train_round
+from rampart_fl.shared.learning.objectives import objectives
+from rampart_fl.shared.learning.objectives.hmsdfl import HMSDFL
+from rampart_fl.shared.learning.personalizers import personalizers
+from rampart_fl.shared.learning.stacked import Stacked
+from rampart_fl.shared.learning.vector import load, spec_of
+from rampart_fl.shared.seeding import generator
 from tests.shared.learning.conftest import make_experiment
 
 MakeLearner = Callable[..., Learner]

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from shared.errors import ConfigurationError
-from shared.learning.cohort import Draws
-from shared.learning.objectives import Point, objectives
-from shared.learning.objectives import msdfl as module_of_msdfl
-from shared.learning.personalizers import Batch
-from shared.learning.stacked import Stacked
-from shared.learning.vector import flatten, load, spec_of
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.cohort import Draws
+from rampart_fl.shared.learning.objectives import Point, objectives
+from rampart_fl.shared.learning.objectives import msdfl as module_of_msdfl
+from rampart_fl.shared.learning.personalizers import Batch
+from rampart_fl.shared.learning.stacked import Stacked
+from rampart_fl.shared.learning.vector import flatten, load, spec_of
 
 DRAWS = Draws(seed=1, names=("a", "b"), round=0, step=0, sizes=(3, 2))
 WEIGHT_KB = torch.tensor([[1 / 3] * 3, [1 / 2, 1 / 2, 0]], dtype=torch.float64)

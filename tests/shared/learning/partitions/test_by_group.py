@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from shared.errors import ConfigurationError
-from shared.learning.partitions import partitions
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.partitions import partitions
 
 GROUPS = torch.tensor([5, 5, 1, 2, 2, 2, 9, 1])
 

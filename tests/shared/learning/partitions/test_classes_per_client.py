@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.errors import ConfigurationError
-from shared.learning.partitions import partitions
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.partitions import partitions
 
 
 @given(

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from shared.errors import ConfigurationError
-from shared.learning.partitions import dirichlet, partitions
-from shared.learning.partitions.dirichlet import _dirichlet
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.partitions import dirichlet, partitions
+from rampart_fl.shared.learning.partitions.dirichlet import _dirichlet
 
 Y = torch.arange(10).repeat_interleave(200)
 

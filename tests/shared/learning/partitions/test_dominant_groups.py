@@ -2,7 +2,7 @@
 
 import torch
 
-from shared.learning.partitions import partitions
+from rampart_fl.shared.learning.partitions import partitions
 
 
 def test_the_papers_shares_on_62_classes() -> None:

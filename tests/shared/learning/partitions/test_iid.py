@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from shared.errors import ConfigurationError
-from shared.learning.partitions import partitions
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.partitions import partitions
 
 
 def test_every_sample_goes_to_one_client_and_sizes_differ_by_one() -> None:

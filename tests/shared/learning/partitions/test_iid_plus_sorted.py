@@ -2,7 +2,7 @@
 
 import torch
 
-from shared.learning.partitions import partitions
+from rampart_fl.shared.learning.partitions import partitions
 
 
 def test_a_fifth_is_mixed() -> None:

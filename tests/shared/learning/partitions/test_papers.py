@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.experiment import Data, Experiment
-from shared.learning.data import client_data, divided
-from shared.learning.datasets import Samples, datasets
-from shared.learning.datasets.files import VARIABLE
+from rampart_fl.shared.experiment import Data, Experiment
+from rampart_fl.shared.learning.data import client_data, divided
+from rampart_fl.shared.learning.datasets import Samples, datasets
+from rampart_fl.shared.learning.datasets.files import VARIABLE
 
 
 def real(data: Data) -> tuple[Samples, tuple[Tensor, ...]]:

@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from shared.learning.cohort import Batches, Cohort
-from shared.learning.data import ClientData
-from shared.learning.learner import Learner
-from shared.learning.local import Trained, train
-from shared.learning.vector import load
-from shared.seeding import generator
+from rampart_fl.shared.learning.cohort import Batches, Cohort
+from rampart_fl.shared.learning.data import ClientData
+from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.learning.local import Trained, train
+from rampart_fl.shared.learning.vector import load
+from rampart_fl.shared.seeding import generator
 
 NAMES = ("a", "b", "c")
 SEED, ROUND = 5, 3

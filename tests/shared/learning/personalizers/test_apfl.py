@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from shared.errors import ConfigurationError
-from shared.learning.personalizers import personalizers
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.personalizers import personalizers
 from tests.shared.learning.personalizers.conftest import Plain
 
 

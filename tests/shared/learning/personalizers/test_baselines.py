@@ -2,10 +2,10 @@
 
 import torch
 
-from shared.experiment import Experiment
-from shared.learning.data import ClientData
-from shared.learning.learner import Learner
-from shared.learning.local import LocalResult, train_round
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.data import ClientData
+from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.learning.local import LocalResult, train_round
 
 
 def run(personalizer: object, received: float = 0.0) -> tuple[Learner, LocalResult, torch.Tensor]:

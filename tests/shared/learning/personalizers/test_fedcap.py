@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.errors import ConfigurationError
-from shared.learning.personalizers import Batch, Local, personalizers
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.personalizers import Batch, Local, personalizers
 
 
 @dataclass(frozen=True)

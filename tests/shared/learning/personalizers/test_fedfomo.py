@@ -5,13 +5,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from shared.errors import ConfigurationError
-from shared.experiment import Experiment, Training
-from shared.learning.cohort import Batches, Cohort
-from shared.learning.data import client_data
-from shared.learning.learner import Learner
-from shared.learning.local import train, train_round
-from shared.learning.personalizers.fedfomo import FedFomo
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment, Training
+from rampart_fl.shared.learning.cohort import Batches, Cohort
+from rampart_fl.shared.learning.data import client_data
+from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.learning.local import train, train_round
+from rampart_fl.shared.learning.personalizers.fedfomo import FedFomo
 
 HUGE = 2.0**120
 EXAMPLE = [((3.0, 4.0), 0.5), ((0.0, 1.0), 0.8), ((1.0, 0.0), 1.2)]

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from shared.attacks.data.label_flip import LabelFlip
-from shared.errors import ConfigurationError
-from shared.learning.cohort import Batches, Cohort
-from shared.learning.data import ClientData, poisoned
-from shared.learning.learner import Learner
-from shared.learning.local import train
-from shared.learning.vector import load
+from rampart_fl.shared.attacks.data.label_flip import LabelFlip
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.cohort import Batches, Cohort
+from rampart_fl.shared.learning.data import ClientData, poisoned
+from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.learning.local import train
+from rampart_fl.shared.learning.vector import load
 from tests.shared.learning.personalizers.conftest import NAMES, ROUND, SEED, Plain
 
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 import torch
 
-from shared.errors import ConfigurationError
-from shared.experiment import Experiment
-from shared.learning.personalizers import personalizers
-from shared.simulation import SimulationResult, simulate
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.personalizers import personalizers
+from rampart_fl.shared.simulation import SimulationResult, simulate
 
 CLIENTS = 5
 
@@ -76,7 +76,7 @@ def test_a_mean_of_quadratic_losses_in_closed_form() -> None:
 
 
 def _data(experiment: Experiment) -> list[Any]:
-    from shared.learning.data import client_data
+    from rampart_fl.shared.learning.data import client_data
 
     return [client_data(experiment.data, slot, experiment.seed) for slot in range(CLIENTS)]
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from shared.learning.personalizers import personalizers
+from rampart_fl.shared.learning.personalizers import personalizers
 
 
 def test_nothing_is_kept() -> None:

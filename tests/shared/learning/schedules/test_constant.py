@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 
-from shared.learning.data import ClientData
-from shared.learning.learner import Learner
-from shared.learning.local import train_round
-from shared.learning.schedules import schedules
+from rampart_fl.shared.learning.data import ClientData
+from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.learning.local import train_round
+from rampart_fl.shared.learning.schedules import schedules
 
 MakeLearner = Callable[..., Learner]
 

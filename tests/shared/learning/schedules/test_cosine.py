@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from shared.errors import ConfigurationError
-from shared.learning.schedules import schedules
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.schedules import schedules
 
 
 def test_it_is_that_of_torch() -> None:

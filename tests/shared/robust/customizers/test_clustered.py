@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from shared.errors import ConfigurationError
-from shared.experiment import Experiment
-from shared.figures import sides
-from shared.robust import Context, Rows, State
-from shared.robust.customizers import Customization
-from shared.robust.customizers.clustered import Clustered, continued
-from shared.simulation import simulate
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures import sides
+from rampart_fl.shared.robust import Context, Rows, State
+from rampart_fl.shared.robust.customizers import Customization
+from rampart_fl.shared.robust.customizers.clustered import Clustered, continued
+from rampart_fl.shared.simulation import simulate
 
 REFERENCE_D = torch.tensor([5.0, 7.0])
 ROWS = {"a": [1.0, 0.1], "b": [-2.0, 0.1], "c": [2.0, -0.1], "d": [-1.0, 0.0], "e": [3.0, 0.0]}

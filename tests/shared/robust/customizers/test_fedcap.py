@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from shared.errors import ConfigurationError
-from shared.robust import Context, Rows, State
-from shared.robust.customizers import customizers
-from shared.robust.customizers.fedcap import FedCAP
-from shared.robust.engine import Plan, run_round
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.robust import Context, Rows, State
+from rampart_fl.shared.robust.customizers import customizers
+from rampart_fl.shared.robust.customizers.fedcap import FedCAP
+from rampart_fl.shared.robust.engine import Plan, run_round
 
 IDS = ("a", "b", "c")
 FIRST_ND = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], dtype=torch.float64)

@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.assignment import GLOBAL
-from shared.errors import ConfigurationError
-from shared.experiment import Experiment
-from shared.figures import sides
-from shared.robust import Context, Rows, State
-from shared.robust.customizers import Customization
-from shared.robust.customizers.fedfomo import FedFomo
-from shared.simulation import simulate
+from rampart_fl.shared.assignment import GLOBAL
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures import sides
+from rampart_fl.shared.robust import Context, Rows, State
+from rampart_fl.shared.robust.customizers import Customization
+from rampart_fl.shared.robust.customizers.fedfomo import FedFomo
+from rampart_fl.shared.simulation import simulate
 
 D = 4
 CLIENTS = [f"client-{k}" for k in range(8)]

@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.assignment import group_of
-from shared.errors import ConfigurationError, PreconditionError
-from shared.experiment import Experiment
-from shared.robust import Context, Rows, State
-from shared.robust.certificates import radii, winners
-from shared.robust.customizers import Customization, customizers
-from shared.robust.customizers.flcert import FLCert
-from shared.robust.engine import Plan, RoundOutcome, run_round
-from shared.robust.rules import rules
+from rampart_fl.shared.assignment import group_of
+from rampart_fl.shared.errors import ConfigurationError, PreconditionError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.robust import Context, Rows, State
+from rampart_fl.shared.robust.certificates import radii, winners
+from rampart_fl.shared.robust.customizers import Customization, customizers
+from rampart_fl.shared.robust.customizers.flcert import FLCert
+from rampart_fl.shared.robust.engine import Plan, RoundOutcome, run_round
+from rampart_fl.shared.robust.rules import rules
 
 D = 5
 CLIENTS = [f"client-{k}" for k in range(9)]

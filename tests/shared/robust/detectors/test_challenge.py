@@ -10,15 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.errors import ConfigurationError
-from shared.eviction import Eviction
-from shared.robust import Context, Rows, State
-from shared.robust.customizers import Customization
-from shared.robust.detectors import detectors
-from shared.robust.detectors.challenge import ChallengeDetector, recalled, remembered
-from shared.robust.engine import Plan, run_round
-from shared.robust.pipeline import split_state
-from shared.robust.sketch import Traces, sketch
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.eviction import Eviction
+from rampart_fl.shared.robust import Context, Rows, State
+from rampart_fl.shared.robust.customizers import Customization
+from rampart_fl.shared.robust.detectors import detectors
+from rampart_fl.shared.robust.detectors.challenge import ChallengeDetector, recalled, remembered
+from rampart_fl.shared.robust.engine import Plan, run_round
+from rampart_fl.shared.robust.pipeline import split_state
+from rampart_fl.shared.robust.sketch import Traces, sketch
 
 D = 600
 SKETCH = 1024

@@ -4,8 +4,8 @@ from statistics import median
 
 import torch
 
-from shared.robust import Context, Rows, State
-from shared.robust.detectors.cosine import Cosine
+from rampart_fl.shared.robust import Context, Rows, State
+from rampart_fl.shared.robust.detectors.cosine import Cosine
 
 
 def test_the_score_is_the_median_cosine_to_the_others() -> None:

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from shared.errors import ConfigurationError
-from shared.robust import Context, Rows, State
-from shared.robust.detectors import detectors
-from shared.robust.detectors.cross_round import CrossRound
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.robust import Context, Rows, State
+from rampart_fl.shared.robust.detectors import detectors
+from rampart_fl.shared.robust.detectors.cross_round import CrossRound
 
 
 def play(rounds: list[dict[str, list[float]]]) -> list[dict[str, tuple[str, float]]]:

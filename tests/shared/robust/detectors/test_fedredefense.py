@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from shared.errors import ConfigurationError
-from shared.learning.stacked import Stacked
-from shared.learning.vector import flatten
-from shared.robust import Context, Rows, State
-from shared.robust.base import Detector
-from shared.robust.detectors import detectors
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.stacked import Stacked
+from rampart_fl.shared.learning.vector import flatten
+from rampart_fl.shared.robust import Context, Rows, State
+from rampart_fl.shared.robust.base import Detector
+from rampart_fl.shared.robust.detectors import detectors
 
 SHAPE, CLASSES = (6,), 3
 IDS = ["ada", "bob", "cleo", "dan"]

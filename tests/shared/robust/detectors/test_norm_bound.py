@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from shared.errors import ConfigurationError
-from shared.robust import Context, Rows, State
-from shared.robust.detectors import detectors
-from shared.robust.detectors.norm_bound import NormBound
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.robust import Context, Rows, State
+from rampart_fl.shared.robust.detectors import detectors
+from rampart_fl.shared.robust.detectors.norm_bound import NormBound
 
 
 def decisions(block_ND: torch.Tensor, threshold: float = 10.0) -> dict[str, str]:

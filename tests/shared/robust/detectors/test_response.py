@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.errors import ConfigurationError
-from shared.robust import Context, Rows, State, Verdict
-from shared.robust.betting import limit
-from shared.robust.detectors import detectors
-from shared.robust.detectors.response import ResponseDetector
-from shared.robust.responses import respond
-from shared.robust.sketch import Traces
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.robust import Context, Rows, State, Verdict
+from rampart_fl.shared.robust.betting import limit
+from rampart_fl.shared.robust.detectors import detectors
+from rampart_fl.shared.robust.detectors.response import ResponseDetector
+from rampart_fl.shared.robust.responses import respond
+from rampart_fl.shared.robust.sketch import Traces
 
 D = 400
 

@@ -5,10 +5,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.errors import ConfigurationError
-from shared.robust import Context, Rows, State, Verdict
-from shared.robust.detectors import detectors
-from shared.robust.detectors.robust_distance import RobustDistance
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.robust import Context, Rows, State, Verdict
+from rampart_fl.shared.robust.detectors import detectors
+from rampart_fl.shared.robust.detectors.robust_distance import RobustDistance
 
 N, D = 12, 30
 

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from shared.errors import ConfigurationError
-from shared.robust import Context, Rows, State
-from shared.robust.detectors import detectors
-from shared.robust.detectors.selection import Selection
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.robust import Context, Rows, State
+from rampart_fl.shared.robust.detectors import detectors
+from rampart_fl.shared.robust.detectors.selection import Selection
 
 BLOCK_ND = torch.tensor([[0.0], [1.0], [2.1], [3.3], [100.0]])
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared.robust.linalg import native
+from rampart_fl.shared.robust.linalg import native
 
 
 @pytest.fixture(params=["auto", "torch"])

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.robust import Rows, linalg
+from rampart_fl.shared.robust import Rows, linalg
 
 pytestmark = pytest.mark.usefixtures("kernels")
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.robust import Rows, linalg
-from shared.robust.linalg import finite
+from rampart_fl.shared.robust import Rows, linalg
+from rampart_fl.shared.robust.linalg import finite
 
 pytestmark = pytest.mark.usefixtures("kernels")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from shared.errors import ConfigurationError
-from shared.robust import aggregate
-from shared.robust.linalg import native
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.robust import aggregate
+from rampart_fl.shared.robust.linalg import native
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.robust.linalg.networks import KEEP_MAX, KEEP_MIN, merge_exchange, network
+from rampart_fl.shared.robust.linalg.networks import KEEP_MAX, KEEP_MIN, merge_exchange, network
 
 
 def through(values: list[float], comparators: tuple[tuple[int, int, int], ...]) -> list[float]:

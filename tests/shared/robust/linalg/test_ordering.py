@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from shared.robust import Rows, linalg
-from shared.robust.linalg import native, ordering, views
+from rampart_fl.shared.robust import Rows, linalg
+from rampart_fl.shared.robust.linalg import native, ordering, views
 
 pytestmark = pytest.mark.usefixtures("kernels")
 

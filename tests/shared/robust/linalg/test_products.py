@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from shared.robust import Rows, linalg
-from shared.robust.linalg import native, products, views
+from rampart_fl.shared.robust import Rows, linalg
+from rampart_fl.shared.robust.linalg import native, products, views
 
 pytestmark = pytest.mark.usefixtures("kernels")
 

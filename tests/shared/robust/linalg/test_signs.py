@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shared.robust import Rows, linalg
+from rampart_fl.shared.robust import Rows, linalg
 
 pytestmark = pytest.mark.usefixtures("kernels")
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from shared.robust import Rows
-from shared.robust.linalg import views
+from rampart_fl.shared.robust import Rows
+from rampart_fl.shared.robust.linalg import views
 
 
 def test_rows_of_the_pool_are_not_copied() -> None:

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from shared.robust import Context, Rows, State
-from shared.robust.preaggregators import preaggregators
+from rampart_fl.shared.robust import Context, Rows, State
+from rampart_fl.shared.robust.preaggregators import preaggregators
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from shared.errors import PreconditionError
-from shared.robust import Context, Rows, State, aggregate
-from shared.robust.preaggregators import preaggregators
+from rampart_fl.shared.errors import PreconditionError
+from rampart_fl.shared.robust import Context, Rows, State, aggregate
+from rampart_fl.shared.robust.preaggregators import preaggregators
 
 POWERS = (2.0 ** torch.arange(7))[:, None]
 

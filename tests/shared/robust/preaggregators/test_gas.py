@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from shared.errors import ConfigurationError
-from shared.robust import Context, Rows, State, aggregate
-from shared.robust.preaggregators import preaggregators
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.robust import Context, Rows, State, aggregate
+from rampart_fl.shared.robust.preaggregators import preaggregators
 
 
 def kept(block_ND: torch.Tensor, f: int, seed: int = 0, **parameters: object) -> tuple[str, ...]:

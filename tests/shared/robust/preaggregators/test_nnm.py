@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from shared.robust import Context, Rows, State, aggregate
-from shared.robust.preaggregators import preaggregators
+from rampart_fl.shared.robust import Context, Rows, State, aggregate
+from rampart_fl.shared.robust.preaggregators import preaggregators
 
 
 def mixed(block_ND: torch.Tensor, f: int) -> torch.Tensor:

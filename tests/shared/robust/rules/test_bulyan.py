@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.errors import PreconditionError
-from shared.robust import Context, Rows, State, aggregate
-from shared.robust.rules import rules
+from rampart_fl.shared.errors import PreconditionError
+from rampart_fl.shared.robust import Context, Rows, State, aggregate
+from rampart_fl.shared.robust.rules import rules
 
 LINE = torch.tensor([[0.0], [1.0], [2.1], [3.3], [4.6], [6.0], [100.0]])
 

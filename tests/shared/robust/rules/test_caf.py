@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.robust import aggregate
+from rampart_fl.shared.robust import aggregate
 
 
 def by_hand(block_ND: Tensor, f: int) -> np.ndarray:

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.robust import Context, Rows, aggregate
-from shared.robust.rules import rules
+from rampart_fl.shared.robust import Context, Rows, aggregate
+from rampart_fl.shared.robust.rules import rules
 
 
 def by_hand(block_ND: Tensor, centre_D: Tensor, tau: float, steps: int) -> Tensor:

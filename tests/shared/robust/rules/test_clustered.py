@@ -2,8 +2,8 @@
 
 import torch
 
-from shared.robust import Context, Rows, State, aggregate
-from shared.robust.rules.clustered import Clustered
+from rampart_fl.shared.robust import Context, Rows, State, aggregate
+from rampart_fl.shared.robust.rules.clustered import Clustered
 
 
 def test_the_larger_group_by_direction_wins_whatever_the_lengths() -> None:

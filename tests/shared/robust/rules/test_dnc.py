@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from shared.errors import PreconditionError
-from shared.robust import Context, Rows, State, aggregate
-from shared.robust.rules.dnc import DnC
+from rampart_fl.shared.errors import PreconditionError
+from rampart_fl.shared.robust import Context, Rows, State, aggregate
+from rampart_fl.shared.robust.rules.dnc import DnC
 
 
 def shifted(seed: int, n: int = 10, f: int = 2, dim: int = 30) -> torch.Tensor:

@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.errors import PreconditionError
-from shared.robust import Context, Report, Rows, State, aggregate
-from shared.robust.rules.filtering import Filtering
+from rampart_fl.shared.errors import PreconditionError
+from rampart_fl.shared.robust import Context, Report, Rows, State, aggregate
+from rampart_fl.shared.robust.rules.filtering import Filtering
 
 
 def report(block_ND: Tensor, **parameters: float) -> Report:

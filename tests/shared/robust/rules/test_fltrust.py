@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.errors import ConfigurationError
-from shared.robust import Context, aggregate
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.robust import Context, aggregate
 
 SERVER = Context(server_update_D=torch.tensor([3.0, 4.0]))
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from shared.robust import Context, Rows, State, aggregate
-from shared.robust.rules.foolsgold import FoolsGold
+from rampart_fl.shared.robust import Context, Rows, State, aggregate
+from rampart_fl.shared.robust.rules.foolsgold import FoolsGold
 
 
 def run(block_ND: Tensor, ids: list[str], state: State | None = None) -> tuple[Tensor, State, dict]:

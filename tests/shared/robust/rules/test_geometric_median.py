@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.robust import Rows, aggregate, linalg
-from shared.robust.rules.geometric_median import GeometricMedian
+from rampart_fl.shared.robust import Rows, aggregate, linalg
+from rampart_fl.shared.robust.rules.geometric_median import GeometricMedian
 
 
 def weiszfeld(block_ND: Tensor, masses_N: Tensor, nu: float, steps: int) -> Tensor:

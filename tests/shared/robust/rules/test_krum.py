@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from shared.errors import ConfigurationError, PreconditionError
-from shared.robust import Context, Rows, State, aggregate
-from shared.robust.rules import rules
-from shared.robust.rules.krum import scores
+from rampart_fl.shared.errors import ConfigurationError, PreconditionError
+from rampart_fl.shared.robust import Context, Rows, State, aggregate
+from rampart_fl.shared.robust.rules import rules
+from rampart_fl.shared.robust.rules.krum import scores
 
 LINE = torch.tensor([[0.0], [1.0], [2.1], [3.3], [100.0]])
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.robust import aggregate
+from rampart_fl.shared.robust import aggregate
 
 
 def by_hand(values: list[float], keep: int) -> float:

@@ -5,7 +5,7 @@ import statistics
 import pytest
 import torch
 
-from shared.robust import aggregate
+from rampart_fl.shared.robust import aggregate
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 13, 33, 50])

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from shared.errors import PreconditionError
-from shared.robust import aggregate
-from shared.robust.rules.minimum_diameter_averaging import Steps, covered, tightest
+from rampart_fl.shared.errors import PreconditionError
+from rampart_fl.shared.robust import aggregate
+from rampart_fl.shared.robust.rules.minimum_diameter_averaging import Steps, covered, tightest
 
 
 def by_hand(squared_MM: Tensor, f: int) -> list[int]:

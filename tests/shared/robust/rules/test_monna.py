@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from shared.errors import Absent, ConfigurationError
-from shared.robust import Context, aggregate
+from rampart_fl.shared.errors import Absent, ConfigurationError
+from rampart_fl.shared.robust import Context, aggregate
 
 LINE = torch.tensor([[0.0], [1.0], [2.0], [9.0], [3.0]])
 

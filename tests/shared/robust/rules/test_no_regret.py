@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.robust import Context, Report, Rows, State, aggregate
-from shared.robust.rules.no_regret import NoRegret
+from rampart_fl.shared.robust import Context, Report, Rows, State, aggregate
+from rampart_fl.shared.robust.rules.no_regret import NoRegret
 
 
 def report(block_ND: Tensor, **parameters: float) -> Report:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shared.robust import aggregate
+from rampart_fl.shared.robust import aggregate
 
 
 def test_long_rows_are_cut_and_short_ones_kept() -> None:

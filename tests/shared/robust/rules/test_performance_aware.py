@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from shared.errors import ConfigurationError
-from shared.robust import Context, Rows, State, aggregate
-from shared.robust.rules import rules
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.robust import Context, Rows, State, aggregate
+from rampart_fl.shared.robust.rules import rules
 
 MEAN = {"name": "performance_aware", "rule": "weighted_mean"}
 

@@ -2,8 +2,8 @@
 
 import torch
 
-from shared.robust import aggregate
-from shared.robust.rules import rules
+from rampart_fl.shared.robust import aggregate
+from rampart_fl.shared.robust.rules import rules
 
 
 def test_it_is_the_geometric_median_with_its_papers_settings() -> None:

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared.robust import Context, Report, Rows, aggregate
-from shared.robust.context import Public
-from shared.robust.engine import Plan, run_round
-from shared.robust.rules import rules
+from rampart_fl.shared.robust import Context, Report, Rows, aggregate
+from rampart_fl.shared.robust.context import Public
+from rampart_fl.shared.robust.engine import Plan, run_round
+from rampart_fl.shared.robust.rules import rules
 
 PUBLIC = Public(torch.tensor([[1.0], [-2.0]]), torch.tensor([0, 1]))
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from shared.errors import ConfigurationError
-from shared.robust import Context, Report, Rows
-from shared.robust.context import Public
-from shared.robust.judgement import information
-from shared.robust.rules import rules
-from shared.robust.rules.sdea import SDEA, cooperative
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.robust import Context, Report, Rows
+from rampart_fl.shared.robust.context import Public
+from rampart_fl.shared.robust.judgement import information
+from rampart_fl.shared.robust.rules import rules
+from rampart_fl.shared.robust.rules.sdea import SDEA, cooperative
 
 CLASSES, FEATURES = 3, 4
 D = CLASSES * FEATURES

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from shared.errors import ConfigurationError
-from shared.robust import Context, Rows, State, aggregate
-from shared.robust.rules import rules
-from shared.robust.rules.sign_guard import SignGuard
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.robust import Context, Rows, State, aggregate
+from rampart_fl.shared.robust.rules import rules
+from rampart_fl.shared.robust.rules.sign_guard import SignGuard
 
 ALL = {"name": "sign_guard", "fraction": 1.0}
 

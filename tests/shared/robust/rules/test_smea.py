@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from shared.errors import PreconditionError
-from shared.robust import aggregate
-from shared.robust.rules import smea
+from rampart_fl.shared.errors import PreconditionError
+from rampart_fl.shared.robust import aggregate
+from rampart_fl.shared.robust.rules import smea
 
 
 @pytest.mark.parametrize(("n", "f", "d"), [(5, 1, 3), (7, 2, 4), (9, 3, 12), (6, 0, 2)])

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from shared.errors import ConfigurationError, PreconditionError
-from shared.robust import aggregate
-from shared.robust.rules import rules
+from rampart_fl.shared.errors import ConfigurationError, PreconditionError
+from rampart_fl.shared.robust import aggregate
+from rampart_fl.shared.robust.rules import rules
 
 
 def by_hand(block_ND: torch.Tensor, b: int) -> list[float]:

@@ -30,7 +30,7 @@ from rampart_fl.shared.robust.detectors import detectors
 from rampart_fl.shared.robust.preaggregators import preaggregators
 from rampart_fl.shared.robust.rules import rules
 
-PATH = Path(__file__).parents[1] / "docs" / "experiments.md"
+PATH = Path(__file__).resolve().parents[1] / "docs" / "experiments.md"
 
 OPENING = """# Experiment files
 

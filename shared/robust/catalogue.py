@@ -19,7 +19,7 @@ from rampart_fl.shared.robust.pipeline import Pipeline
 from rampart_fl.shared.robust.preaggregators import preaggregators
 from rampart_fl.shared.robust.rules import rules
 
-PATH = Path(__file__).parents[2] / "docs" / "rules.md"
+PATH = Path(__file__).resolve().parents[2] / "docs" / "rules.md"
 
 OPENING = """# Rules, pre-aggregators, detectors, customizers
 

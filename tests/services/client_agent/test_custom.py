@@ -101,7 +101,7 @@ def test_the_test_of_the_manual_passes(my_client: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(DOCS.parents[1])},
+        env={**os.environ, "PYTHONPATH": str(DOCS.parents[1] / "src")},
         capture_output=True,
         text=True,
         check=False,
@@ -114,7 +114,7 @@ def test_the_plain_client_of_the_manual_takes_part(
     federation: Callable[..., RunningFederation], tmp_path: Path
 ) -> None:
     (source,) = re.findall(r"```python\n(# plain\.py\n.*?)```", DOCS.read_text(), re.DOTALL)
-    assert "import rampart" not in source and "shared" not in source
+    assert "rampart_fl" not in source
     (tmp_path / "plain.py").write_text(source)
     plan = Experiment.parse(EXPERIMENT).model_dump(mode="json")
     plan["data"]["clients"] = 2

@@ -1,0 +1,1 @@
+"""Byzantine-robust, personalized federated learning."""

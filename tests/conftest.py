@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
@@ -10,6 +11,13 @@ from hypothesis import settings
 # No test asserts a time, and a run draws the same examples as the run before it.
 settings.register_profile("rampart", deadline=None, derandomize=True)
 settings.load_profile("rampart")
+
+
+@pytest.fixture(autouse=True)
+def one_import_root() -> Iterator[None]:
+    """No test imports a module by its folder: under two names a registry would exist twice."""
+    yield
+    assert not {"shared", "services"} & sys.modules.keys(), "import rampart_fl... instead"
 
 
 @pytest.fixture

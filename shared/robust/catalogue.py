@@ -30,7 +30,7 @@ global model, audits, and customizes. Each stage is named in the experiment file
 Python:
 
 ```python
-from rampart_fl.shared.robust import aggregate
+from rampart_fl import aggregate
 
 aggregate(updates_ND, ["bucketing", "nnm", "krum"], f=2)
 aggregate(updates_ND, {"name": "trimmed_mean", "b": 3}, f=2)

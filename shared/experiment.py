@@ -204,8 +204,8 @@ class Experiment(Table):
             raise ConfigurationError(explain(error, Experiment)) from None
 
     def tables(self) -> dict[str, Any]:
-        """Every setting, defaults included, as plain JSON values."""
-        return self.model_dump(mode="json")
+        """Every setting, defaults included, as plain JSON values; no empty `packages`."""
+        return self.model_dump(mode="json", exclude=None if self.packages else {"packages"})
 
     def digest(self) -> str:
         """SHA-256 of all settings in canonical JSON: equal digests, equal experiments."""

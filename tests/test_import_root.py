@@ -55,3 +55,17 @@ def test_no_module_has_a_second_name() -> None:
     for module in MODULES:
         importlib.import_module(module)
     assert not OLD_ROOTS & sys.modules.keys()
+
+
+@pytest.mark.parametrize("folder", ["shared", "services"])
+def test_doctests_by_their_folder_are_refused(folder: str, pytestconfig: pytest.Config) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--collect-only", f"{folder}/__init__.py"],
+        cwd=pytestconfig.rootpath,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert f"test it as src/rampart_fl/{folder}/__init__.py" in done.stderr

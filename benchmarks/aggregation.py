@@ -46,7 +46,7 @@ def measure(size: str, repeats: int, only: str) -> dict:
     rows, _, dim = size.partition("x")
     command = [str(python), str(ROOT / "benchmarks/aggregation_cell.py")]
     command += [rows, str(int(float(dim))), str(repeats), only]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONWARNINGS": "ignore"}
     print(f"measuring {size} ...", file=sys.stderr, flush=True)
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])

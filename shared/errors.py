@@ -39,16 +39,30 @@ class ConfigurationError(RampartError, ValueError):
 class UnknownMember(ConfigurationError):
     """A family has no member of that name.
 
+    Args:
+        family: what a member is called.
+        name: that nobody has.
+        known: names that there are.
+        package: where the experiment takes the member from, with the version.
+
     >>> str(UnknownMember("rule", "krun", ("krum", "median")))
     "unknown rule 'krun' (did you mean 'krum'?); known: krum, median"
+    >>> str(UnknownMember("rule", "mine", ("krum", "median"), "my-rules==1.2"))
+    "rule 'mine' comes from my-rules==1.2, which is not installed here"
     """
 
     slug = "unknown-member"
     title = "Unknown member"
 
-    def __init__(self, family: str, name: str, known: tuple[str, ...]) -> None:
+    def __init__(
+        self, family: str, name: str, known: tuple[str, ...], package: str | None = None
+    ) -> None:
         from difflib import get_close_matches
 
+        self.family, self.name, self.known = family, name, known
+        if package is not None:
+            super().__init__(f"{family} {name!r} comes from {package}, which is not installed here")
+            return
         close = get_close_matches(name, known, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
         super().__init__(f"unknown {family} {name!r}{hint}; known: {', '.join(known)}")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
+from rampart_fl.shared import plugins
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.eviction import Eviction
 from rampart_fl.shared.phases import Phases
@@ -155,6 +156,9 @@ class Experiment(Table):
     attackers: list[Attackers] = []
     placement: Placement = "random"
     """Which slots attackers take: drawn from the seed, or the last ones, group by group."""
+    packages: dict[str, str] = {}
+    """Packages of members that Rampart does not ship, by their names: `midrange = "my-rules==1.2"`.
+    `check` fills it in, so that a machine without such a package can say which one it lacks."""
 
     @model_validator(mode="after")
     def _fewer_attackers_than_clients(self) -> "Experiment":
@@ -200,8 +204,8 @@ class Experiment(Table):
             raise ConfigurationError(explain(error, Experiment)) from None
 
     def tables(self) -> dict[str, Any]:
-        """Every setting, defaults included, as plain JSON values."""
-        return self.model_dump(mode="json")
+        """Every setting, defaults included, as plain JSON values; no empty `packages`."""
+        return self.model_dump(mode="json", exclude=None if self.packages else {"packages"})
 
     def digest(self) -> str:
         """SHA-256 of all settings in canonical JSON: equal digests, equal experiments."""
@@ -210,8 +214,13 @@ class Experiment(Table):
 
     def client_part(self) -> dict[str, Any]:
         """What clients are told: all but the server's stages and who attacks."""
+        told = self.model_dump(
+            mode="json", exclude={"server", "attackers", "placement", "packages"}
+        )
+        text = json.dumps(told)
         return {
-            **self.model_dump(mode="json", exclude={"server", "attackers", "placement"}),
+            **told,
+            "packages": {name: of for name, of in self.packages.items() if f'"{name}"' in text},
             "sample_cap": self.server.sample_cap,
             "digest": self.digest(),
         }
@@ -244,6 +253,10 @@ class Experiment(Table):
 
     def plan(self) -> "Plan":
         """The server's stages, built."""
+        with plugins.known(self.packages):
+            return self._plan()
+
+    def _plan(self) -> "Plan":
         from rampart_fl.shared.robust.engine import Plan, ServerStep
 
         server = self.server
@@ -266,7 +279,16 @@ class Experiment(Table):
         return plan
 
     def check(self) -> "Experiment":
-        """Builds every member that the file names; raises what is wrong with it."""
+        """Builds every member that the file names; raises what is wrong with it.
+
+        Returns:
+            The experiment with its `packages`.
+        """
+        with plugins.known(self.packages) as packages:
+            self._check()
+        return self.model_copy(update={"packages": packages})
+
+    def _check(self) -> None:
         from rampart_fl.shared.attacks.data import attacks as data_attacks
         from rampart_fl.shared.attacks.model import attacks as model_attacks
         from rampart_fl.shared.attacks.triggers import parse_trigger
@@ -307,7 +329,6 @@ class Experiment(Table):
                 model_attacks.parse(group.attack)
             if group.data_attack is not None:
                 data_attacks.parse(group.data_attack)
-        return self
 
 
 def client_names(count: int) -> list[str]:

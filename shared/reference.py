@@ -30,7 +30,7 @@ from rampart_fl.shared.robust.detectors import detectors
 from rampart_fl.shared.robust.preaggregators import preaggregators
 from rampart_fl.shared.robust.rules import rules
 
-PATH = Path(__file__).parents[1] / "docs" / "experiments.md"
+PATH = Path(__file__).resolve().parents[1] / "docs" / "experiments.md"
 
 OPENING = """# Experiment files
 
@@ -191,6 +191,7 @@ def _value(full: str, field: FieldInfo) -> str:
     if get_origin(kind) is Literal:
         return " or ".join(f'`"{choice}"`' for choice in get_args(kind))
     names = {int: "whole number", float: "number", bool: "`true` or `false`", str: "text"}
+    names[dict[str, str]] = "table of texts"
     assert kind in names, (
         f"{full} takes {kind}: rampart_fl.shared.reference does not know how to say that"
     )
@@ -210,10 +211,10 @@ def _default(field: FieldInfo, default: Any) -> str:
         return "-"
     if isinstance(default, list):
         return ", ".join(f"`{member['name']}`" for member in default) or "none"
+    if default in (None, "", {}):
+        return "-"
     if isinstance(default, dict):
         return f"`{default['name']}`"
-    if default is None or default == "":
-        return "-"
     return f"`{str(default).lower() if isinstance(default, bool) else default}`"
 
 

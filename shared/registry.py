@@ -2,7 +2,8 @@
 
 A family's `__init__` makes one `Registry`; a module in that package adds itself with
 `@registry.register("name")`. Nothing lists the members: the first look-up imports the package's
-modules. Parameters are pydantic fields, so misspelt, missing, mistyped and out-of-range ones are
+modules. Other installed packages add members by entry points (see `rampart_fl.shared.plugins`).
+Parameters are pydantic fields, so misspelt, missing, mistyped and out-of-range ones are
 refused where the member is built, with the list of those known.
 """
 
@@ -10,10 +11,12 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from rampart_fl.shared import plugins
 from rampart_fl.shared.errors import ConfigurationError, UnknownMember
 
 if TYPE_CHECKING:
@@ -34,6 +37,8 @@ class Member(BaseModel):
     name: ClassVar[str] = ""
     paper: ClassVar[str] = ""
     """Source of the algorithm, for the catalogue: authors or short title, year, equation."""
+    package: ClassVar[str] = ""
+    """Package that it comes from, with its version, such as "my-rules==1.2"; "" for Rampart's."""
 
 
 M = TypeVar("M", bound=Member)
@@ -43,12 +48,16 @@ class Registry(Generic[M]):
     """The members of one family, by name.
 
     Args:
+        kind: what every member derives from.
         family: what a member is called in messages, such as "rule".
         package: the package whose modules register members.
+        group: the entry points by which other packages add members.
     """
 
-    def __init__(self, family: str, package: str) -> None:
+    def __init__(self, kind: type[Member], family: str, *, package: str, group: str) -> None:
+        self.kind = kind
         self.family = family
+        self.group = group
         self._package = package
         self._members: dict[str, type[M]] = {}
         self._discovered = False
@@ -68,14 +77,28 @@ class Registry(Generic[M]):
     def names(self) -> tuple[str, ...]:
         """Every known name, sorted."""
         self._discover()
-        return tuple(sorted(self._members))
+        return tuple(sorted({*self._members, *plugins.installed(self.group)}))
 
     def get(self, name: str) -> type[M]:
         """The class behind a name; `UnknownMember` lists the known ones."""
         self._discover()
-        if name not in self._members:
+        entries = plugins.installed(self.group).get(name, ())
+        if entries:
+            self._add(name, entries)
+        elif name not in self._members:
             raise UnknownMember(self.family, name, self.names())
         return self._members[name]
+
+    def _add(self, name: str, entries: tuple[EntryPoint, ...]) -> None:
+        """Adds the member of another package, unless it is there already."""
+        member: type[M] = plugins.load(self.family, name, entries, self.kind)
+        package = plugins.requirement(entries[0])
+        if self._members.setdefault(name, member) is not member:
+            raise ConfigurationError(
+                f"{self.family} {name!r} of {package} has the name of one of Rampart's"
+            )
+        member.name, member.package = name, package
+        plugins.note(name, package)
 
     def build(self, name: str, **parameters: Any) -> M:
         """A member with these parameters; `ConfigurationError` says which one is wrong and why."""

@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,6 +25,13 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
         fixtures = set(getattr(item, "fixturenames", ()))
         if INTEGRATION in item.path.parents or fixtures & STARTERS:
             item.add_marker(pytest.mark.processes)
+
+
+@pytest.fixture(autouse=True)
+def one_import_root() -> Iterator[None]:
+    """No test imports a module by its folder: under two names a registry would exist twice."""
+    yield
+    assert not {"shared", "services"} & sys.modules.keys(), "import rampart_fl... instead"
 
 
 @pytest.fixture

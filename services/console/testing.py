@@ -1,31 +1,16 @@
-"""Whole federations for your own tests: a pytest fixture that starts the real services on loopback.
+"""Whole federations for tests: the real services on loopback, and a test's own clients of them.
 
-    # conftest.py
-    from rampart_fl.services.console.testing import federation
-
-    # test_mine.py
-    def test_my_client_is_heard(federation):
-        running = federation("my-experiment.toml", offline_after="5")
-        running.start_clients()                      # the experiment's own agents, as processes
-        running.take_part("mine", MyParticipant())   # a rampart_fl.Participant
-        running.wait()                               # until the federation has ended
-        assert "mine" in running.operator.rounds()[-1].participants
-
-Every call starts a federation of its own: a Redis that fsyncs every write, and the aggregator, in a
-folder of the test. When the test ends, whatever its outcome, all of it is stopped and nothing else.
-`run` is the same without pytest, as a context manager.
+`run` is a context manager; `rampart_fl.pytest_plugin` has the same as a pytest fixture.
 """
 
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
-
-import pytest
 
 from rampart_fl.services.console.local import LocalFederation
 from rampart_fl.services.console.operator import Operator
@@ -193,17 +178,3 @@ def run(
         RunningFederation(local) as running,
     ):
         yield running
-
-
-@pytest.fixture
-def federation(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Callable[..., RunningFederation]]:
-    """Starts federations, `federation(experiment, **settings)`, that end with the test."""
-    with ExitStack() as started:
-
-        def start(experiment: Experiment | str | Path, **settings: str) -> RunningFederation:
-            folder = tmp_path_factory.mktemp("federation")
-            return started.enter_context(run(experiment, folder, **settings))
-
-        yield start

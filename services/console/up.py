@@ -48,7 +48,7 @@ def run_folder(experiment: Experiment, parent: Path) -> Path:
 
 def up(experiment: Experiment, folder: Path, per_process: int = 10) -> Outcome:
     """Runs a federation to its end, stops all it started, and keeps the records."""
-    experiment.check()
+    experiment = experiment.check()
     # Once, here: the processes that start now would all fetch what is not here yet.
     for table in (experiment.data, experiment.server.root, experiment.server.public):
         if table is not None:

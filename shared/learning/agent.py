@@ -11,6 +11,7 @@ from typing import Literal, Self
 import torch
 from pydantic import Field, model_validator
 
+from rampart_fl.shared import plugins
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.learning.data import ClientData, client_data, client_data_from_file
@@ -254,6 +255,8 @@ async def _take_part(
             async with kept_fresh(connection, folder):
                 experiment = client_experiment(await connection.experiment())
                 seat = Seat(settings, experiment, identity, folder, thread, position, slot)
-                return await participate(connection, await build(seat), seat.client)
+                with plugins.known(experiment.packages):
+                    participant = await build(seat)
+                return await participate(connection, participant, seat.client)
         finally:
             await connection.close()

@@ -19,7 +19,7 @@ from rampart_fl.shared.robust.pipeline import Pipeline
 from rampart_fl.shared.robust.preaggregators import preaggregators
 from rampart_fl.shared.robust.rules import rules
 
-PATH = Path(__file__).parents[2] / "docs" / "rules.md"
+PATH = Path(__file__).resolve().parents[2] / "docs" / "rules.md"
 
 OPENING = """# Rules, pre-aggregators, detectors, customizers
 
@@ -30,7 +30,7 @@ global model, audits, and customizes. Each stage is named in the experiment file
 Python:
 
 ```python
-from rampart_fl.shared.robust import aggregate
+from rampart_fl import aggregate
 
 aggregate(updates_ND, ["bucketing", "nnm", "krum"], f=2)
 aggregate(updates_ND, {"name": "trimmed_mean", "b": 3}, f=2)

@@ -71,7 +71,7 @@ def test_commands_exist_with_their_options(manual: str) -> None:
 
 
 def test_modules_exist(manual: str) -> None:
-    for name in re.findall(r"\bservices\.[\w.]*\w", manual):
+    for name in re.findall(r"\brampart_fl\.[\w.]*\w", manual):
         assert importlib.util.find_spec(name) is not None
 
 

@@ -48,9 +48,9 @@ def state_of(running: RunningFederation) -> Callable[[Callable[[RoundStore], Any
 
 
 @pytest.mark.timeout(300)
-def test_killing_the_aggregator_loses_nothing(federation: Run, tmp_path: Path) -> None:
+def test_killing_the_aggregator_loses_nothing(rampart_federation: Run, tmp_path: Path) -> None:
     given = experiment(4, 30, policy="buffered", buffer=3, server=FEDCAP, seed=4)
-    running, draws = federation(given), random.Random(1)
+    running, draws = rampart_federation(given), random.Random(1)
     clients = {name: Unhurried(name) for name in NAMES}
     for name, client in clients.items():
         running.take_part(name, client)
@@ -66,13 +66,13 @@ def test_killing_the_aggregator_loses_nothing(federation: Run, tmp_path: Path) -
 
 
 @pytest.mark.timeout(300)
-def test_the_shipped_experiment_runs(federation: Run) -> None:
+def test_the_shipped_experiment_runs(rampart_federation: Run) -> None:
     tables = Experiment.load("digits-buffered").tables()
     tables |= {"rounds": 5, "buffer": 4}
     tables["data"]["clients"], tables["attackers"][0]["count"] = 6, 2
     tables["model"] |= {"channels": [4, 8], "hidden": 16}
     tables["training"]["epochs"] = 1
-    running = federation(Experiment.from_tables(tables))
+    running = rampart_federation(Experiment.from_tables(tables))
     running.start_clients()
     status = running.wait(patience=120)
     records = running.operator.rounds()

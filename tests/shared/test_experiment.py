@@ -36,7 +36,7 @@ def test_what_ships_can_run(name: str) -> None:
     experiment = Experiment.load(name) if sweep is None else sweep.base
     assert experiment.name == name
     assert experiment.description
-    assert experiment.check() is experiment
+    assert experiment.check() == experiment
     plan = experiment.plan()
     model_D = flatten(build_module(experiment))
     assert model_D.isfinite().all()

@@ -32,7 +32,9 @@ def shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry[Shape]:
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in [name for name in sys.modules if name.startswith("family_of_shapes")]:
         monkeypatch.delitem(sys.modules, name)
-    family: Registry[Shape] = Registry("shape", "family_of_shapes")
+    family: Registry[Shape] = Registry(
+        Shape, "shape", package="family_of_shapes", group="rampart_fl.shapes"
+    )
 
     @family.register("circle")
     class Circle(Shape):

@@ -7,4 +7,6 @@ test file of the same name under `tests/shared/attacks/data/`.
 from rampart_fl.shared.attacks.base import DataAttack
 from rampart_fl.shared.registry import Registry
 
-attacks: Registry[DataAttack] = Registry("data attack", __name__)
+attacks: Registry[DataAttack] = Registry(
+    DataAttack, "data attack", package=__name__, group="rampart_fl.data_attacks"
+)

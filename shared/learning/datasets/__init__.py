@@ -134,4 +134,6 @@ class Dataset(Member, ABC):
         return None
 
 
-datasets: Registry[Dataset] = Registry("data set", __name__)
+datasets: Registry[Dataset] = Registry(
+    Dataset, "data set", package=__name__, group="rampart_fl.datasets"
+)

@@ -28,4 +28,4 @@ class Model(Member, ABC):
         """
 
 
-models: Registry[Model] = Registry("model", __name__)
+models: Registry[Model] = Registry(Model, "model", package=__name__, group="rampart_fl.models")

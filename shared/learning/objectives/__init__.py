@@ -85,7 +85,9 @@ class Objective(Member, ABC):
         return {}
 
 
-objectives: Registry[Objective] = Registry("objective", __name__)
+objectives: Registry[Objective] = Registry(
+    Objective, "objective", package=__name__, group="rampart_fl.objectives"
+)
 
 
 def parse_terms(specs: Sequence[Any]) -> tuple[Objective, ...]:

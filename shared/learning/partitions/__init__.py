@@ -34,7 +34,9 @@ class Partition(Member, ABC):
         """
 
 
-partitions: Registry[Partition] = Registry("partition", __name__)
+partitions: Registry[Partition] = Registry(
+    Partition, "partition", package=__name__, group="rampart_fl.partitions"
+)
 
 
 def shuffled(positions: Tensor, draws: torch.Generator) -> Tensor:

@@ -174,4 +174,6 @@ class Personalizer(Member, ABC):
         return None
 
 
-personalizers: Registry[Personalizer] = Registry("personalizer", __name__)
+personalizers: Registry[Personalizer] = Registry(
+    Personalizer, "personalizer", package=__name__, group="rampart_fl.personalizers"
+)

@@ -25,4 +25,6 @@ class Schedule(Member, ABC):
         """
 
 
-schedules: Registry[Schedule] = Registry("schedule", __name__)
+schedules: Registry[Schedule] = Registry(
+    Schedule, "schedule", package=__name__, group="rampart_fl.schedules"
+)

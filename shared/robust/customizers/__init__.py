@@ -106,4 +106,6 @@ class Customizer(Stage):
         raise AssertionError(f"{self.name} does not probe")
 
 
-customizers: Registry[Customizer] = Registry("customizer", __name__)
+customizers: Registry[Customizer] = Registry(
+    Customizer, "customizer", package=__name__, group="rampart_fl.customizers"
+)

@@ -7,7 +7,9 @@ test file of the same name.
 from rampart_fl.shared.registry import Registry
 from rampart_fl.shared.robust.base import Asked, Detector, Verdict
 
-detectors: Registry[Detector] = Registry("detector", __name__)
+detectors: Registry[Detector] = Registry(
+    Detector, "detector", package=__name__, group="rampart_fl.detectors"
+)
 
 
 def judged(

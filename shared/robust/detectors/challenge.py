@@ -90,11 +90,11 @@ class ChallengeDetector(challenges.Challenger):
     is. A round objects to a client on trial if its answer is below `share` of the median answer of
     those not on trial, where that is at least `clear` standard deviations.
 
-    Evidence is the logarithm of an e-process over these objections (`rampart_fl.shared.robust.betting`). An
-    honest client is assumed to be objected to with probability at most `tolerated` in each round
-    that it is on trial and answers, given all before. Then the probability that any honest client
-    is ever evicted is below `level`. Where nobody sends copies nobody is on trial, and no model is
-    changed.
+    Evidence is the logarithm of an e-process over these objections
+    (`rampart_fl.shared.robust.betting`). An honest client is assumed to be objected to with
+    probability at most `tolerated` in each round that it is on trial and answers, given all before.
+    Then the probability that any honest client is ever evicted is below `level`. Where nobody sends
+    copies nobody is on trial, and no model is changed.
 
     Not found: colluders that each add noise as long as an honest client's, or that train.
 

@@ -7,4 +7,6 @@ To add one: a module here with a subclass of `PreAggregator` under
 from rampart_fl.shared.registry import Registry
 from rampart_fl.shared.robust.base import PreAggregator
 
-preaggregators: Registry[PreAggregator] = Registry("pre-aggregator", __name__)
+preaggregators: Registry[PreAggregator] = Registry(
+    PreAggregator, "pre-aggregator", package=__name__, group="rampart_fl.preaggregators"
+)

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, ValidationInfo
 from rampart_fl.shared.registry import Registry
 from rampart_fl.shared.robust.base import Rule
 
-rules: Registry[Rule] = Registry("rule", __name__)
+rules: Registry[Rule] = Registry(Rule, "rule", package=__name__, group="rampart_fl.rules")
 
 
 def _built(value: Any, info: ValidationInfo) -> Rule:

@@ -17,7 +17,6 @@ import pytest
 
 from rampart_fl.services.client_agent.custom import FitEvaluate, numbers, take_part
 from rampart_fl.services.console.testing import RunningFederation
-from rampart_fl.services.console.testing import federation as federation
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.modelspec import ModelSpec
@@ -61,10 +60,10 @@ def test_the_client_of_the_manual_has_as_many_lines_as_it_says(my_client: Path) 
 
 @pytest.mark.processes
 def test_the_client_of_the_manual_takes_part_beside_ordinary_ones(
-    federation: Callable[..., RunningFederation], my_client: Path, tmp_path: Path
+    rampart_federation: Callable[..., RunningFederation], my_client: Path, tmp_path: Path
 ) -> None:
     """Two ordinary agents, the manual's client as a command, and the same one from Python."""
-    running = federation(Experiment.parse(EXPERIMENT))
+    running = rampart_federation(Experiment.parse(EXPERIMENT))
     names = running.experiment.client_names
     tokens = running.operator.mint(names).tokens
     running.local.start_group("ordinary", None, [0, 1], tokens[:2])
@@ -103,7 +102,7 @@ def test_the_test_of_the_manual_passes(my_client: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(DOCS.parents[1])},
+        env={**os.environ, "PYTHONPATH": str(DOCS.parents[1] / "src")},
         capture_output=True,
         text=True,
         check=False,
@@ -114,15 +113,15 @@ def test_the_test_of_the_manual_passes(my_client: Path) -> None:
 
 @pytest.mark.processes
 def test_the_plain_client_of_the_manual_takes_part(
-    federation: Callable[..., RunningFederation], tmp_path: Path
+    rampart_federation: Callable[..., RunningFederation], tmp_path: Path
 ) -> None:
     (source,) = re.findall(r"```python\n(# plain\.py\n.*?)```", DOCS.read_text(), re.DOTALL)
-    assert "import rampart" not in source and "shared" not in source
+    assert "rampart_fl" not in source
     (tmp_path / "plain.py").write_text(source)
     plan = Experiment.parse(EXPERIMENT).model_dump(mode="json")
     plan["data"]["clients"] = 2
     plan["server"]["customizer"] = {"name": "fedcap"}
-    running = federation(Experiment.from_tables(plan))
+    running = rampart_federation(Experiment.from_tables(plan))
     for name, token in zip("ab", running.operator.mint(["a", "b"]).tokens, strict=True):
         command = [sys.executable, str(tmp_path / "plain.py"), running.url, token]
         running.local.processes.start(name, command)

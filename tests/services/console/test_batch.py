@@ -122,7 +122,7 @@ def test_no_run_outlives_whoever_started_it(number: signal.Signals, tmp_path: Pa
     root = Path(__file__).parents[3]
     with subprocess.Popen(
         [sys.executable, str(script), *map(str, paths)],
-        env={**os.environ, "PYTHONPATH": str(root)},
+        env={**os.environ, "PYTHONPATH": str(root / "src")},
         stderr=subprocess.DEVNULL,
     ) as started:
         until(lambda: all(path.exists() and path.read_text() for path in paths))

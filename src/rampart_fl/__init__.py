@@ -1,0 +1,105 @@
+"""Byzantine-robust, personalized federated learning: what programs that use Rampart import.
+
+Names are loaded when they are first used: `import rampart_fl` alone is quick and needs no torch.
+
+>>> import torch
+>>> import rampart_fl
+>>> rampart_fl.aggregate(torch.tensor([[1.0, 0.0], [1.2, 0.1], [1e30, -1e30]]), "median")
+tensor([1.2000, 0.0000])
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rampart_fl.services.client_agent.custom import take_part
+    from rampart_fl.shared.attacks import craft
+    from rampart_fl.shared.attacks.base import DataAttack, Knowledge, ModelAttack
+    from rampart_fl.shared.errors import (
+        ConfigurationError,
+        PreconditionError,
+        RampartError,
+        UnknownMember,
+    )
+    from rampart_fl.shared.experiment import Experiment
+    from rampart_fl.shared.learning.datasets import Dataset
+    from rampart_fl.shared.learning.models import Model
+    from rampart_fl.shared.learning.objectives import Objective
+    from rampart_fl.shared.learning.partitions import Partition
+    from rampart_fl.shared.learning.personalizers import Personalizer
+    from rampart_fl.shared.learning.schedules import Schedule
+    from rampart_fl.shared.protocol.participate import Participant
+    from rampart_fl.shared.robust import Context, Report, Rows, State, Verdict, aggregate
+    from rampart_fl.shared.robust.base import Detector, PreAggregator, Rule
+    from rampart_fl.shared.robust.customizers import Customizer
+    from rampart_fl.shared.simulation import Simulation, SimulationResult, simulate
+    from rampart_fl.shared.sweep import Sweep
+    from rampart_fl.shared.tuning import search_weight
+
+__all__ = [
+    "ConfigurationError",
+    "Context",
+    "Customizer",
+    "DataAttack",
+    "Dataset",
+    "Detector",
+    "Experiment",
+    "Knowledge",
+    "Model",
+    "ModelAttack",
+    "Objective",
+    "Participant",
+    "Partition",
+    "Personalizer",
+    "PreAggregator",
+    "PreconditionError",
+    "RampartError",
+    "Report",
+    "Rows",
+    "Rule",
+    "Schedule",
+    "Simulation",
+    "SimulationResult",
+    "State",
+    "Sweep",
+    "UnknownMember",
+    "Verdict",
+    "aggregate",
+    "craft",
+    "search_weight",
+    "simulate",
+    "take_part",
+]
+_NAMES = {
+    "services.client_agent.custom": "take_part",
+    "shared.attacks": "craft",
+    "shared.attacks.base": "DataAttack, Knowledge, ModelAttack",
+    "shared.errors": "ConfigurationError, PreconditionError, RampartError, UnknownMember",
+    "shared.experiment": "Experiment",
+    "shared.learning.datasets": "Dataset",
+    "shared.learning.models": "Model",
+    "shared.learning.objectives": "Objective",
+    "shared.learning.partitions": "Partition",
+    "shared.learning.personalizers": "Personalizer",
+    "shared.learning.schedules": "Schedule",
+    "shared.protocol.participate": "Participant",
+    "shared.robust": "Context, Report, Rows, State, Verdict, aggregate",
+    "shared.robust.base": "Detector, PreAggregator, Rule",
+    "shared.robust.customizers": "Customizer",
+    "shared.simulation": "Simulation, SimulationResult, simulate",
+    "shared.sweep": "Sweep",
+    "shared.tuning": "search_weight",
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split(", ")}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -30,7 +30,12 @@ def main() -> None:
         prog="python -m benchmarks.detection", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("section", choices=[*SECTIONS, "level"])
-    parser.add_argument("--detector", type=member, default=DEFAULT, help="a name, or JSON")
+    parser.add_argument(
+        "--detector",
+        type=member,
+        action="append",
+        help="a name, or JSON; may be given several times (default: those of shipped experiments)",
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the sample, or the first seed")
     parser.add_argument("--runs", type=int, help="how many, per cell where there are cells")
     parser.add_argument(
@@ -46,7 +51,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, help="run the first so many of the plan only")
     given = parser.parse_args()
     options = Options(
-        detector=given.detector,
+        detectors=tuple(given.detector or DEFAULT),
         seed=given.seed,
         runs=given.runs,
         data_sets=tuple(given.data_sets),

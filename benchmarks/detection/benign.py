@@ -25,7 +25,7 @@ def sample(seed: int, count: int, data_sets: tuple[str, ...]) -> Sample:
 def plan(options: Options) -> list[Run]:
     """Every combination, with the detector and, if paired, without."""
     drawn = sample(options.seed, options.runs or RUNS, options.data_sets)
-    detectors = [("on", [options.detector])] + ([("off", [])] if options.paired else [])
+    detectors = [("on", options.detectors), *([("off", ())] if options.paired else [])]
     return [
         Run(one.tables(used), {**asdict(one), "detector": name}, one.seconds)
         for one in drawn.combinations

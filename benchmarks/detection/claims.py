@@ -33,7 +33,7 @@ def plan(options: Options) -> list[Run]:
             for seed in range(options.seed, options.seed + (options.runs or SEEDS)):
                 tables = Experiment.load("digits-benign").tables()
                 customizer = tables["server"]["customizer"]
-                server = {"detectors": [options.detector], "customizer": customizer}
+                server = {"detectors": list(options.detectors), "customizer": customizer}
                 attackers = [{"count": 6, "attack": spec}]
                 tables |= {"seed": seed, "attackers": attackers, "server": server}
                 label = {"attack": attack, "claim": claim, "seed": seed}

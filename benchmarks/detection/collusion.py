@@ -57,7 +57,7 @@ def plan(options: Options) -> list[Run]:
     return [
         Run(
             one.tables(
-                [options.detector], [{"count": colluders(one.clients), "attack": FORMS[form]}]
+                options.detectors, [{"count": colluders(one.clients), "attack": FORMS[form]}]
             ),
             {"form": form, **asdict(one)},
             one.seconds,

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-DEFAULT: dict[str, Any] = {"name": "response"}
-"""The default detector."""
+DEFAULT: tuple[dict[str, Any], ...] = ({"name": "response"}, {"name": "challenge"})
+"""The default detectors."""
 IMBALANCE = 160
 """Asked for where sizes are to range over two orders of magnitude: rounding and the classes' own
 holders take some of it away."""

@@ -70,7 +70,7 @@ def plan(options: Options) -> list[Run]:
             hostile = [{"count": round(HOSTILE * one.clients), "attack": ATTACKS[attack]}]
             label = {"attack": attack, "spread": "wide" if wide else "", **asdict(one)}
             # Most runs end once all attackers are evicted.
-            tables = one.tables([options.detector], hostile)
+            tables = one.tables(options.detectors, hostile)
             runs.append(Run(tables, label, one.seconds, settles=True))
     return runs
 

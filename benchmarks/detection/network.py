@@ -26,7 +26,7 @@ def plan(options: Options) -> list[Run]:
                 "seed": seed,
                 "rounds": ROUNDS,
                 "fraction": fraction,
-                "server": {"detectors": [options.detector], "customizer": customizer},
+                "server": {"detectors": list(options.detectors), "customizer": customizer},
                 "attackers": [{"count": round(HOSTILE * CLIENTS), "attack": ATTACKS[attack]}],
             }
             label = {"attack": attack, "fraction": fraction, "seed": seed}

@@ -10,7 +10,7 @@ class Options:
     """What a section is asked for.
 
     Args:
-        detector: its name and parameters.
+        detectors: their names and parameters.
         seed: of the sample, or the first of the seeds.
         runs: how many, or per cell; the section's own number when None.
         data_sets: those drawn from.
@@ -18,7 +18,7 @@ class Options:
         command: what was typed.
     """
 
-    detector: dict[str, Any]
+    detectors: tuple[dict[str, Any], ...]
     seed: int
     runs: int | None
     data_sets: tuple[str, ...]

@@ -16,11 +16,14 @@ ROOT = Path(__file__).resolve().parents[2]
 JUDGES = (
     "shared/robust/detectors",
     "shared/robust/betting.py",
+    "shared/robust/challenges.py",
+    "shared/robust/copies.py",
     "shared/robust/engine.py",
     "shared/robust/eviction.py",
     "shared/robust/judgement.py",
     "shared/robust/responses.py",
     "shared/robust/sketch.py",
+    "shared/robust/trials.py",
 )
 """Source files that decide who is evicted: when they change, runs of before do not count."""
 SETTLED = 30

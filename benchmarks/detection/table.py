@@ -35,7 +35,7 @@ class Scenario:
     attack: Attack | None = None
     data_attack: Attack | None = None
 
-    def tables(self, seed: int, detector: Mapping[str, Any]) -> dict[str, Any]:
+    def tables(self, seed: int, detectors: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The experiment's tables."""
         from rampart_fl.shared.experiment import Experiment
 
@@ -44,7 +44,7 @@ class Scenario:
         server = {
             "rule": tables["server"]["rule"],
             "customizer": tables["server"]["customizer"],
-            "detectors": [dict(detector)],
+            "detectors": [dict(detector) for detector in detectors],
         }
         group = {"count": self.hostile, "attack": self.attack, "data_attack": self.data_attack}
         tables |= {**self.changes, "data": data, "server": server, "seed": seed}
@@ -108,7 +108,7 @@ SCENARIOS = tuple(_scenarios())
 def plan(options: Options) -> list[Run]:
     """Every scenario with its seeds, from the first one on."""
     return [
-        Run(scenario.tables(seed, options.detector), {"scenario": scenario.name, "seed": seed})
+        Run(scenario.tables(seed, options.detectors), {"scenario": scenario.name, "seed": seed})
         for scenario in SCENARIOS
         for seed in range(options.seed, options.seed + (options.runs or scenario.seeds))
     ]

@@ -30,7 +30,7 @@ NOBODY = "none"
 other rows too, so that rows can be compared."""
 FEDCAP = {"name": "fedcap", "alpha": 10, "phi": 0.1}
 DETECTORS: dict[str, list[Any]] = {
-    "fedcap": ["response"],
+    "fedcap": ["response", "challenge"],
     "fedcap-paper": [{"name": "norm_bound", "threshold": 10}],
 }
 """Detectors of the defences that customize."""

@@ -4,7 +4,6 @@ Legend: M rows of the round, H clients remembered, J decoys, K numbers of a sket
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from math import ceil, exp, log
 from statistics import median
 from typing import Literal, Self
@@ -16,9 +15,11 @@ from torch import Tensor
 from rampart_fl.shared.robust import challenges
 from rampart_fl.shared.robust.base import Context, Rows, State, Verdict
 from rampart_fl.shared.robust.betting import Bet, limit
+from rampart_fl.shared.robust.copies import copies, within
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.detectors import detectors
 from rampart_fl.shared.robust.sketch import Traces, sketch
+from rampart_fl.shared.robust.trials import Known, recalled, remembered
 
 SUSPECT = log(20)
 """Evidence from which an objection leaves a row out of its round."""
@@ -32,46 +33,6 @@ EQUAL = 1e-4
 """Distance 1 - cosine of two uploads below which they are the same."""
 NEAR = 1e-5
 """Starts whose distance is a smaller share of their length than this are the same model."""
-NUMBERS = ("wealth", "rounds", "limit", "trial", "waited", "length")
-"""What is kept of every client, one number each."""
-BLOCKS = ("upload", "shift", "due_start", "due_shift")
-"""What is kept of some clients, one tensor each."""
-
-
-@dataclass
-class Known:
-    """What is remembered of one client.
-
-    Args:
-        limit: evidence above which it is evicted.
-        wealth: of the bets that have begun.
-        rounds: rounds that counted.
-        trial: rounds of its own that it is still on trial for.
-        waited: rounds of its own since its evidence first exceeded the limit; 0 before.
-        length: of its last upload from a model that was not changed; 0 before.
-        answer: its last answer to a challenge.
-        upload: sketch (K,) of its last upload.
-        shift: challenge and decoys (1 + J, K) of the model that its last upload started from.
-        due_start: sketch (K,) of the challenged model that it may start from next.
-        due_shift: that model's challenge and decoys (1 + J, K).
-    """
-
-    limit: float
-    wealth: float = 0.0
-    rounds: int = 0
-    trial: int = 0
-    waited: int = 0
-    length: float = 0.0
-    answer: float | None = None
-    upload: Tensor | None = field(default=None, repr=False)
-    shift: Tensor | None = field(default=None, repr=False)
-    due_start: Tensor | None = field(default=None, repr=False)
-    due_shift: Tensor | None = field(default=None, repr=False)
-
-    @property
-    def evidence(self) -> float:
-        """Logarithm of the e-value: bets that have begun, and those that are still to begin."""
-        return Bet.evidence(self.wealth, self.rounds)
 
 
 @detectors.register("challenge")
@@ -161,7 +122,8 @@ class ChallengeDetector(challenges.Challenger):
         fresh = [i for i, new in enumerate(rows.fresh()) if new]
         ids = [rows.ids[i] for i in fresh]
         fresh_MK = traces.upload_MK[fresh].double()
-        copies, equal = self._copies(fresh_MK), self._within(fresh_MK, EQUAL)
+        similar = copies(fresh_MK, 1 - self.alike, self.usual)
+        equal = within(fresh_MK, EQUAL)
         since = {
             client: self._since(known[client], traces, i)
             for client, i in zip(ids, fresh, strict=True)
@@ -171,7 +133,7 @@ class ChallengeDetector(challenges.Challenger):
             one, upload_K = known[client], traces.upload_MK[i].float()
             shift_JK = since[client]
             if shift_JK is not None and one.upload is not None:
-                same = [since[ids[other]] for other in copies[place]]
+                same = [since[ids[other]] for other in similar[place]]
                 others = [other_JK[0] for other_JK in same if other_JK is not None]
                 found = challenges.answer(
                     upload_K.double() - one.upload.double(),
@@ -184,7 +146,7 @@ class ChallengeDetector(challenges.Challenger):
             # A challenge bends uploads: were they to set its length, each would outgrow the last.
             if one.shift is None and bool(upload_K.isfinite().all()):
                 one.length = float(upload_K.norm())
-            one.trial = self.trial if copies[place] else max(0, one.trial - 1)
+            one.trial = self.trial if similar[place] else max(0, one.trial - 1)
         told = [k.answer for k in known.values() if not k.trial and k.answer is not None]
         usual = median(told) if len(told) >= LEAST else 0.0
         for client in ids:
@@ -192,7 +154,7 @@ class ChallengeDetector(challenges.Challenger):
         if any(known[client].waited == 1 for client in ids):
             for one in known.values():
                 one.trial = max(one.trial, self.longer) if one.trial else 0
-        groups = dict(zip(ids, zip(copies, equal, strict=True), strict=True))
+        groups = dict(zip(ids, zip(similar, equal, strict=True), strict=True))
         verdicts = tuple(
             self._judge(
                 client,
@@ -258,20 +220,6 @@ class ChallengeDetector(challenges.Challenger):
             return None if before is None else -before
         return shift if before is None else shift - before
 
-    def _copies(self, uploads_MK: Tensor) -> list[list[int]]:
-        """For each row those that are like it, and far more so than two rows usually are."""
-        if len(uploads_MK) <= LEAST:
-            return [[] for _ in uploads_MK]
-        apart_MM = apart(uploads_MK)
-        upper = torch.triu_indices(len(apart_MM), len(apart_MM), 1)
-        pairs = apart_MM[upper[0], upper[1]]
-        return self._within(uploads_MK, min(1 - self.alike, self.usual * float(pairs.median())))
-
-    def _within(self, uploads_MK: Tensor, most: float) -> list[list[int]]:
-        """For each row the others at a distance below `most`."""
-        near_MM = (apart(uploads_MK) < most).fill_diagonal_(False)
-        return [near_M.nonzero().flatten().tolist() for near_M in near_MM]
-
     def _tells(self, one: Known, answered: float | None, usual: float) -> bool:
         return one.trial > 0 and answered is not None and usual >= self.clear
 
@@ -336,53 +284,3 @@ class ChallengeDetector(challenges.Challenger):
                 f"(false-eviction level 1 in {odds});{waits} {why}"
             )
         return f"{why}; evidence {one.evidence:.3g} of {one.limit:.3g}"
-
-
-def apart(uploads_MK: Tensor) -> Tensor:
-    """Distances 1 - cosine (M, M); 1 where a row is zero or not finite."""
-    lengths_M = uploads_MK.norm(dim=1, keepdim=True)
-    units_MK = torch.where(
-        (lengths_M > 0) & lengths_M.isfinite(), uploads_MK / lengths_M.clamp(min=1e-300), 0.0
-    )
-    return 1 - units_MK @ units_MK.T
-
-
-def recalled(state: State) -> tuple[dict[str, Known], int]:
-    """What a state holds of every client, and how many clients were ever heard of."""
-    state = State({name: held.cpu() for name, held in state.tensors.items()}, state.ids)
-    numbers = {name: state.by_id(name) for name in NUMBERS}
-    answers = state.by_id("answer")
-    blocks: dict[str, Mapping[str, Tensor]] = {name: state.by_id(name) for name in BLOCKS}
-    known = {
-        client: Known(
-            limit=float(numbers["limit"][client]),
-            wealth=float(numbers["wealth"][client]),
-            rounds=int(numbers["rounds"][client]),
-            trial=int(numbers["trial"][client]),
-            waited=int(numbers["waited"][client]),
-            length=float(numbers["length"][client]),
-            answer=float(answers[client]) if client in answers else None,
-            **{name: held.get(client) for name, held in blocks.items()},
-        )
-        for client in numbers["limit"]
-    }
-    return known, int(state.tensors.get("heard", torch.tensor(0)))
-
-
-def remembered(known: Mapping[str, Known], heard: int) -> State:
-    """The inverse of `recalled`."""
-    clients = tuple(sorted(known))
-    tensors = {
-        name: torch.tensor([getattr(known[c], name) for c in clients], dtype=torch.float64)
-        for name in NUMBERS
-    }
-    ids: dict[str, tuple[str, ...]] = dict.fromkeys(NUMBERS, clients)
-    ids["answer"] = tuple(c for c in clients if known[c].answer is not None)
-    tensors["answer"] = torch.tensor([known[c].answer for c in ids["answer"]], dtype=torch.float64)
-    for name in BLOCKS:
-        held: Sequence[str] = [c for c in clients if getattr(known[c], name) is not None]
-        if held:
-            ids[name] = tuple(held)
-            tensors[name] = torch.stack([getattr(known[c], name) for c in held])
-    tensors["heard"] = torch.tensor(heard)
-    return State(tensors, ids)

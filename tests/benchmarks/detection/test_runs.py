@@ -16,7 +16,7 @@ ATTACKERS = [{"count": 3, "attack": "sign_flip"}]
 
 
 def run(**changes: Any) -> Run:
-    return replace(Run(ONE.tables([DEFAULT], ATTACKERS), {"attack": "sign_flip"}), **changes)
+    return replace(Run(ONE.tables(DEFAULT, ATTACKERS), {"attack": "sign_flip"}), **changes)
 
 
 @pytest.mark.processes

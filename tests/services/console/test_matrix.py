@@ -61,7 +61,7 @@ def test_fedcap_keeps_what_the_base_says_of_it() -> None:
         assert found.server.f == 2
         assert found.server.customizer == {"name": "fedcap", "alpha": 3, "phi": 0.2}
         assert found.personalizer == {"name": "fedcap", "lambda": 0.7}
-    assert ours.server.detectors == [{"name": "response"}]
+    assert ours.server.detectors == [{"name": "response"}, {"name": "challenge"}]
     assert paper.server.detectors == [{"name": "norm_bound", "threshold": 10}]
     plain = Experiment.from_tables({**SMALL, "personalizer": "none", "server": {}})
     (cell,) = plan(plain, ["none"], ["fedcap"])

@@ -15,10 +15,11 @@ from rampart_fl.shared.eviction import Eviction
 from rampart_fl.shared.robust import Context, Rows, State
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.detectors import detectors
-from rampart_fl.shared.robust.detectors.challenge import ChallengeDetector, recalled, remembered
+from rampart_fl.shared.robust.detectors.challenge import ChallengeDetector
 from rampart_fl.shared.robust.engine import Plan, run_round
 from rampart_fl.shared.robust.pipeline import split_state
 from rampart_fl.shared.robust.sketch import Traces, sketch
+from rampart_fl.shared.robust.trials import recalled, remembered
 
 D = 600
 SKETCH = 1024

@@ -1,0 +1,53 @@
+"""Which uploads are copies of each other, as far as their directions tell.
+
+Legend: M rows, K numbers of a sketch.
+"""
+
+import torch
+from torch import Tensor
+
+FEWEST = 4
+"""Rows from which the distance of a usual pair tells something."""
+
+
+def apart(uploads_MK: Tensor) -> Tensor:
+    """Distances 1 - cosine (M, M); 1 where a row is zero or not finite.
+
+    >>> apart(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]))[0].tolist()
+    [0.0, 0.0, 1.0]
+    """
+    lengths_M = uploads_MK.norm(dim=1, keepdim=True)
+    units_MK = torch.where(
+        (lengths_M > 0) & lengths_M.isfinite(), uploads_MK / lengths_M.clamp(min=1e-300), 0.0
+    )
+    return 1 - units_MK @ units_MK.T
+
+
+def within(uploads_MK: Tensor, most: float) -> list[list[int]]:
+    """For each row the others at a distance below `most`.
+
+    >>> within(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]), 0.1)
+    [[1], [0], []]
+    """
+    near_MM = (apart(uploads_MK) < most).fill_diagonal_(False)
+    return [near_M.nonzero().flatten().tolist() for near_M in near_MM]
+
+
+def copies(uploads_MK: Tensor, most: float, usual: float) -> list[list[int]]:
+    """For each row those that are like it, and far more so than two rows usually are.
+
+    Args:
+        uploads_MK: sketches of uploads.
+        most: distance below which two may be copies.
+        usual: the same as a share of the median pair's distance.
+
+    >>> rows = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    >>> copies(rows, 0.01, 0.05)
+    [[1], [0], [], []]
+    """
+    if len(uploads_MK) < FEWEST:
+        return [[] for _ in uploads_MK]
+    apart_MM = apart(uploads_MK)
+    upper = torch.triu_indices(len(apart_MM), len(apart_MM), 1)
+    pairs = apart_MM[upper[0], upper[1]]
+    return within(uploads_MK, min(most, usual * float(pairs.median())))

@@ -22,7 +22,7 @@ class Cosine(Detector):
     paper = (
         "after Sattler et al., On the Byzantine robustness of clustered federated learning, 2020"
     )
-    breakdown = "f < n/2"
+    breakdown = "f < (n - 1)/2, where honest updates are at acute angles"
     complexity = "O(n²d)"
     threshold: float = Field(default=0.0, ge=-1, le=1)
     """Lowest median cosine accepted."""

@@ -85,7 +85,7 @@ class ResponseDetector(Detector):
 
     An honest client is judged by its own uploads; colluders reach it through the model that it is
     sent, and below half of the clients they do not set the medians. Copies of
-    an honest update respond as an honest client does: they are not found.
+    an honest update respond as an honest client does: `challenge` finds them.
 
     >>> traces = Traces(torch.tensor([[1.0], [1.1], [40.0]]), torch.zeros(3, 1))
     >>> rows = Rows.of(traces.upload_MK, traces=traces)
@@ -97,7 +97,7 @@ class ResponseDetector(Detector):
     paper = (
         "Waudby-Smith and Ramdas, Estimating means by betting, 2023 (e-processes); our statistic"
     )
-    breakdown = "f < n/2 for honest clients: none is evicted; copies of an honest client not found"
+    breakdown = "none: an honest client answers for itself, but colluders move the model it is sent"
     complexity = "O(nd), keeps n sketches"
     level: float = Field(default=1e-3, gt=0, lt=1)
     """Probability that any honest client is ever evicted, under the assumption above."""

@@ -33,3 +33,14 @@ def test_a_zero_row_is_opposite_and_a_lone_row_is_fine() -> None:
     assert (verdicts[0].score, verdicts[0].decision) == (-1, "rejected")
     ((alone,), _) = Cosine().apply(Rows.of(-torch.ones(1, 2)), State(), Context())
     assert alone.decision == "accepted"
+
+
+def test_colluders_reject_no_honest_client_up_to_the_bound_that_is_stated() -> None:
+    """Honest rows at acute angles, colluders opposite: below (n - 1)/2 holds, at it fails."""
+    draws = torch.Generator().manual_seed(3)
+    honest_BD = torch.ones(7, 40) + 0.5 * torch.randn(7, 40, generator=draws)
+    for colluders, framed in [(5, 0), (6, 7)]:
+        crafted_FD = -honest_BD.mean(0).expand(colluders, -1)
+        rows = Rows.of(torch.cat([honest_BD, crafted_FD]))
+        verdicts, _ = Cosine().apply(rows, State(), Context())
+        assert sum(v.decision == "rejected" for v in verdicts[:7]) == framed

@@ -185,7 +185,7 @@ def test_both_have_every_file_and_one_package(built: tuple[Path, Path], root: Pa
     assert {f"src/{name}" for name in wanted} <= members
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_a_user_s_repository_runs_a_federation(
     pythons: tuple[Path, Path], repository: Path
 ) -> None:

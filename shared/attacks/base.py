@@ -167,8 +167,9 @@ class ModelAttack(Attack, ABC):
     def apply(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         """Uploads (F, D) in place of the attackers' honest updates `own_FD`; never a view of them.
 
-        Called after honest training and before the upload, for probes too. Without attackers, or
-        outside the attack's rounds, the honest updates come back.
+        Called after honest training and before the upload, for probes too. Without attackers,
+        outside the attack's rounds, or where no known honest update is finite, the attackers' honest
+        updates come back.
 
         Raises:
             ValueError: `own_FD` is not a floating [F, D] tensor.
@@ -188,6 +189,9 @@ class ModelAttack(Attack, ABC):
                 f"{self.name} needs {self.asks_for} knowledge, and no honest update is known: "
                 f"n={knowledge.participants}, m={knowledge.attackers}"
             )
+        known_BD = knowledge.honest_BD if self.asks_for != "agnostic" else None
+        if known_BD is not None and not bool(known_BD.isfinite().all(dim=1).any()):
+            return own_FD.clone()  # Training has diverged: there is nothing left to work from.
         return self.craft(own_FD, knowledge).to(own_FD)
 
     @abstractmethod

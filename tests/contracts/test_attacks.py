@@ -220,6 +220,22 @@ def test_zero_updates(name: str, parameters: Mapping[str, Any]) -> None:
 
 
 @each_model_attack
+def test_known_updates_that_all_diverged_leave_nothing_to_craft_from(
+    name: str, parameters: Mapping[str, Any]
+) -> None:
+    own_FD, knowledge = round_of()
+    attack = model_attacks.build(name, **parameters)
+    if attack.asks_for == "agnostic":
+        return
+    diverged = replace(
+        knowledge,
+        honest_BD=torch.full((B, D), torch.inf),
+        colluders_MD=torch.full((F, D), torch.nan),
+    )
+    assert torch.equal(run(attack, own_FD, diverged), own_FD)
+
+
+@each_model_attack
 def test_half_precision_updates(name: str, parameters: Mapping[str, Any]) -> None:
     out_FD = run(model_attacks.build(name, **parameters), *round_of(torch.bfloat16))
     assert out_FD.dtype == torch.bfloat16

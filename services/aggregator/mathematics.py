@@ -213,6 +213,7 @@ class Mathematics:
         )
         fields = decisions(statistics.parameters(rows, context), outcome)
         fields["quarantined"] = sorted(standing.quarantined)
+        fields["mode"] = standing.mode or self.plan.eviction.mode
         decided = Decided(
             snapshot, fields, ended.seconds, model_bytes(self.spec), self.arrivals.bytes
         )

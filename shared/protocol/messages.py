@@ -208,6 +208,7 @@ class RoundRecord(Message):
     participants: list[str] = []
     missing: list[str] = []
     quarantined: list[str] = Field(default=[], description="barred for some rounds as it ended")
+    mode: Mode | None = Field(default=None, description="how far its decisions might go")
     verdicts: list[VerdictRecord] = []
     weights: dict[str, float] = Field(default={}, description="share of each update in the rule")
     mixing: dict[str, dict[str, float]] = Field(default={}, description="customizing weights")

@@ -242,6 +242,7 @@ class Server:
             status="published",
             participants=list(names),
             quarantined=quarantined,
+            mode=self.plan.eviction.mode,
             metrics=uploads.metrics,
             **decisions(statistics.parameters(rows, context), outcome),
         )

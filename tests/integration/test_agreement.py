@@ -158,6 +158,7 @@ def test_every_mode_decides_over_http_as_it_is_simulated(
     for record, simulated in zip(hosted.operator.rounds(), expected.records, strict=True):
         assert record.participants == simulated.participants
         assert record.quarantined == simulated.quarantined
+        assert record.mode == simulated.mode == experiment.server.eviction.mode
         assert record.probed == simulated.probed
         told = [(v.client, v.decision, v.asked) for v in record.verdicts]
         assert told == [(v.client, v.decision, v.asked) for v in simulated.verdicts]

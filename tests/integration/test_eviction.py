@@ -147,6 +147,7 @@ def test_the_mode_is_switched_in_a_live_federation(host: Host) -> None:
     assert out(hosted.record(1)).keys() >= set(HOSTILE)
     assert {hosted.record(1).verdicts[k].decision for k in (3, 4)} == {"evicted"}
     assert hosted.operator.status().evicted == HOSTILE
+    assert [hosted.record(k).mode for k in (0, 1)] == ["observe", "evict"]
     assert happened(hosted, "mode") == [("mode", "")]
     with pytest.raises(OperatorRefused, match="finished"):
         hosted.operator.switch("reject", "too late")

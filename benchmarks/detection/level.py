@@ -1,13 +1,14 @@
-"""The level of the default detector: how often its evidence alone bars an honest client.
+"""The level of the default detectors: how often their evidence alone bars an honest client.
 
 No federation is run: objections are drawn as the assumption has them at its worst, with the
-probability that is tolerated in every round, and settled by the detector's own arithmetic. In a
-share of the rounds responses tell nothing.
+probability that is tolerated in every round, and settled by the detectors' own arithmetic. In a
+share of the rounds responses and answers tell nothing.
 
 Legend: R federations of one batch, N clients.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import exp
 
 import numpy as np
@@ -16,6 +17,7 @@ from benchmarks.detection import report
 from benchmarks.detection.bounds import interval
 from benchmarks.detection.options import Options
 from rampart_fl.shared.robust.betting import limit
+from rampart_fl.shared.robust.detectors.challenge import ChallengeDetector
 from rampart_fl.shared.robust.detectors.response import ResponseDetector
 
 RUNS, BATCH = 100_000, 2_000
@@ -23,13 +25,38 @@ CLIENTS, LATER, ROUNDS = 20, 5, 100
 """Founders, clients that join halfway, and rounds."""
 LEVELS = (0.1, 0.01, 1e-3)
 SILENT = 0.3
-"""Share of rounds in which responses tell nothing."""
+"""Share of rounds in which responses or answers tell nothing."""
 
 
-def false_evictions(seed: int, runs: int = RUNS) -> dict[float, int]:
+@dataclass(frozen=True)
+class Odds:
+    """What a detector bets on.
+
+    Args:
+        tolerated: probability of an objection to an honest client, at most.
+        gain: what an objection multiplies a bet by.
+        silent: the same probability in rounds that tell nothing; None where these do not count.
+    """
+
+    tolerated: float
+    gain: float
+    silent: float | None = None
+
+
+def odds() -> dict[str, Odds]:
+    """The default detectors' odds, by name."""
+    response, challenge = ResponseDetector(), ChallengeDetector()
+    return {
+        "response": Odds(
+            response.tolerated, response.expected / response.tolerated, response.tolerated_long
+        ),
+        "challenge": Odds(challenge.tolerated, challenge.expected / challenge.tolerated),
+    }
+
+
+def false_evictions(seed: int, bets: Odds, runs: int = RUNS) -> dict[float, int]:
     """Federations in which any honest client is ever barred, by level."""
-    detector = ResponseDetector()
-    draws, gain = np.random.default_rng(seed), detector.expected / detector.tolerated
+    draws, gain = np.random.default_rng(seed), bets.gain
     found = dict.fromkeys(LEVELS, 0)
     limits = {
         level: np.array(
@@ -42,13 +69,17 @@ def false_evictions(seed: int, runs: int = RUNS) -> dict[float, int]:
         highest_RN = np.zeros((size, CLIENTS + LATER))
         for part, rounds in ((slice(CLIENTS), ROUNDS), (slice(CLIENTS, None), ROUNDS // 2)):
             wealth_RN = np.zeros_like(highest_RN[:, part])
-            for number in range(1, rounds + 1):
+            counted_RN = np.zeros_like(wealth_RN)
+            for _ in range(rounds):
                 silent_RN = draws.random(wealth_RN.shape) < SILENT
-                p_RN = np.where(silent_RN, detector.tolerated_long, detector.tolerated)
+                counts_RN = ~silent_RN | (bets.silent is not None)
+                p_RN = np.where(silent_RN, bets.silent or 0.0, bets.tolerated)
                 objected_RN = draws.random(wealth_RN.shape) < p_RN
                 gain_RN = np.where(objected_RN, gain, (1 - gain * p_RN) / (1 - p_RN))
-                wealth_RN = (wealth_RN + 1 / (number * (number + 1))) * gain_RN
-                value_RN = wealth_RN + 1 / (number + 1)
+                counted_RN += counts_RN
+                begun_RN = wealth_RN + 1 / np.maximum(counted_RN * (counted_RN + 1), 1)
+                wealth_RN = np.where(counts_RN, begun_RN * gain_RN, wealth_RN)
+                value_RN = wealth_RN + 1 / (counted_RN + 1)
                 highest_RN[:, part] = np.maximum(highest_RN[:, part], value_RN)
         for level in LEVELS:
             found[level] += int((highest_RN > limits[level]).any(axis=1).sum())
@@ -64,13 +95,15 @@ def write(options: Options) -> Iterator[str]:
         f"`{options.command}`: {runs:,} federations of {CLIENTS} honest clients over {ROUNDS}"
         f" rounds, {LATER} more from halfway on. Every client is objected to in every round with"
         f" the probability that is tolerated, the worst that the assumption allows; in {SILENT:.0%}"
-        " of the rounds responses tell nothing."
+        " of the rounds responses and answers tell nothing. For `challenge` every client is on"
+        " trial all the time."
     )
     yield from report.table(
-        ("level", "federations with a false eviction", "share", "95% interval"),
+        ("detector", "level", "federations with a false eviction", "share", "95% interval"),
         [
-            [f"{level:g}", str(events), f"{events / runs:.3%}", _told(interval(events, runs))]
-            for level, events in false_evictions(options.seed, runs).items()
+            [f"`{name}`", f"{level:g}", str(n), f"{n / runs:.3%}", _told(interval(n, runs))]
+            for name, bets in odds().items()
+            for level, n in false_evictions(options.seed, bets, runs).items()
         ],
     )
 

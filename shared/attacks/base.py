@@ -167,9 +167,9 @@ class ModelAttack(Attack, ABC):
     def apply(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         """Uploads (F, D) in place of the attackers' honest updates `own_FD`; never a view of them.
 
-        Called after honest training and before the upload, for probes too. Without attackers,
-        outside the attack's rounds, or where no known honest update is finite, the attackers' honest
-        updates come back.
+        Called after honest training and before the upload, for probes too. The attackers' honest
+        updates come back without attackers, outside the attack's rounds, and where no known honest
+        update is finite.
 
         Raises:
             ValueError: `own_FD` is not a floating [F, D] tensor.

@@ -16,7 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rampart_fl.shared import cpus
+from rampart_fl.shared.runtime import cpus
 
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / ".bench-peers"

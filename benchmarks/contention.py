@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rampart_fl.shared import cpus
+from rampart_fl.shared.runtime import cpus
 
 OUT = Path(__file__).parent / "results" / "contention.md"
 BUSY = "while True: pass"

@@ -16,11 +16,11 @@ from pathlib import Path
 import torch
 from aggregation_cell import Call, aggregation, gram, plans, updates
 
-from rampart_fl.shared.device import device as named
 from rampart_fl.shared.errors import RampartError
 from rampart_fl.shared.robust import Context, Rows
 from rampart_fl.shared.robust.base import State
 from rampart_fl.shared.robust.customizers import customizers
+from rampart_fl.shared.runtime.device import device as named
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -9,7 +9,7 @@ all of them, and only compare within one run.
 import argparse
 
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures import TARGETS
+from rampart_fl.shared.figures.final import TARGETS
 from rampart_fl.shared.simulation import simulate
 
 METHODS = {

@@ -149,8 +149,8 @@ def measure_rampart(
     clients: int, dim: int, rounds: int, fedcap: bool
 ) -> tuple[list[float], int, dict[str, float]]:
     from rampart_fl.services.console.local import LocalFederation
-    from rampart_fl.shared import cpus
     from rampart_fl.shared.experiment import Experiment
+    from rampart_fl.shared.runtime import cpus
 
     experiment = Experiment.from_tables(experiment_of(dim, clients, rounds, fedcap))
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:

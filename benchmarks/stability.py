@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.sweep import Sweep
 from rampart_fl.shared.simulation import simulate
-from rampart_fl.shared.sweep import Sweep
 
 SUMMED = {"name": "msdfl", "form": "batch_sum"}
 CASES: list[tuple[str, float | None, dict[str, Any]]] = [

@@ -27,7 +27,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rampart_fl.shared import cpus
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.learning.cohort import Batches, Cohort
 from rampart_fl.shared.learning.data import ClientData
@@ -37,6 +36,7 @@ from rampart_fl.shared.learning.models import models
 from rampart_fl.shared.learning.personalizers import personalizers
 from rampart_fl.shared.learning.stacked import Stacked
 from rampart_fl.shared.learning.vector import flatten, load
+from rampart_fl.shared.runtime import cpus
 
 DIGITS = Experiment.load("digits-benign").model
 NETWORKS: dict[str, tuple[dict[str, Any], tuple[int, ...], float]] = {

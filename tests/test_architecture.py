@@ -39,8 +39,8 @@ OUTSIDE = {
     "logging",
     "pydantic_settings",
     "rampart_fl.shared.protocol",
-    "rampart_fl.shared.telemetry",
-    "rampart_fl.shared.process",
+    "rampart_fl.shared.runtime.telemetry",
+    "rampart_fl.shared.runtime.process",
 }
 """What mathematics may not know of: networks, services, logs, settings."""
 HEAVY = {"torch", "sklearn", "scipy"}

@@ -12,9 +12,9 @@ import typer
 
 from rampart_fl.services.console.__main__ import app
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.sweep import Sweep
 from rampart_fl.shared.robust import aggregate
 from rampart_fl.shared.robust.rules import rules
-from rampart_fl.shared.sweep import Sweep
 
 ROOT = Path(__file__).parent.parent
 PAGES = [

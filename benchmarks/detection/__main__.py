@@ -11,7 +11,7 @@ from benchmarks.detection.combinations import DEFAULT, FACTORS
 from benchmarks.detection.options import Options, member
 from benchmarks.detection.report import renew
 from benchmarks.detection.runs import ROOT, Cache, Run, finish, span
-from rampart_fl.shared import cpus
+from rampart_fl.shared.runtime import cpus
 
 SECTIONS = {
     "benign": benign,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures import final_figures, sides
+from rampart_fl.shared.figures.final import final_figures, sides
 from rampart_fl.shared.protocol.messages import RoundRecord
 
 SILENCED = ("rejected", "quarantined")

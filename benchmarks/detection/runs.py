@@ -129,7 +129,7 @@ def simulated(run: Run, experiment: Any) -> Figures:
     import torch
 
     from benchmarks.detection.figures import figures
-    from rampart_fl.shared.figures import sides
+    from rampart_fl.shared.figures.final import sides
     from rampart_fl.shared.simulation import Simulation
 
     torch.set_num_threads(1)

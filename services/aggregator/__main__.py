@@ -4,7 +4,7 @@ import sys
 
 from rampart_fl.services.aggregator.server import serve
 from rampart_fl.services.aggregator.settings import Settings
-from rampart_fl.shared.process import run_service
+from rampart_fl.shared.runtime.process import run_service
 
 
 def main() -> int:

@@ -18,8 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
-from rampart_fl.shared import durable
 from rampart_fl.shared.errors import ConfigurationError, Unavailable
+from rampart_fl.shared.runtime import durable
 
 Buffer = bytes | bytearray | memoryview
 

@@ -21,8 +21,8 @@ from rampart_fl.services.aggregator.snapshot import Snapshot
 from rampart_fl.services.aggregator.stored import Brief, Event, Federation
 from rampart_fl.shared.errors import PreconditionError
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.selection import quota, select
 from rampart_fl.shared.protocol.messages import Receipt, RoundRecord
-from rampart_fl.shared.selection import quota, select
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from fastapi.security import HTTPBearer
 from rampart_fl.services.aggregator.identities import Known
 from rampart_fl.services.aggregator.runtime import Runtime
 from rampart_fl.shared.protocol.refusals import Forbidden, Malformed, Unauthorized
-from rampart_fl.shared.tokens import matches, token_hash
+from rampart_fl.shared.runtime.tokens import matches, token_hash
 
 
 async def get_runtime(request: Request) -> Runtime:

@@ -16,20 +16,20 @@ from rampart_fl.services.aggregator.blobs import Blobs, BlobWriter
 from rampart_fl.services.aggregator.pools import Pool, Vectors
 from rampart_fl.services.aggregator.snapshot import Snapshot, load_state, store_state
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.eviction import Decision, Standing
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.eviction import Decision, Standing
+from rampart_fl.shared.figures.records import decisions
 from rampart_fl.shared.learning.equipment import Equipment
 from rampart_fl.shared.learning.personalizers import personalizers
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Receipt, VerdictRecord
 from rampart_fl.shared.protocol.traffic import model_bytes
-from rampart_fl.shared.records import decisions
 from rampart_fl.shared.robust import statistics
 from rampart_fl.shared.robust.base import Context
 from rampart_fl.shared.robust.engine import run_round
 from rampart_fl.shared.robust.models import Mixture, Models
-from rampart_fl.shared.stopwatch import Stopwatch
+from rampart_fl.shared.runtime.stopwatch import Stopwatch
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from rampart_fl.services.aggregator.stored import (
     brief_fields,
 )
 from rampart_fl.shared.errors import Unavailable
-from rampart_fl.shared.eviction import Mode
+from rampart_fl.shared.experiment.eviction import Mode
 from rampart_fl.shared.protocol.messages import Receipt, RoundRecord, Ticket
 
 Upload = tuple[int, str]

@@ -11,7 +11,7 @@ from rampart_fl.services.aggregator import operator_scripts, scripts
 from rampart_fl.services.aggregator.batched import Batched
 from rampart_fl.services.aggregator.round_reads import RoundReads
 from rampart_fl.services.aggregator.stored import SCHEMA
-from rampart_fl.shared.eviction import Mode
+from rampart_fl.shared.experiment.eviction import Mode
 from rampart_fl.shared.protocol.messages import Receipt, RoundRecord, Ticket
 
 KEPT = 86_400

@@ -16,7 +16,7 @@ from rampart_fl.services.aggregator.settings import TAPPED, Settings
 from rampart_fl.services.aggregator.slots import Slots
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.modelspec import ModelSpec
-from rampart_fl.shared.tokens import token_hash
+from rampart_fl.shared.runtime.tokens import token_hash
 
 log = logging.getLogger(__name__)
 FORGETFUL = (

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, model_validator
 
-from rampart_fl.shared import cpus
-from rampart_fl.shared.process import ServiceSettings
+from rampart_fl.shared.runtime import cpus
+from rampart_fl.shared.runtime.process import ServiceSettings
 
 TAPPED = (
     "RAMPART_TEST_TAP is set: whoever holds that token reads every client's update; this "

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rampart_fl.shared.eviction import Mode, Standing
+from rampart_fl.shared.experiment.eviction import Mode, Standing
 from rampart_fl.shared.protocol.messages import FederationState, Receipt, Ticket
 
 SCHEMA = "1"

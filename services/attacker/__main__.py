@@ -14,8 +14,8 @@ from rampart_fl.shared.attacks.data import attacks as data_attacks
 from rampart_fl.shared.attacks.model import attacks as model_attacks
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.learning.agent import AgentSettings, Seat, host
-from rampart_fl.shared.process import run_service
-from rampart_fl.shared.ranges import parse_lists, parse_ranges
+from rampart_fl.shared.runtime.process import run_service
+from rampart_fl.shared.runtime.ranges import parse_lists, parse_ranges
 
 
 class AttackerSettings(AgentSettings):

@@ -24,9 +24,9 @@ from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import SettingsConfigDict
 from safetensors.numpy import save
 
-from rampart_fl.shared.process import ServiceSettings
 from rampart_fl.shared.protocol.http_client import bearer
 from rampart_fl.shared.protocol.retries import RETRIED
+from rampart_fl.shared.runtime.process import ServiceSettings
 
 log = logging.getLogger(__name__)
 Kind = Literal["train", "probe"]

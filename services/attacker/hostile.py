@@ -15,6 +15,7 @@ from torch import Tensor
 from rampart_fl.services.attacker.cohort_client import CohortClient
 from rampart_fl.shared.attacks.base import DataAttack, Knowledge, ModelAttack
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.selection import select
 from rampart_fl.shared.learning.data import ClientData, poisoned
 from rampart_fl.shared.learning.equipment import Equipment
 from rampart_fl.shared.learning.insider import fresh, jacobian
@@ -22,7 +23,6 @@ from rampart_fl.shared.learning.local import LocalResult
 from rampart_fl.shared.learning.participant import LearningClient
 from rampart_fl.shared.protocol.messages import Ticket
 from rampart_fl.shared.robust.engine import Plan
-from rampart_fl.shared.selection import select
 
 
 class HostileClient(LearningClient):

@@ -4,7 +4,7 @@ import sys
 
 from rampart_fl.services.client_agent.custom import from_path
 from rampart_fl.shared.learning.agent import AgentSettings, honest, host
-from rampart_fl.shared.process import run_service
+from rampart_fl.shared.runtime.process import run_service
 
 
 class ClientSettings(AgentSettings):

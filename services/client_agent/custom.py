@@ -28,7 +28,7 @@ from pydantic import ValidationError
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.importpath import load_callable
+from rampart_fl.shared.families.importpath import load_callable
 from rampart_fl.shared.learning.agent import AgentSettings, Build, Seat, host
 from rampart_fl.shared.learning.participant import Keeper
 from rampart_fl.shared.modelspec import ModelSpec

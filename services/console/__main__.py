@@ -34,7 +34,7 @@ from rampart_fl.services.console.steering import (
     tokens,
 )
 from rampart_fl.shared.errors import RampartError, Unavailable
-from rampart_fl.shared.figures import accuracy, attack_success
+from rampart_fl.shared.figures.final import accuracy, attack_success
 from rampart_fl.shared.protocol.messages import RoundRecord
 
 app = typer.Typer(

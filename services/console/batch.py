@@ -12,9 +12,9 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
 
-from rampart_fl.shared import durable
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures import Final
+from rampart_fl.shared.figures.final import Final
+from rampart_fl.shared.runtime import durable
 
 T = TypeVar("T")
 Figures = dict[str, Any]
@@ -24,8 +24,8 @@ PERIOD = 600.0
 
 def simulated(experiment: Experiment, device: str = "cpu", accuracy: Final = "last") -> Figures:
     """The figures of a run in this process, on one thread."""
+    from rampart_fl.shared.runtime.threads import use
     from rampart_fl.shared.simulation import simulate
-    from rampart_fl.shared.threads import use
 
     with use(1):
         return simulate(experiment, device=device, accuracy=accuracy).summary()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from rampart_fl.shared.certification import Certificate
+    from rampart_fl.shared.simulation.certification import Certificate
 
 
 def certify(
@@ -40,8 +40,8 @@ def certify(
     from rich.console import Console
     from rich.progress import Progress
 
-    from rampart_fl.shared.certification import certify_groups, certify_subsets
     from rampart_fl.shared.experiment import Experiment
+    from rampart_fl.shared.simulation.certification import certify_groups, certify_subsets
 
     if (subsets is None) != (size is None):
         raise typer.BadParameter("--subsets and --size belong together")

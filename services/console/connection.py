@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from rampart_fl.services.console.operator import Operator
-from rampart_fl.shared.process import secret
+from rampart_fl.shared.runtime.process import secret
 
 RUNS = Path("runs")
 """Where `rampart up` keeps its runs, unless told otherwise."""

@@ -130,7 +130,7 @@ def show(
     """Shows how many samples of each class every client holds; of a sweep, as its file begins."""
     from rampart_fl.services.console.class_counts import counted, picture, table, tables
     from rampart_fl.shared.experiment import Experiment
-    from rampart_fl.shared.sweep import Sweep
+    from rampart_fl.shared.experiment.sweep import Sweep
 
     sweep = Sweep.load(experiment)
     chosen = Experiment.load(experiment) if sweep is None else sweep.base

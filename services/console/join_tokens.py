@@ -20,11 +20,11 @@ import httpx
 from pydantic import Field, SecretStr, model_validator
 
 from rampart_fl.services.console.operator import Operator
-from rampart_fl.shared import durable
 from rampart_fl.shared.errors import Unavailable
-from rampart_fl.shared.experiment import client_names
-from rampart_fl.shared.process import ServiceSettings, run_service
-from rampart_fl.shared.ranges import check_distinct, format_ranges, parse_lists
+from rampart_fl.shared.experiment.schema import client_names
+from rampart_fl.shared.runtime import durable
+from rampart_fl.shared.runtime.process import ServiceSettings, run_service
+from rampart_fl.shared.runtime.ranges import check_distinct, format_ranges, parse_lists
 
 log = logging.getLogger(__name__)
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")

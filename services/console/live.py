@@ -10,8 +10,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from rampart_fl.shared.eviction import BARRING
-from rampart_fl.shared.figures import KINDS, accuracy, attack_success, errors
+from rampart_fl.shared.experiment.eviction import BARRING
+from rampart_fl.shared.figures.final import KINDS, accuracy, attack_success, errors
 from rampart_fl.shared.protocol.messages import FederationStatus, RoundRecord
 
 SHOWN = 12

@@ -11,11 +11,11 @@ import tomli_w
 
 from rampart_fl.services.console.operator import Operator
 from rampart_fl.services.console.processes import Processes, free_port, wait_until_listening
-from rampart_fl.shared import cpus
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.experiment import Attackers, Experiment
-from rampart_fl.shared.ranges import format_ranges
-from rampart_fl.shared.tokens import mint
+from rampart_fl.shared.experiment.schema import Attackers, Experiment
+from rampart_fl.shared.runtime import cpus
+from rampart_fl.shared.runtime.ranges import format_ranges
+from rampart_fl.shared.runtime.tokens import mint
 
 COMEBACKS = 2
 """Join tokens that every attacker gets beyond its first, if it comes back after evictions."""

@@ -23,7 +23,7 @@ from rampart_fl.shared.attacks.model import attacks as model_attacks
 from rampart_fl.shared.attacks.triggers import Backdoor
 from rampart_fl.shared.errors import ConfigurationError, RampartError, UnknownMember
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.tokens import mint
+from rampart_fl.shared.runtime.tokens import mint
 
 NOBODY = "none"
 """The attack of a row in which everyone is honest; measured on the clients that are honest in the
@@ -159,7 +159,7 @@ def plan(
 def networked(experiment: Experiment, folder: Path) -> dict[str, Any]:
     """The figures of a run with real processes on this machine; tapped for all-knowing attacks."""
     from rampart_fl.services.console.local import LocalFederation
-    from rampart_fl.shared.figures import final_figures
+    from rampart_fl.shared.figures.final import final_figures
 
     began = time.monotonic()
     knowing = any(

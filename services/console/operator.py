@@ -8,7 +8,7 @@ from httpx_sse import SSEError, connect_sse
 from pydantic import TypeAdapter, ValidationError
 
 from rampart_fl.shared.errors import ConfigurationError, RampartError, Unavailable
-from rampart_fl.shared.eviction import Mode
+from rampart_fl.shared.experiment.eviction import Mode
 from rampart_fl.shared.protocol.http_client import bearer, trusted
 from rampart_fl.shared.protocol.messages import (
     ClientInfo,

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from rampart_fl.services.console.connection import Json, emit
-from rampart_fl.shared.experiment import Attackers, Experiment
-from rampart_fl.shared.ranges import format_ranges
+from rampart_fl.shared.experiment.schema import Attackers, Experiment
+from rampart_fl.shared.runtime.ranges import format_ranges
 
 
 def roles(

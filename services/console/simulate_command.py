@@ -11,8 +11,8 @@ import typer
 from rampart_fl.shared.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from rampart_fl.shared.figures import Final
-    from rampart_fl.shared.sweep import Sweep
+    from rampart_fl.shared.experiment.sweep import Sweep
+    from rampart_fl.shared.figures.final import Final
 
 
 def simulate(
@@ -56,7 +56,7 @@ def simulate(
     from rampart_fl.services.console.simulated import Folder, run
     from rampart_fl.services.console.up import Outcome, describe
     from rampart_fl.shared.experiment import Experiment
-    from rampart_fl.shared.sweep import Sweep
+    from rampart_fl.shared.experiment.sweep import Sweep
 
     if resume and out is None:
         raise typer.BadParameter("--resume needs --out, the folder of the run to go on with")

@@ -12,15 +12,14 @@ from pydantic import ValidationError
 from rampart_fl.services.console.live import LiveTable
 from rampart_fl.services.console.local import to_toml
 from rampart_fl.services.console.plots import curves
-from rampart_fl.shared import durable
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures import KINDS, Final, accuracies, errors, newer, sides
+from rampart_fl.shared.families.registry import explain
+from rampart_fl.shared.figures.final import KINDS, Final, accuracies, errors, newer, sides
 from rampart_fl.shared.protocol.messages import FederationStatus, RoundRecord
-from rampart_fl.shared.registry import explain
-from rampart_fl.shared.simulated import checkpoint
-from rampart_fl.shared.simulation import Simulation, SimulationResult
-from rampart_fl.shared.threads import use
+from rampart_fl.shared.runtime import durable
+from rampart_fl.shared.runtime.threads import use
+from rampart_fl.shared.simulation import Simulation, SimulationResult, checkpoint
 
 
 class Folder:

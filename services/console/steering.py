@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rampart_fl.services.console.connection import Ca, Json, Reason, Token, Url, connect, emit, say
-from rampart_fl.shared.eviction import Mode
+from rampart_fl.shared.experiment.eviction import Mode
 from rampart_fl.shared.protocol.messages import ClientInfo
 
 

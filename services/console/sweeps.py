@@ -11,8 +11,8 @@ from typing import Any
 from rampart_fl.services.console.batch import Figures, each, follow, kept, simulated
 from rampart_fl.services.console.plots import curves
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures import Final
-from rampart_fl.shared.sweep import Point, Sweep, averaged
+from rampart_fl.shared.experiment.sweep import Point, Sweep, averaged
+from rampart_fl.shared.figures.final import Final
 
 HEADLINES = ("error", "accuracy", "accuracy_customized", "accuracy_personalized", "attack_success")
 """Figures that are shown, of those that a sweep's points have."""

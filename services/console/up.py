@@ -11,10 +11,10 @@ from rampart_fl.services.console.live import LiveTable, percent
 from rampart_fl.services.console.local import LocalFederation
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures import costs, decisions, final_figures, sides
+from rampart_fl.shared.figures.final import costs, decisions, final_figures, sides
+from rampart_fl.shared.figures.votes import vote_figures
 from rampart_fl.shared.learning.datasets import datasets
 from rampart_fl.shared.protocol.messages import RoundRecord
-from rampart_fl.shared.vote_figures import vote_figures
 
 POLL = 0.3
 """Seconds between looks at a running federation."""

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError, PreconditionError
-from rampart_fl.shared.registry import Member
+from rampart_fl.shared.families.registry import Member
 from rampart_fl.shared.seeding import generator
 
 KnowledgeLevel = Literal["agnostic", "partial", "full"]

@@ -12,8 +12,8 @@ from pydantic import Field
 from torch import Tensor
 
 from rampart_fl.shared.attacks.base import DataAttack
-from rampart_fl.shared.device import sent
 from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.runtime.device import sent
 
 Pixels = tuple[tuple[int, int], ...]
 """Positions (row, column) of pixels."""

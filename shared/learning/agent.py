@@ -11,18 +11,18 @@ from typing import Literal, Self
 import torch
 from pydantic import Field, model_validator
 
-from rampart_fl.shared import plugins
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.families import plugins
 from rampart_fl.shared.learning.data import ClientData, client_data, client_data_from_file
 from rampart_fl.shared.learning.datasets import datasets
 from rampart_fl.shared.learning.participant import LearningClient, client_experiment
-from rampart_fl.shared.process import ServiceSettings
 from rampart_fl.shared.protocol.client import AggregatorClient
 from rampart_fl.shared.protocol.identity import Identity, establish, held, kept_fresh
 from rampart_fl.shared.protocol.messages import Ticket
 from rampart_fl.shared.protocol.participate import Participant, participate
-from rampart_fl.shared.ranges import parse_lists
+from rampart_fl.shared.runtime.process import ServiceSettings
+from rampart_fl.shared.runtime.ranges import parse_lists
 
 log = logging.getLogger(__name__)
 

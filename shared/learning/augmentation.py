@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rampart_fl.shared.device import sent
 from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.runtime.device import sent
 
 AREA = (0.08, 1.0)
 """Smallest and largest share of an image that a view shows."""

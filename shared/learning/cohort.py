@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
-from rampart_fl.shared.device import sent
-from rampart_fl.shared.experiment import Training
+from rampart_fl.shared.experiment.schema import Training
 from rampart_fl.shared.learning.data import ClientData
+from rampart_fl.shared.runtime.device import sent
 from rampart_fl.shared.seeding import generator
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rampart_fl.shared.attacks.base import DataAttack
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.experiment import Data
+from rampart_fl.shared.experiment.schema import Data
 from rampart_fl.shared.learning.arrays import PARTS, labels, read
 from rampart_fl.shared.learning.datasets import Dataset, Samples, datasets
 from rampart_fl.shared.learning.partitions import partitions

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.experiment import Experiment, Training
+from rampart_fl.shared.experiment.schema import Experiment, Training
 from rampart_fl.shared.learning.augmentation import strong, weak
 from rampart_fl.shared.learning.cohort import Batches, Cohort
 from rampart_fl.shared.learning.data import ClientData

@@ -8,9 +8,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-from rampart_fl.shared.device import sent
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.modelspec import STATISTIC, ModelSpec
+from rampart_fl.shared.runtime.device import sent
 
 
 def last_linear(module: nn.Module) -> str:

@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
-from rampart_fl.shared.device import sent
 from rampart_fl.shared.learning.stacked import Stacked
+from rampart_fl.shared.runtime.device import sent
 
 MEASURED = 4096
 """Samples in one pass of a measurement, over all models."""

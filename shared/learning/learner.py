@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.attacks.triggers import Backdoor, parse_trigger
-from rampart_fl.shared.experiment import Experiment, Training
+from rampart_fl.shared.experiment.schema import Experiment, Training
 from rampart_fl.shared.learning.cohort import Batches, Cohort
 from rampart_fl.shared.learning.datasets import datasets
 from rampart_fl.shared.learning.objectives import Objective, parse_terms

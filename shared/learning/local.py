@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from rampart_fl.shared.device import sent
 from rampart_fl.shared.learning.cohort import Batches, Cohort
 from rampart_fl.shared.learning.data import ClientData
 from rampart_fl.shared.learning.learner import Learner
@@ -22,6 +21,7 @@ from rampart_fl.shared.learning.personalizers import Local, Offers
 from rampart_fl.shared.learning.privacy import STEPS, output_noise, spent
 from rampart_fl.shared.learning.scoring import hits
 from rampart_fl.shared.learning.steps import take_steps
+from rampart_fl.shared.runtime.device import sent
 
 EVALUATED = 4096
 """Most samples in one forward pass of an evaluation, over all clients."""

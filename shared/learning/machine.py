@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import torch
 
-from rampart_fl.shared import cpus
+from rampart_fl.shared.runtime import cpus
 
 GIB = 2**30
 PER_CORE = 2.0

@@ -22,7 +22,6 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from rampart_fl.shared import durable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.learning.cohort import Cohort
 from rampart_fl.shared.learning.data import ClientData
@@ -34,6 +33,7 @@ from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Report, Ticket
 from rampart_fl.shared.protocol.reports import reported, sendable, with_gap
 from rampart_fl.shared.protocol.traffic import claims
+from rampart_fl.shared.runtime import durable
 
 
 def client_experiment(part: Mapping[str, Any]) -> Experiment:

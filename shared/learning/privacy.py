@@ -20,13 +20,13 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor, nn
 
-from rampart_fl.shared.device import sent
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.experiment import Privacy, Training
+from rampart_fl.shared.experiment.schema import Privacy, Training
 from rampart_fl.shared.learning.cohort import Draws
 from rampart_fl.shared.learning.objectives import Point
 from rampart_fl.shared.learning.personalizers import Batch, Personalizer
 from rampart_fl.shared.learning.task import LocalTask
+from rampart_fl.shared.runtime.device import sent
 
 STEPS = "privacy_steps"
 """Name of the personal state that counts a client's noised steps, over all its uploads."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.experiment import Data
+from rampart_fl.shared.experiment.schema import Data
 from rampart_fl.shared.learning.augmentation import luminance
 from rampart_fl.shared.learning.data import divided
 from rampart_fl.shared.learning.datasets import Dataset, datasets

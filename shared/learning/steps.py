@@ -12,12 +12,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rampart_fl.shared.device import sent
 from rampart_fl.shared.learning.cohort import Batches, Cohort
 from rampart_fl.shared.learning.learner import Learner
 from rampart_fl.shared.learning.personalizers import Batch, Local
 from rampart_fl.shared.learning.privacy import PrivateTask
 from rampart_fl.shared.learning.task import runs
+from rampart_fl.shared.runtime.device import sent
 
 
 def take_steps(

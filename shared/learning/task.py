@@ -10,7 +10,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from rampart_fl.shared.experiment import Training
+from rampart_fl.shared.experiment.schema import Training
 from rampart_fl.shared.learning.cohort import Cohort, Draws
 from rampart_fl.shared.learning.heads import head_of
 from rampart_fl.shared.learning.objectives import Objective, Point

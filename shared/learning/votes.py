@@ -8,10 +8,10 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from rampart_fl.shared.device import sent
 from rampart_fl.shared.learning.cohort import Cohort
 from rampart_fl.shared.learning.learner import Learner
 from rampart_fl.shared.robust.certificates import radii, winners
+from rampart_fl.shared.runtime.device import sent
 
 SAMPLES = 4096
 """Samples in one forward pass."""

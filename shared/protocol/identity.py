@@ -11,11 +11,11 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from rampart_fl.shared import durable
 from rampart_fl.shared.errors import ConfigurationError, RampartError
 from rampart_fl.shared.protocol.client import AggregatorClient, Refused
 from rampart_fl.shared.protocol.messages import Joined
-from rampart_fl.shared.tokens import mint, token_hash
+from rampart_fl.shared.runtime import durable
+from rampart_fl.shared.runtime.tokens import mint, token_hash
 
 log = logging.getLogger(__name__)
 SPENT = 2 / 3

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rampart_fl.shared.eviction import Asked, Mode
-from rampart_fl.shared.eviction import Decision as Outcome
+from rampart_fl.shared.experiment.eviction import Asked, Mode
+from rampart_fl.shared.experiment.eviction import Decision as Outcome
 
 CLIENT_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 DIGEST = r"^[0-9a-f]{64}$"

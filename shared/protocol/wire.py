@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from rampart_fl.shared.families.registry import explain
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol.messages import Report
 from rampart_fl.shared.protocol.refusals import InvalidClaim, InvalidUpdate, Malformed, NotFinite
-from rampart_fl.shared.registry import explain
 
 SIZES = {"F32": 4, "F16": 2, "BF16": 2}
 """Bytes per number of the dtypes that may be uploaded."""

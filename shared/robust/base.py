@@ -14,9 +14,9 @@ from pydantic import Field
 from torch import Tensor
 
 from rampart_fl.shared.errors import PreconditionError
-from rampart_fl.shared.eviction import Asked as Asked
-from rampart_fl.shared.eviction import Decision as Decision
-from rampart_fl.shared.registry import Member
+from rampart_fl.shared.experiment.eviction import Asked as Asked
+from rampart_fl.shared.experiment.eviction import Decision as Decision
+from rampart_fl.shared.families.registry import Member
 from rampart_fl.shared.robust.context import Context as Context
 from rampart_fl.shared.robust.context import Need
 from rampart_fl.shared.robust.rows import CHUNK as CHUNK

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.assignment import GLOBAL
-from rampart_fl.shared.device import sent
 from rampart_fl.shared.robust.base import Context, Detector, Rows, State
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.models import Block, Models
 from rampart_fl.shared.robust.sketch import sketch
+from rampart_fl.shared.runtime.device import sent
 
 PREFIX = "challenge:"
 """Starts the names of challenged models."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError, PreconditionError
-from rampart_fl.shared.eviction import Standing
+from rampart_fl.shared.experiment.eviction import Standing
 from rampart_fl.shared.modelspec import Layout
 from rampart_fl.shared.seeding import generator
 

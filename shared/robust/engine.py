@@ -13,10 +13,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rampart_fl.shared.device import sent
 from rampart_fl.shared.errors import Absent, ConfigurationError, PreconditionError
-from rampart_fl.shared.eviction import BARRING, Eviction, Standing
-from rampart_fl.shared.registry import Member
+from rampart_fl.shared.experiment.eviction import BARRING, Eviction, Standing
+from rampart_fl.shared.families.registry import Member
 from rampart_fl.shared.robust import statistics
 from rampart_fl.shared.robust.base import Context, Detector, Report, Rows, Stage, State, Verdict
 from rampart_fl.shared.robust.challenges import Challenger
@@ -26,6 +25,7 @@ from rampart_fl.shared.robust.detectors import detectors
 from rampart_fl.shared.robust.eviction import decided
 from rampart_fl.shared.robust.linalg.finite import exactly
 from rampart_fl.shared.robust.pipeline import Pipeline, Spec, join_states, split_state
+from rampart_fl.shared.runtime.device import sent
 
 SEVERITY = {"accepted": 0, "rejected": 1, "evicted": 2}
 """Of what detectors ask for."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import inf, isnan
 from typing import cast
 
-from rampart_fl.shared.eviction import Asked, Decision, Eviction, Standing
+from rampart_fl.shared.experiment.eviction import Asked, Decision, Eviction, Standing
 from rampart_fl.shared.robust.base import Verdict
 
 

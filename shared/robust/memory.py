@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from rampart_fl.shared.device import sent
 from rampart_fl.shared.robust.base import Rows, State
+from rampart_fl.shared.runtime.device import sent
 
 
 def carry(

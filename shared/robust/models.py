@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from rampart_fl.shared.device import sent
 from rampart_fl.shared.robust.base import CHUNK, Rows
+from rampart_fl.shared.runtime.device import sent
 
 
 class Models(ABC):

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rampart_fl.shared.device import sent
 from rampart_fl.shared.robust.sketch import Traces
+from rampart_fl.shared.runtime.device import sent
 
 Updates = Tensor | NDArray[Any] | Sequence[Tensor | NDArray[Any] | Sequence[float]]
 """One update per row: a matrix, or vectors of one length."""

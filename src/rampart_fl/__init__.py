@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         UnknownMember,
     )
     from rampart_fl.shared.experiment import Experiment
+    from rampart_fl.shared.experiment.sweep import Sweep
     from rampart_fl.shared.learning.datasets import Dataset
     from rampart_fl.shared.learning.models import Model
     from rampart_fl.shared.learning.objectives import Objective
@@ -33,8 +34,7 @@ if TYPE_CHECKING:
     from rampart_fl.shared.robust.base import Detector, PreAggregator, Rule
     from rampart_fl.shared.robust.customizers import Customizer
     from rampart_fl.shared.simulation import Simulation, SimulationResult, simulate
-    from rampart_fl.shared.sweep import Sweep
-    from rampart_fl.shared.tuning import search_weight
+    from rampart_fl.shared.simulation.tuning import search_weight
 
 __all__ = [
     "ConfigurationError",
@@ -87,8 +87,8 @@ _NAMES = {
     "shared.robust.base": "Detector, PreAggregator, Rule",
     "shared.robust.customizers": "Customizer",
     "shared.simulation": "Simulation, SimulationResult, simulate",
-    "shared.sweep": "Sweep",
-    "shared.tuning": "search_weight",
+    "shared.experiment.sweep": "Sweep",
+    "shared.simulation.tuning": "search_weight",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split(", ")}
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.experiment import Data
+from rampart_fl.shared.experiment.schema import Data
 from rampart_fl.shared.learning import data as learning_data
 from rampart_fl.shared.learning.data import client_data, divided
 from rampart_fl.shared.learning.datasets import Samples

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.experiment import Training
+from rampart_fl.shared.experiment.schema import Training
 from rampart_fl.shared.learning.cohort import Batches, Cohort
 from rampart_fl.shared.learning.data import ClientData
 from rampart_fl.shared.learning.learner import Learner

@@ -19,7 +19,7 @@ from rampart_fl.services.attacker.cohort import CohortSettings
 from rampart_fl.services.console.join_tokens import JoinTokenSettings
 from rampart_fl.shared.learning.agent import AgentSettings
 from rampart_fl.shared.learning.datasets.files import VARIABLE
-from rampart_fl.shared.process import SECRETS, read_settings
+from rampart_fl.shared.runtime.process import SECRETS, read_settings
 
 ROOT = Path(__file__).parents[2]
 SECRET = "s" * 32

@@ -12,7 +12,7 @@ from rampart_fl.services.aggregator.server import DRAIN
 from rampart_fl.services.console.join_tokens import shares
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.learning.datasets.files import VARIABLE as DATA
-from rampart_fl.shared.process import SECRETS
+from rampart_fl.shared.runtime.process import SECRETS
 
 VARIABLE = re.compile(r"\$\$|\$\{(\w+)(?::-([^}]*))?\}")
 

@@ -23,7 +23,7 @@ from rampart_fl.services.console.local import LocalFederation
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
-from rampart_fl.shared.tokens import mint, token_hash
+from rampart_fl.shared.runtime.tokens import mint, token_hash
 from tests.integration import hosted
 
 SMALL = """

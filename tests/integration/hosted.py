@@ -36,8 +36,8 @@ from rampart_fl.shared.learning.agent import host as run_agents
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import RoundRecord, Ticket
-from rampart_fl.shared.ranges import format_ranges
-from rampart_fl.shared.tokens import mint, token_hash
+from rampart_fl.shared.runtime.ranges import format_ranges
+from rampart_fl.shared.runtime.tokens import mint, token_hash
 
 TINY = """
 name = "scripted"

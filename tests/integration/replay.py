@@ -20,8 +20,8 @@ from rampart_fl.services.aggregator.round_store import RoundStore
 from rampart_fl.services.aggregator.snapshot import Snapshot
 from rampart_fl.services.aggregator.stored import Event
 from rampart_fl.services.console.testing import Company
-from rampart_fl.shared.eviction import Standing
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.eviction import Standing
 from rampart_fl.shared.protocol.messages import Receipt
 from tests.integration.hosted import Scripted
 

@@ -14,7 +14,7 @@ from rampart_fl.services.aggregator.blobs import Blobs
 from rampart_fl.services.aggregator.round_store import RoundStore
 from rampart_fl.services.console.local import LocalFederation
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures import final_figures
+from rampart_fl.shared.figures.final import final_figures
 from rampart_fl.shared.learning.learner import Learner
 from rampart_fl.shared.protocol.messages import Receipt
 from rampart_fl.shared.simulation import simulate

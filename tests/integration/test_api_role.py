@@ -24,7 +24,7 @@ from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.client import AggregatorClient
 from rampart_fl.shared.protocol.identity import establish
 from rampart_fl.shared.protocol.messages import Ticket
-from rampart_fl.shared.tokens import mint
+from rampart_fl.shared.runtime.tokens import mint
 
 pytestmark = pytest.mark.anyio
 SPEC = ModelSpec.of([("w", (3, 5))])

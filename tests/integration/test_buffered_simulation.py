@@ -7,8 +7,8 @@ import torch
 
 from rampart_fl.services.aggregator.blobs import Blobs
 from rampart_fl.services.aggregator.mathematics import Mathematics
-from rampart_fl.shared.eviction import Standing
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.eviction import Standing
 from rampart_fl.shared.learning.data import client_data
 from rampart_fl.shared.learning.learner import Learner
 from rampart_fl.shared.learning.local import train_round

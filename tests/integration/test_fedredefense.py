@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import chaos
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures import sides
+from rampart_fl.shared.figures.final import sides
 
 
 @pytest.mark.timeout(400)

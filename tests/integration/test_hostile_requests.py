@@ -12,7 +12,7 @@ import pytest
 
 from rampart_fl.services.aggregator.routes.federation import STREAMS
 from rampart_fl.shared.protocol import wire
-from rampart_fl.shared.tokens import mint, token_hash
+from rampart_fl.shared.runtime.tokens import mint, token_hash
 
 MARGIN = 24 << 20
 """Bytes that the server may grow by beside two updates."""

@@ -18,7 +18,7 @@ from rampart_fl.services.aggregator.routes.federation import STREAMS
 from rampart_fl.services.console.operator import OperatorRefused
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.protocol import wire
-from rampart_fl.shared.tokens import mint, token_hash
+from rampart_fl.shared.runtime.tokens import mint, token_hash
 from tests.integration.hosted import until
 
 NAMES = ("ada", "bob", "cleo", "dora", "eve", "finn")

@@ -24,9 +24,9 @@ from rampart_fl.shared.attacks.model import attacks
 from rampart_fl.shared.learning.agent import AgentSettings, honest
 from rampart_fl.shared.learning.agent import host as run_agents
 from rampart_fl.shared.protocol.client import AggregatorClient
-from rampart_fl.shared.ranges import format_ranges
+from rampart_fl.shared.runtime.ranges import format_ranges
+from rampart_fl.shared.runtime.tokens import mint
 from rampart_fl.shared.simulation import simulate
-from rampart_fl.shared.tokens import mint
 from tests.integration.hosted import FEDCAP, Hosted, Scripted, collecting, experiment, until
 
 Host = Callable[..., Hosted]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rampart_fl.shared.selection import select
+from rampart_fl.shared.experiment.selection import select
 from tests.integration.hosted import FEDCAP, Hosted, Scripted, collecting, experiment, vector
 
 NAMES = ["ada", "bob", "cleo", "dan", "eve", "fay"]

@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 
+from rampart_fl.shared.experiment.selection import select
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Receipt, Ticket
-from rampart_fl.shared.selection import select
 from tests.integration.hosted import FEDCAP, Hold, Hosted, experiment, until, upload_of
 
 NAMES = ["ada", "bob", "cleo"]

@@ -21,7 +21,7 @@ from rampart_fl.shared.protocol.messages import (
     Proposal,
     TokenChange,
 )
-from rampart_fl.shared.tokens import mint, token_hash
+from rampart_fl.shared.runtime.tokens import mint, token_hash
 
 router = APIRouter(prefix="/v1", tags=["clients"], responses=PROBLEMS)
 ClientPath = Annotated[str, Path(pattern=CLIENT_ID)]

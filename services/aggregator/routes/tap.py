@@ -19,7 +19,7 @@ from rampart_fl.services.aggregator.runtime import Runtime
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import refusals, wire
 from rampart_fl.shared.protocol.messages import Receipt
-from rampart_fl.shared.tokens import matches
+from rampart_fl.shared.runtime.tokens import matches
 
 log = logging.getLogger(__name__)
 PAUSE = 0.05

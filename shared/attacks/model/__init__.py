@@ -5,7 +5,7 @@ test file of the same name under `tests/shared/attacks/model/`.
 """
 
 from rampart_fl.shared.attacks.base import ModelAttack
-from rampart_fl.shared.registry import Registry
+from rampart_fl.shared.families.registry import Registry
 
 attacks: Registry[ModelAttack] = Registry(
     ModelAttack, "model attack", package=__name__, group="rampart_fl.model_attacks"

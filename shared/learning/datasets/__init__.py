@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rampart_fl.shared.families.registry import Member, Registry
 from rampart_fl.shared.learning.arrays import fitted
-from rampart_fl.shared.registry import Member, Registry
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,10 +16,10 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from rampart_fl.shared import caches, durable
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.learning.arrays import ARRAYS, PARTS, archive, labels, read
 from rampart_fl.shared.learning.datasets import Dataset, Samples, Source
+from rampart_fl.shared.runtime import caches, durable
 
 VARIABLE = "RAMPART_DATA_DIR"
 CACHE = "RAMPART_DATA_CACHE"

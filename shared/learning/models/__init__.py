@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from rampart_fl.shared.registry import Member, Registry
+from rampart_fl.shared.families.registry import Member, Registry
 
 
 class Model(Member, ABC):

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from torch import nn
 
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.importpath import load_callable
+from rampart_fl.shared.families.importpath import load_callable
 from rampart_fl.shared.learning.models import Model, models
 
 

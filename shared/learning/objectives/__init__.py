@@ -20,10 +20,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from rampart_fl.shared.families.registry import Member, Registry
 from rampart_fl.shared.learning.cohort import Draws
 from rampart_fl.shared.learning.personalizers import Batch
 from rampart_fl.shared.learning.stacked import Stacked
-from rampart_fl.shared.registry import Member, Registry
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.registry import Member, Registry
+from rampart_fl.shared.families.registry import Member, Registry
 
 
 class Partition(Member, ABC):

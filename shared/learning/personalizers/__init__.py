@@ -17,8 +17,8 @@ from typing import ClassVar, Protocol
 
 from torch import Tensor, nn
 
+from rampart_fl.shared.families.registry import Member, Registry
 from rampart_fl.shared.modelspec import ModelSpec
-from rampart_fl.shared.registry import Member, Registry
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,7 @@ class Interpolated(Personalizer):
 
     `exact` is the paper's: R_i = F(g_1(θ_i), ..., g_n(θ_i)), F the experiment's pipeline, so every
     client's gradient is taken at every client's model. These are n² gradients a round, each model
-    known to everyone: it exists in simulation only (`rampart_fl.shared.simulated.interpolation`).
+    known to everyone: it exists in simulation only (`rampart_fl.shared.simulation.interpolation`).
 
     `shared` deviates, so that a round costs what it always costs: each client trains from its own
     θ_j and uploads its own movement u_j, and R is what the global model made of them,

@@ -9,7 +9,7 @@ test file of the same name.
 
 from abc import ABC, abstractmethod
 
-from rampart_fl.shared.registry import Member, Registry
+from rampart_fl.shared.families.registry import Member, Registry
 
 
 class Schedule(Member, ABC):

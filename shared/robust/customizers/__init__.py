@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from rampart_fl.shared.assignment import names_for
-from rampart_fl.shared.registry import Registry
+from rampart_fl.shared.families.registry import Registry
 from rampart_fl.shared.robust.base import Context, Rows, Stage, State
 from rampart_fl.shared.robust.models import Models
 

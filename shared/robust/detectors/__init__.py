@@ -4,7 +4,7 @@ To add one: a module here with a subclass of `Detector` under `@detectors.regist
 test file of the same name.
 """
 
-from rampart_fl.shared.registry import Registry
+from rampart_fl.shared.families.registry import Registry
 from rampart_fl.shared.robust.base import Asked, Detector, Verdict
 
 detectors: Registry[Detector] = Registry(

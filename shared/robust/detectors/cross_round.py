@@ -9,10 +9,10 @@ from typing import Literal, Self
 import torch
 from pydantic import Field, model_validator
 
-from rampart_fl.shared.device import sent
 from rampart_fl.shared.robust.base import Context, Detector, Rows, State, Verdict
 from rampart_fl.shared.robust.detectors import detectors
 from rampart_fl.shared.robust.memory import carry, positions
+from rampart_fl.shared.runtime.device import sent
 
 
 @detectors.register("cross_round")

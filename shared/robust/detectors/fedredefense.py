@@ -10,12 +10,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rampart_fl.shared.device import sent
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.robust.base import Context, Detector, Rows, State, Verdict
 from rampart_fl.shared.robust.context import Need
 from rampart_fl.shared.robust.detectors import detectors, judged
 from rampart_fl.shared.robust.reconstruction import WORST, Search, Synthetic, search
+from rampart_fl.shared.runtime.device import sent
 
 PARTS = ("samples", "labels", "rates")
 

@@ -20,8 +20,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rampart_fl.shared import caches, durable
 from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.runtime import caches, durable
 
 SOURCE = Path(__file__).with_name("kernels.c")
 PLAIN = ("-O3", "-std=gnu11", "-shared", "-fPIC", "-pthread")

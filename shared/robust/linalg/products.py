@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rampart_fl.shared.device import sent
 from rampart_fl.shared.robust.base import Rows
 from rampart_fl.shared.robust.linalg import native
 from rampart_fl.shared.robust.linalg.finite import awaited, exactly, told
 from rampart_fl.shared.robust.linalg.views import pieces, plain_width, sources, unmixed
+from rampart_fl.shared.runtime.device import sent
 
 TINY = 1e-30
 """Mean square of a coordinate under which float32 products may vanish."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ValidationInfo
 
-from rampart_fl.shared.registry import Registry
+from rampart_fl.shared.families.registry import Registry
 from rampart_fl.shared.robust.base import Rule
 
 rules: Registry[Rule] = Registry(Rule, "rule", package=__name__, group="rampart_fl.rules")

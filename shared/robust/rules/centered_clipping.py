@@ -6,10 +6,10 @@ Legend: M rows, D coordinates.
 from pydantic import Field
 from torch import Tensor
 
-from rampart_fl.shared.device import sent
 from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
 from rampart_fl.shared.robust.rules import rules
+from rampart_fl.shared.runtime.device import sent
 
 
 @rules.register("centered_clipping")

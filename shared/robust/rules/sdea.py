@@ -10,12 +10,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rampart_fl.shared.device import sent
 from rampart_fl.shared.robust import clustering, linalg
 from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
 from rampart_fl.shared.robust.context import Need
 from rampart_fl.shared.robust.judgement import information, judge, public_samples
 from rampart_fl.shared.robust.rules import rules
+from rampart_fl.shared.runtime.device import sent
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 from benchmarks.detection.figures import figures
 from benchmarks.detection.loud import eviction
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures import sides
+from rampart_fl.shared.figures.final import sides
 from rampart_fl.shared.protocol.messages import RoundRecord, VerdictRecord
 
 EXPERIMENT = Experiment.from_tables(

@@ -9,7 +9,7 @@ import pytest
 
 from rampart_fl.services.console.join_tokens import shares
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.ranges import parse_lists
+from rampart_fl.shared.runtime.ranges import parse_lists
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from rampart_fl.services.aggregator.blobs import Blobs
 from rampart_fl.services.aggregator.mathematics import Mathematics, check_networked
 from rampart_fl.services.aggregator.pools import Vectors
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.eviction import Standing
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.eviction import Standing
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Receipt
 from tests.pretended import DEVICE, PretendedDevice

@@ -7,7 +7,7 @@ import pytest
 from rampart_fl.services.aggregator.census import Census
 from rampart_fl.services.aggregator.round_store import RoundStore
 from rampart_fl.services.aggregator.stored import Event
-from rampart_fl.shared.eviction import Standing
+from rampart_fl.shared.experiment.eviction import Standing
 from rampart_fl.shared.protocol.messages import RoundRecord
 
 pytestmark = pytest.mark.anyio

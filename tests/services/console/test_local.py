@@ -7,7 +7,7 @@ import pytest
 
 from rampart_fl.services.console.local import LocalFederation, to_toml
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.shipped import find, shipped
+from rampart_fl.shared.experiment.shipped import find, shipped
 
 
 @pytest.mark.parametrize(("per_process", "sizes"), [(10, [10, 4, 6]), (4, [4, 4, 4, 2, 4, 2])])

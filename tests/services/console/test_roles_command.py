@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.ranges import parse_ranges
+from rampart_fl.shared.runtime.ranges import parse_ranges
 
 
 def test_everyone_is_listed_by_role(rampart: Callable[..., Any]) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures import sides
+from rampart_fl.shared.experiment.sweep import Sweep
+from rampart_fl.shared.figures.final import sides
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.simulation import simulate
-from rampart_fl.shared.sweep import Sweep
 
 SMALL = """
 name = "small"

@@ -10,7 +10,7 @@ from rich.console import Console
 from rampart_fl.services.console import sweeps
 from rampart_fl.services.console.sweeps import headlines, label, table, write
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.sweep import Sweep
+from rampart_fl.shared.experiment.sweep import Sweep
 
 
 def point(f: int, rule: Any, accuracy: float | None, spread: float | None = 0.1) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import redis
 
 from rampart_fl.services.console.up import run_folder, up
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures import sides
+from rampart_fl.shared.figures.final import sides
 from rampart_fl.shared.learning.datasets.files import CACHE, VARIABLE
 
 SMALL = """

@@ -2,7 +2,7 @@
 
 import torch
 
-from rampart_fl.shared.experiment import Training
+from rampart_fl.shared.experiment.schema import Training
 from rampart_fl.shared.learning.cohort import Batches, Cohort
 from rampart_fl.shared.learning.data import ClientData
 

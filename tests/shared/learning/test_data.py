@@ -9,7 +9,7 @@ import torch
 
 from rampart_fl.shared.attacks.data import attacks
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.experiment import Data
+from rampart_fl.shared.experiment.schema import Data
 from rampart_fl.shared.learning.data import client_data, client_data_from_file, poisoned
 from rampart_fl.shared.learning.datasets import datasets
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from rampart_fl.shared.families.registry import signature
 from rampart_fl.shared.learning.datasets import datasets
 from rampart_fl.shared.learning.datasets.files import FileDataset
 from rampart_fl.shared.learning.partitions import partitions
-from rampart_fl.shared.registry import signature
 
 TEXT = (Path(__file__).parents[3] / "docs" / "data.md").read_text()
 

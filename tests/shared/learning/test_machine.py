@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rampart_fl.shared import cpus
 from rampart_fl.shared.learning import machine
+from rampart_fl.shared.runtime import cpus
 
 
 def test_the_scarcer_of_cores_and_memory_decides() -> None:

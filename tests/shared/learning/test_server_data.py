@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.experiment import Data
+from rampart_fl.shared.experiment.schema import Data
 from rampart_fl.shared.learning.data import client_data, divided
 from rampart_fl.shared.learning.datasets.files import VARIABLE
 from rampart_fl.shared.learning.server_data import adapted, fitting, server_data

@@ -4,11 +4,11 @@ import torch
 from torch.nn import functional
 
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures.votes import vote_figures
 from rampart_fl.shared.learning.cohort import Cohort
 from rampart_fl.shared.learning.data import client_data
 from rampart_fl.shared.learning.learner import Learner
 from rampart_fl.shared.learning.votes import ballots, vote
-from rampart_fl.shared.vote_figures import vote_figures
 
 EXPERIMENT = Experiment.from_tables(
     {

@@ -17,7 +17,7 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.protocol import identity as identities
 from rampart_fl.shared.protocol.client import AggregatorClient, Refused
 from rampart_fl.shared.protocol.identity import Identity, establish, held, kept_fresh, renew
-from rampart_fl.shared.tokens import token_hash
+from rampart_fl.shared.runtime.tokens import token_hash
 
 pytestmark = pytest.mark.anyio
 URL = "http://test"

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError, PreconditionError, UnknownMember
-from rampart_fl.shared.eviction import Eviction
+from rampart_fl.shared.experiment.eviction import Eviction
 from rampart_fl.shared.robust import Context, Rows, State, Verdict
 from rampart_fl.shared.robust.base import Detector
 from rampart_fl.shared.robust.engine import Plan, RoundOutcome, ServerStep, run_round

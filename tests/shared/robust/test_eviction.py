@@ -2,7 +2,7 @@
 
 import pytest
 
-from rampart_fl.shared.eviction import Eviction, Mode, Standing
+from rampart_fl.shared.experiment.eviction import Eviction, Mode, Standing
 from rampart_fl.shared.robust import Verdict
 from rampart_fl.shared.robust.base import Decision
 from rampart_fl.shared.robust.eviction import decided

@@ -2,7 +2,7 @@
 
 import torch
 
-from rampart_fl.shared.experiment import Data
+from rampart_fl.shared.experiment.schema import Data
 from rampart_fl.shared.learning.data import client_data
 from rampart_fl.shared.learning.datasets import datasets
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rampart_fl.shared.experiment import Data, Experiment
+from rampart_fl.shared.experiment.schema import Data, Experiment
 from rampart_fl.shared.learning.data import client_data, divided
 from rampart_fl.shared.learning.datasets import Samples, datasets
 from rampart_fl.shared.learning.datasets.files import VARIABLE

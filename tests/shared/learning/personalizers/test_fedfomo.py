@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.experiment import Experiment, Training
+from rampart_fl.shared.experiment.schema import Experiment, Training
 from rampart_fl.shared.learning.cohort import Batches, Cohort
 from rampart_fl.shared.learning.data import client_data
 from rampart_fl.shared.learning.learner import Learner

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.eviction import Eviction
+from rampart_fl.shared.experiment.eviction import Eviction
 from rampart_fl.shared.robust import Context, Rows, State
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.detectors import detectors

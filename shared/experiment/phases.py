@@ -1,0 +1,57 @@
+"""When a round waits for clients, and for how many: the `phases` table of an experiment."""
+
+from pydantic import Field, model_validator
+
+from rampart_fl.shared.experiment.selection import count
+from rampart_fl.shared.experiment.tables import Table
+
+
+class Span(Table):
+    """Bounds of a count or a time; a count up to 1 is a share of those selected."""
+
+    min: float = Field(default=0, ge=0)
+    max: float | None = Field(default=None, gt=0)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Span":
+        if self.max is not None and self.min > self.max:
+            raise ValueError(f"min {self.min:g} is above max {self.max:g}")
+        return self
+
+    def least(self, of: int) -> int:
+        """The lower bound as a count of `of` clients.
+
+        >>> Span(min=0.8).least(of=9), Span(min=3).least(of=9)
+        (8, 3)
+        """
+        return count(self.min, of)
+
+    def most(self, of: int) -> int:
+        """The upper bound as a count of `of` clients; all of them when there is none."""
+        return of if self.max is None else count(self.max, of)
+
+
+class Joining(Table):
+    """Before round 0: wait for clients to join."""
+
+    clients: int | None = Field(default=None, ge=1)
+    """Start once so many have joined; `data.clients` by default."""
+    deadline: float | None = Field(default=None, gt=0)
+    """Seconds after which round 0 starts with those that have joined, at least one; without it,
+    round 0 waits for all."""
+
+
+class Collecting(Table):
+    """A round's collection: k of n with a deadline."""
+
+    count: Span = Span(min=0.8)
+    """At the deadline `min` updates suffice; `max` close the round at once after `time.min`."""
+    time: Span = Span(min=0, max=600)
+    """Seconds: a round stays open at least `min` and at most `max`."""
+
+
+class Phases(Table):
+    """Bounds of the phases that wait for clients."""
+
+    joining: Joining = Joining()
+    collecting: Collecting = Collecting()

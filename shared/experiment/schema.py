@@ -1,0 +1,341 @@
+"""An experiment: one frozen, typed TOML file that says everything about a federation.
+
+Tables: `data` and `model` (what is learned), `training`, `personalizer` and `evaluation` (what a
+client does), `server` (what the aggregator does), `phases` and the round policy (when), `attackers`
+(who lies, for tests). Unknown keys are refused; `check` builds every named member, so that a wrong
+parameter fails at start. This module and the API role that uses it work without torch.
+"""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment.eviction import Eviction
+from rampart_fl.shared.experiment.phases import Phases
+from rampart_fl.shared.experiment.placement import Placement, hostile_slots
+from rampart_fl.shared.experiment.selection import drawn_of
+from rampart_fl.shared.experiment.shipped import find
+from rampart_fl.shared.experiment.tables import MemberSpec
+from rampart_fl.shared.experiment.tables import Table as Table
+from rampart_fl.shared.families import plugins
+from rampart_fl.shared.families.registry import explain
+
+if TYPE_CHECKING:
+    from rampart_fl.shared.robust.engine import Plan
+
+
+class Data(Table):
+    """Which data set, and how it is divided among clients."""
+
+    dataset: MemberSpec
+    partition: MemberSpec = {"name": "iid"}
+    clients: int = Field(default=20, ge=1, le=100_000)
+    test_fraction: float = Field(default=0.25, gt=0, lt=1)
+    """Share of each client's samples kept for its own test set."""
+    samples: int | None = Field(default=None, ge=2)
+    """Samples of a client at most, training and test together: a random part of its share."""
+    reserved: int = Field(default=0, ge=0)
+    """Samples that no client gets, drawn before the rest is divided: for the server."""
+
+
+def _terms(value: Any) -> Any:
+    return [] if value == "plain" else value if isinstance(value, list) else [value]
+
+
+class Privacy(Table):
+    """Local differential privacy of what honest clients upload: DP-SGD."""
+
+    clip: float = Field(default=1.0, gt=0)
+    """Length that the gradient of each sample is cut to."""
+    noise_multiplier: float = Field(default=1.0, gt=0)
+    """Deviation of the noise on their sum, in clipping lengths."""
+    delta: float = Field(default=1e-5, gt=0, lt=1)
+    """The δ at which the spent ε is reported."""
+
+
+class Training(Table):
+    """Local training: mini-batch SGD on cross entropy and whatever the objective adds to it."""
+
+    epochs: int = Field(default=5, ge=1)
+    batch_size: int = Field(default=10, ge=1)
+    learning_rate: float = Field(default=0.01, gt=0)
+    momentum: float = Field(default=0.0, ge=0, lt=1)
+    weight_decay: float = Field(default=0.0, ge=0)
+    objective: Annotated[list[MemberSpec], BeforeValidator(_terms)] = []
+    """Terms that honest clients add to the cross entropy, such as `fedprox`; "plain" adds none."""
+    schedule: MemberSpec = {"name": "constant"}
+    """How the learning rate goes from round to round."""
+    privacy: Privacy | None = None
+    """Clip and noise gradients, sample batches at random, and report the spent ε."""
+    output_noise: float = Field(default=0.0, ge=0)
+    """Deviation of normal noise that honest clients add to what they upload (MSDFL, VII-E)."""
+
+
+class Evaluation(Table):
+    """What clients measure besides accuracy, whoever attacks or does not."""
+
+    trigger: MemberSpec | None = None
+    """A backdoor, such as `dba`, whose success every client measures on its own test images."""
+
+
+class ServerSamples(Table):
+    """Samples that the server holds itself, fitted to the model's input."""
+
+    dataset: MemberSpec
+    size: int = Field(default=100, ge=1)
+    """How many, drawn at random from the experiment's seed; no client holds them."""
+
+
+class PublicSamples(ServerSamples):
+    """Samples from anywhere that all may see: labels are used by the rules that need them."""
+
+    size: int = Field(default=2000, ge=1)
+    augmentation: Literal["none", "weak", "strong"] = "none"
+    """How rules that train on them vary them from batch to batch."""
+
+
+class Server(Table):
+    """The aggregator's part: detectors, pipeline, server step, customizer."""
+
+    rule: Annotated[
+        list[MemberSpec], BeforeValidator(lambda v: v if isinstance(v, list) else [v])
+    ] = [{"name": "weighted_mean"}]
+    """A rule, or pre-aggregators in order and a rule at the end."""
+    f: int | None = Field(default=None, ge=0)
+    """Declared bound on hostile clients: told every stage that takes one, and the most to bar."""
+    detectors: list[MemberSpec] = []
+    eviction: Eviction = Eviction()
+    customizer: MemberSpec = {"name": "global_model"}
+    learning_rate: float = Field(default=1.0, gt=0)
+    momentum: float = Field(default=0.0, ge=0, lt=1)
+    calibrate: bool = True
+    """Judge updates relative to the global model, whatever each client started from (FedCAP)."""
+    sample_cap: int = Field(default=10_000, ge=1, le=10**9)
+    """A client's sample count may not be claimed above this (an operator may set it per client)."""
+    root: ServerSamples | None = None
+    """Trusted samples of the task, for the server's own update of every round."""
+    public: PublicSamples | None = None
+    """Samples that clients' models are judged on."""
+
+
+class Attackers(Table):
+    """A group of hostile clients, started by whoever runs the experiment."""
+
+    count: int = Field(ge=0)
+    attack: MemberSpec | None = None
+    """Attack on updates."""
+    data_attack: MemberSpec | None = None
+    """Attack on the attacker's own data."""
+
+
+class Experiment(Table):
+    """One experiment; see the module's docstring for its tables."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")
+    description: str = ""
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    rounds: int = Field(default=30, ge=1, le=1_000_000)
+    policy: Literal["sync", "buffered"] = "sync"
+    fraction: float = Field(default=1.0, gt=0, le=1)
+    """Share of the clients drawn for each round (sync policy)."""
+    buffer: float = Field(default=0.5, gt=0)
+    """Arrivals that refresh the global model (buffered policy); up to 1, a share of the clients."""
+    data: Data
+    model: MemberSpec
+    training: Training = Training()
+    personalizer: MemberSpec = {"name": "none"}
+    evaluation: Evaluation = Evaluation()
+    server: Server = Server()
+    phases: Phases = Phases()
+    attackers: list[Attackers] = []
+    placement: Placement = "random"
+    """Which slots attackers take: drawn from the seed, or the last ones, group by group."""
+    packages: dict[str, str] = {}
+    """Packages of members that Rampart does not ship, by their names: `midrange = "my-rules==1.2"`.
+    `check` fills it in, so that a machine without such a package can say which one it lacks."""
+
+    @model_validator(mode="after")
+    def _fewer_attackers_than_clients(self) -> "Experiment":
+        hostile = sum(group.count for group in self.attackers)
+        if hostile >= self.data.clients:
+            raise ValueError(f"{hostile} attackers among {self.data.clients} clients")
+        return self
+
+    @staticmethod
+    def load(source: str | Path) -> "Experiment":
+        """Reads a file, or a shipped experiment by name.
+
+        Raises:
+            ConfigurationError: no such file, not TOML, or a wrong key or value; says which.
+
+        >>> Experiment.load("digits-benign").data.clients
+        20
+        """
+        path = find(source)
+        try:
+            return Experiment.parse(path.read_text())
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{path}: {error}") from None
+
+    @staticmethod
+    def parse(text: str) -> "Experiment":
+        """An experiment from the text of a TOML file."""
+        try:
+            return Experiment.from_tables(tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigurationError(f"not a TOML file: {error}") from None
+
+    @staticmethod
+    def from_tables(tables: Mapping[str, Any]) -> "Experiment":
+        """An experiment from plain tables, as `tables()` gives them."""
+        if "sweep" in tables:
+            raise ConfigurationError(
+                "a file with a [sweep] stands for many experiments: rampart simulate runs them"
+            )
+        try:
+            return Experiment.model_validate(tables)
+        except ValidationError as error:
+            raise ConfigurationError(explain(error, Experiment)) from None
+
+    def tables(self) -> dict[str, Any]:
+        """Every setting, defaults included, as plain JSON values; no empty `packages`."""
+        return self.model_dump(mode="json", exclude=None if self.packages else {"packages"})
+
+    def digest(self) -> str:
+        """SHA-256 of all settings in canonical JSON: equal digests, equal experiments."""
+        text = json.dumps(self.tables(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def client_part(self) -> dict[str, Any]:
+        """What clients are told: all but the server's stages and who attacks."""
+        told = self.model_dump(
+            mode="json", exclude={"server", "attackers", "placement", "packages"}
+        )
+        text = json.dumps(told)
+        return {
+            **told,
+            "packages": {name: of for name, of in self.packages.items() if f'"{name}"' in text},
+            "sample_cap": self.server.sample_cap,
+            "digest": self.digest(),
+        }
+
+    @property
+    def roles(self) -> list[Attackers | None]:
+        """The role of each client by slot: its group of attackers, None for an honest one."""
+        hostile = [group for group in self.attackers for _ in range(group.count)]
+        slots = hostile_slots(self.placement, self.seed, self.data.clients, len(hostile))
+        taken = dict(zip(slots, hostile, strict=True))
+        return [taken.get(slot) for slot in range(self.data.clients)]
+
+    @property
+    def client_names(self) -> list[str]:
+        """The clients' names by slot; names sort as slots do.
+
+        >>> Experiment.load("digits-benign").client_names[7]
+        'client-07'
+        """
+        return client_names(self.data.clients)
+
+    @property
+    def most_rows(self) -> int:
+        """How many clients a round may have rows of at most, as far as the file tells.
+
+        Without a barrier nobody is drawn: the newest rows of all of them may count in one round.
+        """
+        clients = max(self.data.clients, self.phases.joining.clients or 0)
+        return clients if self.policy == "buffered" else drawn_of(clients, self.fraction)
+
+    def plan(self) -> "Plan":
+        """The server's stages, built."""
+        with plugins.known(self.packages):
+            return self._plan()
+
+    def _plan(self) -> "Plan":
+        from rampart_fl.shared.robust.engine import Plan, ServerStep
+
+        server = self.server
+        plan = Plan.of(
+            server.rule,
+            server.detectors,
+            server.customizer,
+            ServerStep(learning_rate=server.learning_rate, momentum=server.momentum),
+            server.calibrate,
+            server.eviction,
+            server.f,
+        )
+        customizer = plan.customizer
+        if customizer.recovers and not server.calibrate:
+            raise ConfigurationError(f"{customizer.name} needs whole models: calibrate = true")
+        if customizer.claims and self.policy != "sync":
+            raise ConfigurationError(
+                f"{customizer.name} reads what clients report of a round's models: policy = sync"
+            )
+        return plan
+
+    def check(self) -> "Experiment":
+        """Builds every member that the file names; raises what is wrong with it.
+
+        Returns:
+            The experiment with its `packages`.
+        """
+        with plugins.known(self.packages) as packages:
+            self._check()
+        return self.model_copy(update={"packages": packages})
+
+    def _check(self) -> None:
+        from rampart_fl.shared.attacks.data import attacks as data_attacks
+        from rampart_fl.shared.attacks.model import attacks as model_attacks
+        from rampart_fl.shared.attacks.triggers import parse_trigger
+        from rampart_fl.shared.learning.datasets import datasets
+        from rampart_fl.shared.learning.equipment import check_needs
+        from rampart_fl.shared.learning.models import models
+        from rampart_fl.shared.learning.objectives import parse_terms
+        from rampart_fl.shared.learning.partitions import partitions
+        from rampart_fl.shared.learning.personalizers import personalizers
+        from rampart_fl.shared.learning.schedules import schedules
+        from rampart_fl.shared.learning.vector import initial_model
+
+        plan = self.plan()
+        check_needs(self, plan)
+        plan.check_rows(self.most_rows)
+        datasets.parse(self.data.dataset)
+        partitions.parse(self.data.partition)
+        models.parse(self.model)
+        if plan.customizer.isolates and initial_model(self)[0].statistics:
+            plan.check_statistics()
+        personalizer = personalizers.parse(self.personalizer)
+        if personalizer.held_out and not plan.customizer.claims:
+            raise ConfigurationError(
+                f"the personalizer {personalizer.name} weighs models that the server offers: "
+                "name a customizer that does, such as fedfomo"
+            )
+        for detector in plan.detectors:
+            if detector.retraces and not personalizer.whole:
+                raise ConfigurationError(
+                    f"{detector.name} retraces training of the whole model, and uploads of the "
+                    f"personalizer {personalizer.name} are not that: use another one"
+                )
+        parse_terms(self.training.objective)
+        schedules.parse(self.training.schedule)
+        parse_trigger(self.evaluation.trigger)
+        for group in self.attackers:
+            if group.attack is not None:
+                model_attacks.parse(group.attack)
+            if group.data_attack is not None:
+                data_attacks.parse(group.data_attack)
+
+
+def client_names(count: int) -> list[str]:
+    """Names for clients by slot, as wide as the last one needs.
+
+    >>> client_names(2)
+    ['client-00', 'client-01']
+    """
+    width = max(2, len(str(count - 1)))
+    return [f"client-{slot:0{width}d}" for slot in range(count)]

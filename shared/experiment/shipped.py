@@ -1,0 +1,28 @@
+"""The experiments that come with Rampart, by name."""
+
+from pathlib import Path
+
+from rampart_fl.shared.errors import UnknownMember
+
+SHIPPED = Path(__file__).parents[1] / "experiments"
+"""Their folder."""
+
+
+def shipped() -> tuple[str, ...]:
+    """Names of the shipped experiments."""
+    return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
+
+
+def find(source: str | Path) -> Path:
+    """The file of that path, or of the shipped experiment of that name.
+
+    Raises:
+        UnknownMember: there is neither.
+
+    >>> find("digits-benign").name
+    'digits-benign.toml'
+    """
+    for path in (Path(source), SHIPPED / f"{source}.toml"):
+        if path.is_file():
+            return path
+    raise UnknownMember("experiment", str(source), shipped())

@@ -1,0 +1,277 @@
+"""A sweep: one experiment file that stands for many, one for every point of a grid and every run.
+
+    [sweep]
+    runs = 20                                                   # seeds seed, seed + 1, ...
+    personalizer.lambda = { from = 0, to = 1, step = 0.05 }     # both ends belong to it
+    server.rule = ["median", ["nnm", "krum"]]                   # any values, one after the other
+    attackers.0.count = { values = [0, 2, 4], also = ["server.f"] }     # move together
+
+Any parameter may be an axis, by the path that leads to it; several axes make a product. Instead of
+`runs`, `seeds = [...]` names the seeds.
+"""
+
+import hashlib
+import json
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from pydantic import Field, ValidationError, model_validator
+
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment.schema import Experiment, Table
+from rampart_fl.shared.experiment.shipped import find
+from rampart_fl.shared.families.registry import explain
+
+DIGITS = 10
+"""Decimals of the numbers of a range, so that 0.1 + 0.2 is 0.3."""
+
+
+class Values(Table):
+    """The values of one axis: listed, or from one number to another."""
+
+    values: list[Any] = Field(default=[])
+    start: float | None = Field(default=None, alias="from")
+    to: float | None = None
+    step: float | None = Field(default=None, gt=0)
+    count: int | None = Field(default=None, ge=2)
+    """Numbers of the range, instead of the step between them."""
+    also: list[str] = Field(default=[])
+    """Paths that get the same value."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> "Values":
+        ranged = [self.start is not None, self.to is not None]
+        if bool(self.values) == any(ranged) or any(ranged) != all(ranged):
+            raise ValueError("give values, or from and to with step or count")
+        if any(ranged) and (self.step is None) == (self.count is None):
+            raise ValueError("a range needs step or count")
+        if not any(ranged) and (self.step is not None or self.count is not None):
+            raise ValueError("step and count belong to a range")
+        if self.start is not None and self.to is not None and self.start > self.to:
+            raise ValueError(f"from {self.start:g} is above to {self.to:g}")
+        return self
+
+    def all(self) -> list[Any]:
+        """Every value, in order.
+
+        >>> Values(**{"from": 0, "to": 0.3, "step": 0.1}).all()
+        [0.0, 0.1, 0.2, 0.3]
+        >>> Values(**{"from": 4, "to": 8, "count": 3}).all()
+        [4, 6, 8]
+        """
+        if self.start is None or self.to is None:
+            return list(self.values)
+        step = self.step or (self.to - self.start) / ((self.count or 2) - 1)
+        number = int((self.to - self.start) / step + 1 + 1e-9)
+        found = [round(self.start + i * step, DIGITS) for i in range(number)]
+        whole = all(value == int(value) for value in (self.start, self.to, *found))
+        return [int(value) for value in found] if whole else found
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One parameter that varies.
+
+    Args:
+        key: its name in results: the last part of its path, or all of it where that is not enough.
+        paths: where the value goes, parts joined by points; the first names the axis.
+        values: in order.
+    """
+
+    key: str
+    paths: tuple[str, ...]
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of the grid.
+
+    Args:
+        at: the value of each axis, by key.
+        runs: an experiment for each seed.
+    """
+
+    at: dict[str, Any]
+    runs: tuple[Experiment, ...]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Everything that a file with a [sweep] stands for.
+
+    Args:
+        base: the experiment around it.
+        axes: what varies; the last one fastest.
+        seeds: of the runs of every point.
+    """
+
+    base: Experiment
+    axes: tuple[Axis, ...]
+    seeds: tuple[int, ...]
+
+    @staticmethod
+    def load(source: str | Path, **changes: Any) -> "Sweep | None":
+        """Reads a file, or a shipped experiment by name; None if it has no [sweep].
+
+        Args:
+            source: file or name.
+            changes: top-level settings that take the place of the file's.
+        Raises:
+            ConfigurationError: no such file, not TOML, or something in it is wrong; says what.
+        """
+        path = find(source)
+        try:
+            tables = tomllib.loads(path.read_text())
+            if "sweep" not in tables:
+                return None
+            found = Sweep.of({**tables, **changes})
+            varied = {path for axis in found.axes for path in axis.paths}
+            if "seeds" in tables["sweep"]:
+                varied.add("seed")
+            for name in varied & changes.keys():
+                raise ConfigurationError(f"its sweep sets {name} itself: change it there")
+            return found
+        except (tomllib.TOMLDecodeError, ConfigurationError) as error:
+            raise ConfigurationError(f"{path}: {error}") from None
+
+    @staticmethod
+    def of(tables: Mapping[str, Any]) -> "Sweep":
+        """From plain tables, among them "sweep"."""
+        rest = {name: table for name, table in tables.items() if name != "sweep"}
+        if not isinstance(tables["sweep"], Mapping):
+            raise ConfigurationError("sweep: a table of parameters and their values is needed")
+        base, table = Experiment.from_tables(rest), dict(tables["sweep"])
+        seeds = _seeds(base.seed, table.pop("runs", None), table.pop("seeds", None))
+        found = list(_leaves(table))
+        if not found:
+            raise ConfigurationError("sweep: no axis; name a parameter and its values")
+        if any("seed" in (path, *values.also) for path, values in found):
+            raise ConfigurationError("sweep: seed is no axis; give seeds = [...], or runs")
+        names = Counter(_name(path) for path, _ in found)
+        axes = tuple(
+            Axis(
+                _name(path) if names[_name(path)] == 1 else path,
+                (path, *values.also),
+                tuple(values.all()),
+            )
+            for path, values in found
+        )
+        return Sweep(base, axes, seeds)
+
+    def points(self) -> list[Point]:
+        """Every point, built and checked: what cannot run is refused before anything runs.
+
+        Raises:
+            ConfigurationError: a path that leads nowhere or a value that does not fit.
+        """
+        points = []
+        for values in product(*(axis.values for axis in self.axes)):
+            tables = self.base.tables()
+            for axis, value in zip(self.axes, values, strict=True):
+                for path in axis.paths:
+                    put(tables, path, value)
+            runs = [Experiment.from_tables({**tables, "seed": seed}) for seed in self.seeds]
+            runs[0].check()
+            keys = (axis.key for axis in self.axes)
+            points.append(Point(dict(zip(keys, values, strict=True)), tuple(runs)))
+        return points
+
+    def digest(self) -> str:
+        """SHA-256 over the digests of all experiments that it stands for."""
+        parts = [run.digest() for point in self.points() for run in point.runs]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _seeds(first: int, runs: Any, seeds: Any) -> tuple[int, ...]:
+    """The seeds of every point's runs."""
+    if runs is not None and seeds is not None:
+        raise ConfigurationError("sweep: runs or seeds, not both")
+    if runs is None and seeds is None:
+        return (first,)
+    if type(runs) is int and runs > 0:
+        return tuple(range(first, first + runs))
+    listed = seeds if isinstance(seeds, list) else []
+    if not listed or len(set(map(str, listed))) < len(listed):
+        raise ConfigurationError(
+            "sweep: runs is a whole number from 1, seeds a list of different whole numbers"
+        )
+    return tuple(listed)
+
+
+def _leaves(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Values]]:
+    """The axes of a [sweep], by path: lists, and tables that say what the values are."""
+    for name, value in table.items():
+        here = f"{path}.{name}" if path else name
+        if isinstance(value, list):
+            value = {"values": value}
+        if not isinstance(value, Mapping):
+            raise ConfigurationError(f"sweep: {here}: a list of values, or a range, is needed")
+        if {"values", "from", "to"}.isdisjoint(value):
+            yield from _leaves(value, here)
+            continue
+        try:
+            yield here, Values.model_validate(value)
+        except ValidationError as error:
+            raise ConfigurationError(f"sweep: {here}: {explain(error, Values)}") from None
+
+
+def _name(path: str) -> str:
+    """The last part of a path that is no number."""
+    return next((part for part in reversed(path.split(".")) if not part.isdigit()), path)
+
+
+def put(tables: dict[str, Any], path: str, value: Any) -> None:
+    """Sets one parameter in plain tables.
+
+    >>> tables = {"server": {"rule": [{"name": "krum"}]}}
+    >>> put(tables, "server.rule.0.f", 3)
+    >>> tables
+    {'server': {'rule': [{'name': 'krum', 'f': 3}]}}
+    """
+    place: Any = tables
+    *way, last = path.split(".")
+    try:
+        for part in way:
+            place = place[int(part)] if isinstance(place, list) else place[part]
+        if isinstance(place, list):
+            place[int(last)] = value
+        else:
+            place[last] = value
+    except (KeyError, IndexError, TypeError, ValueError):
+        raise ConfigurationError(f"sweep: {path}: the experiment has no such place") from None
+
+
+def averaged(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The figures of several runs as one: means, and under "spread" their standard deviations.
+
+    A mean is over the runs that have the figure; None if none has. Lists count by length; texts
+    have no mean. The deviation is that of a sample, for figures that two runs or more have.
+
+    >>> averaged([{"error": 1.0, "evicted": ["a"]}, {"error": 3.0, "evicted": []}])
+    {'error': 2.0, 'evicted': 0.5, 'runs': 2, 'spread': {'error': 1.41..., 'evicted': 0.70...}}
+    """
+    means: dict[str, Any] = {}
+    spread: dict[str, float] = {}
+    for name in dict.fromkeys(name for run in runs for name in run):
+        found = [run[name] for run in runs if run.get(name) is not None]
+        if found and isinstance(found[0], Mapping):
+            means[name] = {
+                part: value
+                for part, value in averaged(found).items()
+                if part not in ("runs", "spread")
+            }
+            continue
+        if any(isinstance(value, str) for value in found):
+            continue
+        numbers = [float(len(v) if isinstance(v, list) else v) for v in found]
+        means[name] = fmean(numbers) if numbers else None
+        if len(numbers) > 1:
+            spread[name] = stdev(numbers)
+    return {**means, "runs": len(runs), "spread": spread}

@@ -1,0 +1,188 @@
+"""Families: a package whose modules each add one member by name.
+
+A family's `__init__` makes one `Registry`; a module in that package adds itself with
+`@registry.register("name")`. Nothing lists the members: the first look-up imports the package's
+modules. Other installed packages add members by entry points (see `plugins`). Parameters are
+pydantic fields, so misspelt, missing, mistyped and out-of-range ones are refused where the
+member is built, with the list of those known.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from importlib.metadata import EntryPoint
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from rampart_fl.shared.errors import ConfigurationError, UnknownMember
+from rampart_fl.shared.families import plugins
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+
+class Member(BaseModel):
+    """One member of a family: a frozen, typed set of parameters with pure methods."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        validate_default=True,
+        populate_by_name=True,
+        arbitrary_types_allowed=True,
+    )
+    name: ClassVar[str] = ""
+    paper: ClassVar[str] = ""
+    """Source of the algorithm, for the catalogue: authors or short title, year, equation."""
+    package: ClassVar[str] = ""
+    """Package that it comes from, with its version, such as "my-rules==1.2"; "" for Rampart's."""
+
+
+M = TypeVar("M", bound=Member)
+
+
+class Registry(Generic[M]):
+    """The members of one family, by name.
+
+    Args:
+        kind: what every member derives from.
+        family: what a member is called in messages, such as "rule".
+        package: the package whose modules register members.
+        group: the entry points by which other packages add members.
+    """
+
+    def __init__(self, kind: type[Member], family: str, *, package: str, group: str) -> None:
+        self.kind = kind
+        self.family = family
+        self.group = group
+        self._package = package
+        self._members: dict[str, type[M]] = {}
+        self._discovered = False
+
+    def register(self, name: str) -> Callable[[type[M]], type[M]]:
+        """Class decorator: adds the class under `name`."""
+
+        def add(member: type[M]) -> type[M]:
+            known = self._members.get(name)
+            assert known is None or known.__qualname__ == member.__qualname__, f"{name} twice"
+            member.name = name
+            self._members[name] = member
+            return member
+
+        return add
+
+    def names(self) -> tuple[str, ...]:
+        """Every known name, sorted."""
+        self._discover()
+        return tuple(sorted({*self._members, *plugins.installed(self.group)}))
+
+    def get(self, name: str) -> type[M]:
+        """The class behind a name; `UnknownMember` lists the known ones."""
+        self._discover()
+        entries = plugins.installed(self.group).get(name, ())
+        if entries:
+            self._add(name, entries)
+        elif name not in self._members:
+            raise UnknownMember(self.family, name, self.names())
+        return self._members[name]
+
+    def _add(self, name: str, entries: tuple[EntryPoint, ...]) -> None:
+        """Adds the member of another package, unless it is there already."""
+        member: type[M] = plugins.load(self.family, name, entries, self.kind)
+        package = plugins.requirement(entries[0])
+        if self._members.setdefault(name, member) is not member:
+            raise ConfigurationError(
+                f"{self.family} {name!r} of {package} has the name of one of Rampart's"
+            )
+        member.name, member.package = name, package
+        plugins.note(name, package)
+
+    def build(self, name: str, **parameters: Any) -> M:
+        """A member with these parameters; `ConfigurationError` says which one is wrong and why."""
+        member = self.get(name)
+        try:
+            return member(**parameters)
+        except ValidationError as error:
+            raise ConfigurationError(
+                f"{self.family} {name!r}: {explain(error, member)}; parameters: {signature(member)}"
+            ) from None
+
+    def parse(self, spec: "str | Mapping[str, Any] | Member", **defaults: Any) -> M:
+        """A member from `"name"`, from `{"name": ..., parameter: ...}`, or as it is.
+
+        `defaults` fill parameters that the member has and the spec leaves out.
+        """
+        if isinstance(spec, Member):
+            return spec  # type: ignore[return-value]  # its caller's family
+        if not isinstance(spec, str | Mapping):
+            raise ConfigurationError(f"a {self.family} is a name or a table, not {spec!r}")
+        given = {"name": spec} if isinstance(spec, str) else dict(spec)
+        name = given.pop("name", None)
+        if not isinstance(name, str):
+            raise ConfigurationError(
+                f"a {self.family} needs a name; known: {', '.join(self.names())}"
+            )
+        fields = self.get(name).model_fields
+        fill = {key: value for key, value in defaults.items() if key in fields}
+        return self.build(name, **{**fill, **given})
+
+    def _discover(self) -> None:
+        if self._discovered:
+            return
+        self._discovered = True
+        package = importlib.import_module(self._package)
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"{self._package}.{module.name}")
+
+
+def explain(error: ValidationError, table: type[BaseModel] | None = None) -> str:
+    """A pydantic error as one line: where, and what is wrong.
+
+    Args:
+        error: what was found.
+        table: what was being read, so that unknown keys can be told from those that it has.
+    """
+    return "; ".join(_explained(issue, table) for issue in error.errors())
+
+
+def _explained(issue: "ErrorDetails", table: type[BaseModel] | None) -> str:
+    where, said = ".".join(map(str, issue["loc"])), issue["msg"]
+    if issue["type"] == "extra_forbidden":
+        known = [] if table is None else _keys(table, issue["loc"][:-1])
+        close = get_close_matches(str(issue["loc"][-1]), known, n=1)
+        said = "no such key" + (f" (did you mean {close[0]!r}?)" if close else "")
+    elif issue["type"] == "value_error":
+        said = str(issue["ctx"]["error"])
+    return f"{where}: {said}" if where else said
+
+
+def _keys(table: type[BaseModel], way: Sequence[int | str]) -> list[str]:
+    """The keys of the table to which a way leads, through fields and positions in lists."""
+    for part in way:
+        found = [
+            inner
+            for key, field in table.model_fields.items()
+            if part in (key, field.alias)
+            for inner in _tables(field.annotation)
+        ]
+        table = found[0] if found else table
+    return [field.alias or key for key, field in table.model_fields.items()]
+
+
+def _tables(annotation: Any) -> list[type[BaseModel]]:
+    """The tables in a field's type."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [table for part in get_args(annotation) for table in _tables(part)]
+
+
+def signature(member: type[Member]) -> str:
+    """A member's parameters with their defaults, as one line."""
+    parts = []
+    for key, field in member.model_fields.items():
+        shown = field.alias or key
+        parts.append(shown if field.is_required() else f"{shown}={field.get_default()!r}")
+    return ", ".join(parts) or "none"

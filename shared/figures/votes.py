@@ -1,0 +1,44 @@
+"""Figures of a vote: what share of its decisions is right whatever m hostile clients do.
+
+From what clients counted, so it needs no torch.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from rampart_fl.shared.figures.final import attack_success
+
+
+def certified_curve(
+    counts: Mapping[str, Mapping[str, float]], clients: Collection[str]
+) -> list[float]:
+    """Certified accuracy for m = 0, 1, 2, ... hostile clients; empty where nobody voted.
+
+    Args:
+        counts: `test_samples`, `correct_vote`, `certified_01` and so on, by client.
+        clients: whose test samples are pooled: the honest ones.
+
+    >>> certified_curve({"a": {"test_samples": 4, "correct_vote": 3, "certified_01": 1}}, ["a"])
+    [0.75, 0.25]
+    """
+    known = [counts[c] for c in clients if "correct_vote" in counts.get(c, {})]
+    total = sum(one["test_samples"] for one in known)
+    if not total:
+        return []
+    levels = {name for one in known for name in one if name.startswith("certified_")}
+    names = ["correct_vote", *sorted(levels)]
+    return [sum(one.get(name, 0.0) for one in known) / total for name in names]
+
+
+def vote_figures(
+    counts: Mapping[str, Mapping[str, float]], clients: Collection[str]
+) -> dict[str, Any]:
+    """The figures of a vote for a run's summary: `certified`, and `attack_success_vote` where a
+    backdoor is measured; nothing where nobody voted.
+
+    >>> vote_figures({"a": {"test_samples": 2, "correct_vote": 1}}, ["a"]), vote_figures({}, ["a"])
+    ({'certified': [0.5]}, {})
+    """
+    curve, fooled = certified_curve(counts, clients), attack_success(counts, clients, "vote")
+    figures: dict[str, Any] = {"certified": curve} if curve else {}
+    return figures if fooled is None else {**figures, "attack_success_vote": fooled}

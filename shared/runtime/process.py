@@ -1,0 +1,145 @@
+"""How every service starts and ends: flags or variables, logs, exit codes."""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import uvloop
+from pydantic import ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from rampart_fl.shared.errors import ConfigurationError, RampartError
+from rampart_fl.shared.runtime import telemetry
+
+log = logging.getLogger(__name__)
+
+SECRETS = "RAMPART_SECRETS"
+"""Variable that names a folder of secrets: one file a setting, called like its variable."""
+
+
+def secrets_folder() -> Path | None:
+    """The folder that RAMPART_SECRETS names, if it names one."""
+    given = os.environ.get(SECRETS)
+    if not given:
+        return None
+    if not Path(given).is_dir():
+        raise ConfigurationError(f"{SECRETS} names {given!r}, which is no folder")
+    return Path(given)
+
+
+def secret(variable: str) -> str | None:
+    """What a variable says, or else the file of that name in the folder of secrets."""
+    given = os.environ.get(variable)
+    if given:
+        return given
+    folder = secrets_folder()
+    path = None if folder is None else folder / variable.lower()
+    return path.read_text().strip() if path is not None and path.exists() else None
+
+
+class ServiceSettings(BaseSettings):
+    """What a process may be told, each field RAMPART_<FIELD>; docstrings are the flags' help."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="RAMPART_", extra="ignore", frozen=True, use_attribute_docstrings=True
+    )
+
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """What is logged at the least."""
+
+
+S = TypeVar("S", bound=ServiceSettings)
+
+
+def read_settings(service: str, settings: type[S]) -> S:
+    """Settings from flags first, then from RAMPART_ variables, then from the folder of secrets."""
+
+    class Flags(settings):  # type: ignore[valid-type, misc]  # known at run time
+        model_config = SettingsConfigDict(
+            cli_parse_args=True,
+            cli_prog_name=f"python -m rampart_fl.services.{service.replace('-', '_')}",
+            cli_kebab_case=True,
+            secrets_dir=secrets_folder(),
+        )
+
+    Flags.__doc__ = settings.__doc__
+    make: Any = Flags
+    found: S = make()
+    return found
+
+
+def explain_settings(error: ValidationError, prefix: str) -> str:
+    """Wrong settings as one line: the variable of each, and what is wrong.
+
+    Args:
+        error: what was found.
+        prefix: of the variables.
+    """
+    told = []
+    for issue in error.errors():
+        name, *rest = map(str, issue["loc"] or ("",))
+        where = ".".join([f"{prefix}{name}".upper(), *rest])
+        said = issue["msg"].removeprefix("Value error, ")
+        told.append(f"{where}: {said}" if name else said)
+    return "; ".join(told)
+
+
+def run_service(
+    service: str,
+    settings: type[S],
+    work: Callable[[S], Coroutine[Any, Any, None]],
+    own_signals: bool = False,
+) -> int:
+    """Runs a service to its end.
+
+    Args:
+        service: name in logs and help.
+        settings: class of its settings.
+        work: what it does; cancelled by SIGTERM and SIGINT unless it handles them itself.
+    Returns:
+        0 at the end, 2 for a wrong setting, 1 for a failure; the log has the cause.
+    """
+    try:
+        found = read_settings(service, settings)
+    except ValidationError as error:
+        prefix = str(settings.model_config["env_prefix"])
+        sys.stderr.write(f"error: {explain_settings(error, prefix)}\n")
+        return 2
+    except ConfigurationError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    telemetry.configure(service, found.log_level)
+    # Cycles are few here and what is alive is much: to look for them less often spares a tenth.
+    gc.set_threshold(20_000, 25, 25)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(work(found) if own_signals else _until_signal(work(found)))
+    except BaseExceptionGroup as group:
+        for cause in group.exceptions:
+            _tell(cause)
+        return 1
+    except Exception as error:  # Whatever ends a service is told, and its exit code says so.
+        _tell(error)
+        return 1
+    return 0
+
+
+def _tell(error: BaseException) -> None:
+    expected = isinstance(error, RampartError | ValueError | OSError)
+    log.error("%s: %s", type(error).__name__, error, exc_info=None if expected else error)
+
+
+async def _until_signal(work: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

@@ -1,1 +1,0 @@
-"""The two sides of a federation that runs in one process."""

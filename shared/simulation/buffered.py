@@ -1,0 +1,151 @@
+"""The buffered policy in simulation: no barrier, every K-th arrival refreshes the global model.
+
+Every client trains from the model that it was given and asks for the next when it is done. How
+long that takes is drawn from an exponential distribution of mean 1, by client and round, so the
+order of arrivals is part of the experiment. A probe is answered at once.
+
+Legend: K clients, D parameters.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rampart_fl.shared.experiment.selection import quota
+from rampart_fl.shared.protocol.messages import RoundRecord
+from rampart_fl.shared.seeding import generator
+from rampart_fl.shared.simulation.clients import Clients, Uploads
+from rampart_fl.shared.simulation.server import Server
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """What a client was given to do.
+
+    Args:
+        round: that was open then, by which its draws are named.
+        due: when it will be done.
+        start_D: the model that it trains from.
+    """
+
+    round: int
+    due: float
+    start_D: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Arrival:
+    """What a client has sent.
+
+    Args:
+        round: of the work that it answers.
+        start_D, update_D: the model that the client began with, and its upload.
+        samples, loss_gap, metrics: what it claims.
+    """
+
+    round: int
+    start_D: Tensor
+    update_D: Tensor
+    samples: int
+    loss_gap: float
+    metrics: Mapping[str, float]
+
+
+@dataclass(eq=False)
+class Buffered:
+    """The rounds of a federation without a barrier.
+
+    Args:
+        clients, server: both sides; what they remember moves on with every round.
+        work: of the clients that are at it.
+        latest: the newest uploads of the clients whose rows are in the pool.
+        now: when the last round was closed.
+    """
+
+    clients: Clients
+    server: Server
+    work: dict[str, Work] = field(default_factory=dict)
+    latest: dict[str, Arrival] = field(default_factory=dict)
+    now: float = 0.0
+
+    def memory(self) -> dict[str, Any]:
+        """All that the next round depends on, for a checkpoint."""
+        return {"work": self.work, "latest": self.latest, "now": self.now}
+
+    def recall(self, memory: Mapping[str, Any]) -> None:
+        """Goes on from a memory."""
+        self.work, self.latest = dict(memory["work"]), dict(memory["latest"])
+        self.now = memory["now"]
+
+    def run(
+        self, round_: int, candidates: Iterable[str], ended: Callable[[str], None]
+    ) -> RoundRecord:
+        """Runs a round up to the arrival that closes it; its record."""
+        present = sorted(candidates)
+        self.work = {name: work for name, work in self.work.items() if name in present}
+        probed = self._hand_out([name for name in present if name not in self.work], round_)
+        ended("models")
+        close = quota(self.clients.experiment.buffer, len(present))
+        soonest = sorted(self.work, key=lambda name: (self.work[name].due, name))[:close]
+        self.now = max(self.work[name].due for name in soonest)
+        fresh = self._train(soonest)
+        self.work = {name: work for name, work in self.work.items() if name not in fresh}
+        ended("train")
+
+        stale = {name: one for name, one in self.latest.items() if name in present}
+        arrivals = dict(sorted({**stale, **fresh}.items()))
+        uploads, sent_KD = _joined(arrivals)
+        down, up = self.server.traffic(_joined(fresh)[0], probed)
+        staleness = {name: round_ - one.round for name, one in arrivals.items()}
+        seen = stale.keys() - fresh.keys()
+        record = self.server.close(round_, sent_KD, uploads, ended, staleness, seen)
+        if record.status == "published":
+            kept = set() if self.server.pool is None else {*self.server.pool.ids}
+            self.latest = {name: one for name, one in arrivals.items() if name in kept}
+        told = {"staleness": staleness, "probed": probed, "bytes_down": down, "bytes_up": up}
+        return record.model_copy(update={"policy": "buffered", **told})
+
+    def _hand_out(self, names: Sequence[str], round_: int) -> list[str]:
+        """Gives clients their next work; those that were probed for it."""
+        probed = self.server.strangers(names)
+        if not names:
+            return probed
+        probes = self.clients.probe(probed, self.server.reference_D, round_)
+        for name, start_D in zip(names, self.server.models(names, probes), strict=True):
+            draws = generator(self.clients.experiment.seed, "arrival", name, round_)
+            span = torch.empty(1, dtype=torch.float64).exponential_(generator=draws).item()
+            self.work[name] = Work(round_, self.now + span, start_D.clone())
+        return probed
+
+    def _train(self, names: Iterable[str]) -> dict[str, Arrival]:
+        """The work of these clients, done: all that were given theirs in one round at once."""
+
+        def begun(name: str) -> int:
+            return self.work[name].round
+
+        found: dict[str, Arrival] = {}
+        for round_, group in groupby(sorted(sorted(names), key=begun), begun):
+            together = list(group)
+            sent_KD = torch.stack([self.work[name].start_D for name in together])
+            done = self.clients.train(together, sent_KD, self.server.global_D, round_)
+            for k, name in enumerate(together):
+                claims = done.samples[k], done.loss_gaps[k], done.metrics[name]
+                found[name] = Arrival(round_, sent_KD[k], done.update_KD[k], *claims)
+        return dict(sorted(found.items()))
+
+
+def _joined(arrivals: Mapping[str, Arrival]) -> tuple[Uploads, Tensor]:
+    """Arrivals as the uploads of a round, and the models (K, D) that they began with."""
+    all_ = list(arrivals.values())
+    uploads = Uploads(
+        tuple(arrivals),
+        torch.stack([one.update_D for one in all_]),
+        tuple(one.samples for one in all_),
+        tuple(one.loss_gap for one in all_),
+        {name: dict(one.metrics) for name, one in arrivals.items()},
+    )
+    return uploads, torch.stack([one.start_D for one in all_])

@@ -1,0 +1,185 @@
+"""What a majority vote of separately trained models certifies, found out by training them all.
+
+Disjoint groups (FLCert-D) are a customizer, and train in one federation. Random subsets (FLCert-P)
+overlap, so that a client would train many models a round: they are simulated, one federation for
+each subset.
+
+Legend: T test samples, C classes.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from itertools import combinations
+from math import comb
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures.final import sides
+from rampart_fl.shared.learning.votes import ballots
+from rampart_fl.shared.robust.certificates import certified, radii, subset_radii, winners
+from rampart_fl.shared.seeding import generator
+from rampart_fl.shared.simulation.federation import Simulation
+
+LIKELY_ENOUGH = 0.001
+"""Probability with which a certificate of drawn subsets may claim too much, by default."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Accuracies of a vote that hostile clients cannot change.
+
+    Args:
+        scheme: disjoint groups, or random subsets.
+        voters: models that voted.
+        clients: of the federation.
+        present: attackers that took part in the training itself.
+        curve: certified accuracy on the honest clients' test samples, for m = 0, 1, 2, ... hostile
+            clients beside those present; nothing is certified beyond its end.
+        error: probability that a radius is too large; 0 where none can be.
+        samples: test samples that it is of.
+    """
+
+    scheme: Literal["disjoint groups", "random subsets"]
+    voters: int
+    clients: int
+    present: int
+    curve: tuple[float, ...]
+    error: float
+    samples: int
+
+
+Told = Callable[[int, int], None]
+"""Hears of progress: how much is done, of how much."""
+
+
+def certify_groups(
+    experiment: Experiment, device: str = "cpu", told: Told = lambda done, of: None
+) -> Certificate:
+    """Trains disjoint groups, and counts what their vote certifies.
+
+    Raises:
+        ConfigurationError: the experiment has no groups that train apart, draws a part of its
+            clients for each round, so that one who leaves could change who else is drawn, or ends
+            rounds by arrivals, so that one who hurries could change who else has arrived.
+    """
+    if not experiment.plan().customizer.isolates:
+        raise ConfigurationError(
+            f"{experiment.name} has no groups that train apart: choose the customizer flcert, or "
+            "let random subsets of its clients vote (--subsets and --size)"
+        )
+    if experiment.fraction < 1:
+        raise ConfigurationError(
+            f"{experiment.name} draws {experiment.fraction:.0%} of its clients for a round, and "
+            "one that leaves changes who else is drawn: set fraction = 1"
+        )
+    if experiment.policy != "sync":
+        raise ConfigurationError(
+            f"{experiment.name} ends its rounds by arrivals, and one that hurries changes who else "
+            'is in them: set policy = "sync"'
+        )
+    simulation = Simulation.of(experiment, device)
+    while not simulation.ended:
+        simulation.step()
+        told(len(simulation.records), experiment.rounds)
+    voters = simulation.server.voters()
+    if not voters:
+        raise ConfigurationError(f"no group of {experiment.name} ever had enough clients")
+    votes_TC, y_T = _votes(simulation, voters)
+    levels = certified(winners(votes_TC) == y_T, radii(votes_TC), len(voters) // 2)
+    return _certificate(experiment, "disjoint groups", len(voters), levels, 0.0, len(y_T))
+
+
+def subsets_of(experiment: Experiment, count: int, size: int) -> list[tuple[str, ...]]:
+    """Random subsets of the clients, drawn with replacement; every one where `count` allows.
+
+    >>> len(subsets_of(Experiment.load("digits-benign"), 1000, 2)), 20 * 19 // 2
+    (190, 190)
+    """
+    names = experiment.client_names
+    if not 1 <= size <= len(names):
+        raise ConfigurationError(f"subsets of {size} among {len(names)} clients")
+    if count >= comb(len(names), size):
+        return list(combinations(names, size))
+    drawn = []
+    for number in range(count):
+        draws = generator(experiment.seed, "subset", size, number)
+        places = torch.randperm(len(names), generator=draws)[:size].sort().values
+        drawn.append(tuple(names[place] for place in places.tolist()))
+    return drawn
+
+
+def certify_subsets(
+    experiment: Experiment,
+    count: int,
+    size: int,
+    error: float = LIKELY_ENOUGH,
+    device: str = "cpu",
+    told: Told = lambda done, of: None,
+) -> Certificate:
+    """Trains one federation for each random subset of k clients, and counts what they certify.
+
+    Args:
+        experiment: whose clients are drawn; each subset runs its rule over its own clients.
+        count: subsets to draw; where there are no more than that, each votes once, and nothing is
+            left to chance.
+        size: k.
+        error: probability with which a radius may be too large, where subsets are drawn.
+        device: where to train.
+        told: hears of every subset.
+    Raises:
+        ConfigurationError: clients get other models than the global one, or are drawn by round.
+    """
+    if experiment.server.customizer["name"] != "global_model" or experiment.fraction < 1:
+        raise ConfigurationError(
+            "subsets vote with their global models and all their clients: "
+            'set customizer = "global_model" and fraction = 1'
+        )
+    subsets = subsets_of(experiment, count, size)
+    exact = len(subsets) == comb(experiment.data.clients, size)
+    models: list[Tensor] = []
+    for number, subset in enumerate(subsets, 1):
+        simulation = trained(experiment, subset, device)
+        models.append(simulation.server.global_D)
+        told(number, len(subsets))
+    votes_TC, y_T = _votes(simulation, models)
+    sure = 0.0 if exact else error
+    radii_T = subset_radii(votes_TC, experiment.data.clients, size, sure)
+    right_T = (winners(votes_TC) == y_T).cpu()
+    levels = certified(right_T, radii_T, max(0, int(radii_T.max())))
+    return _certificate(experiment, "random subsets", len(models), levels, sure, len(y_T))
+
+
+def trained(experiment: Experiment, clients: Collection[str], device: str = "cpu") -> Simulation:
+    """A federation of some of the experiment's clients, at its end."""
+    simulation = Simulation.of(experiment, device)
+    simulation.server.absent = frozenset(experiment.client_names) - set(clients)
+    while not simulation.ended:
+        simulation.step()
+    return simulation
+
+
+def _votes(simulation: Simulation, voters: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Votes (T, C) on all test samples of the honest clients, and the labels (T,)."""
+    clients = simulation.clients
+    honest = set(sides(simulation.experiment)[0])
+    data = [d for name, d in zip(clients.names, clients.data, strict=True) if name in honest]
+    x_T = torch.cat([d.x_test for d in data]).to(clients.device)
+    y_T = torch.cat([d.y_test for d in data]).to(clients.device)
+    return ballots(clients.learner, x_T, voters), y_T
+
+
+def _certificate(
+    experiment: Experiment,
+    scheme: Literal["disjoint groups", "random subsets"],
+    voters: int,
+    levels: list[int],
+    error: float,
+    samples: int,
+) -> Certificate:
+    curve = tuple(level / samples for level in levels)
+    present = len(sides(experiment)[1])
+    return Certificate(scheme, voters, experiment.data.clients, present, curve, error, samples)

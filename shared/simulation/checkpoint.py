@@ -1,0 +1,132 @@
+"""What a simulated federation remembers, as one file that is replaced at once.
+
+A safetensors file: every tensor as it is, and the rest (names, numbers, which tensor stands where)
+as JSON in its metadata. Nothing in it can run code.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.robust.base import Rows, State
+from rampart_fl.shared.robust.challenges import Joined, Shifted
+from rampart_fl.shared.robust.customizers import Customization
+from rampart_fl.shared.robust.models import Block, Mixture, Recovered
+from rampart_fl.shared.robust.statistics import WithStatistics
+from rampart_fl.shared.runtime import durable
+from rampart_fl.shared.simulation.buffered import Arrival, Work
+
+TYPES: tuple[type[Any], ...] = (
+    Rows,
+    State,
+    Customization,
+    Mixture,
+    Recovered,
+    Block,
+    WithStatistics,
+    Shifted,
+    Joined,
+    Work,
+    Arrival,
+)
+KEPT = {kind.__name__: kind for kind in TYPES}
+"""The types that a memory may hold besides plain values and tensors."""
+DERIVED = {"cache", "traces"}
+"""Fields that are measured again, or are of a round that is over."""
+HOST = {"index_K", "mix_MK", "mix_LM", "weights_M", "metadata"}
+"""Fields whose numbers stay on the CPU, whatever device holds the models."""
+
+
+def save(path: Path, memory: Mapping[str, Any]) -> None:
+    """Writes a memory in place of what the file held, or leaves the file as it was.
+
+    Args:
+        path: the file.
+        memory: plain values, tensors and `KEPT` types, nested at will.
+    Raises:
+        TypeError: it holds a value of another type.
+    """
+    tensors: dict[str, Tensor] = {}
+    told = json.dumps(_encode(memory, tensors, {}))
+    with durable.replacing(path) as part:
+        save_file(tensors, part, {"memory": told})
+
+
+def load(path: Path, device: str = "cpu") -> dict[str, Any]:
+    """The memory that a file holds, its tensors on a device, but those of `HOST`.
+
+    Raises:
+        ConfigurationError: the file is no checkpoint.
+    """
+    try:
+        with safe_open(path, "pt") as file:
+            told = json.loads((file.metadata() or {})["memory"])
+            # Copies have the alignment of fresh tensors, which sums may depend on to the bit.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - safe_open is no mapping
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise ConfigurationError(f"{path} is no checkpoint of a simulation: {error}") from None
+    there = {name: tensor.to(device) for name, tensor in tensors.items()}
+    memory: dict[str, Any] = _decode(told, there, tensors)
+    return memory
+
+
+def _encode(value: Any, tensors: dict[str, Tensor], places: dict[Any, str]) -> Any:
+    """A value as JSON; its tensors are added to `tensors`, the same one once."""
+
+    def inner(part: Any) -> Any:
+        return _encode(part, tensors, places)
+
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Tensor):
+        place = (value.device, value.data_ptr(), value.dtype, value.shape, value.stride())
+        if place not in places or not value.numel():
+            places[place] = f"{len(tensors):06d}"
+            tensors[places[place]] = _own(value)
+        return {"tensor": places[place]}
+    if is_dataclass(value) and type(value).__name__ in KEPT:
+        parts = {f.name: getattr(value, f.name) for f in fields(value) if f.name not in DERIVED}
+        return {"type": type(value).__name__, "fields": {n: inner(p) for n, p in parts.items()}}
+    if isinstance(value, Mapping):
+        assert all(isinstance(key, str) for key in value)
+        return {"map": {key: inner(part) for key, part in value.items()}}
+    if isinstance(value, frozenset):
+        return {"set": [inner(part) for part in sorted(value)]}
+    if isinstance(value, tuple):
+        return {"tuple": [inner(part) for part in value]}
+    if isinstance(value, list):
+        return {"list": [inner(part) for part in value]}
+    raise TypeError(f"a checkpoint cannot hold a {type(value).__name__}")
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """The tensor on the CPU with memory of its own, as a file needs it."""
+    host = tensor.detach().cpu().contiguous()
+    shared = host.untyped_storage().nbytes() != host.numel() * host.element_size()
+    return host.clone() if shared else host
+
+
+def _decode(told: Any, tensors: Mapping[str, Tensor], host: Mapping[str, Tensor]) -> Any:
+    """A value from JSON with its tensors; `host` are the same ones on the CPU."""
+    if not isinstance(told, dict):
+        return told
+    ((kind, inside), *rest) = told.items()
+    if kind == "tensor":
+        return tensors[inside]
+    if kind == "type":
+        named = {
+            name: _decode(part, host if name in HOST else tensors, host)
+            for name, part in rest[0][1].items()
+        }
+        return KEPT[inside](**named)
+    if kind == "map":
+        return {key: _decode(part, tensors, host) for key, part in inside.items()}
+    parts = [_decode(part, tensors, host) for part in inside]
+    return {"set": frozenset, "tuple": tuple, "list": list}[kind](parts)

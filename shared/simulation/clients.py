@@ -1,0 +1,263 @@
+"""The clients of a simulated federation: honest training of all at once, then the attacks.
+
+Legend: K clients of a round, F = 1 attacker, B honest clients, M attackers of the round,
+D parameters.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from rampart_fl.shared.attacks.base import DataAttack, Knowledge, ModelAttack
+from rampart_fl.shared.attacks.data import attacks as data_attacks
+from rampart_fl.shared.attacks.model import attacks as model_attacks
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.cohort import Batches, Cohort
+from rampart_fl.shared.learning.data import ClientData, client_data, poisoned
+from rampart_fl.shared.learning.insider import fresh, jacobian
+from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.learning.local import Trained, train
+from rampart_fl.shared.learning.personalizers import Offers
+from rampart_fl.shared.learning.privacy import STEPS
+from rampart_fl.shared.learning.votes import vote
+from rampart_fl.shared.protocol.reports import with_gap
+from rampart_fl.shared.robust.engine import Plan
+from rampart_fl.shared.runtime.device import sent
+
+
+@dataclass(frozen=True, eq=False)
+class Uploads:
+    """What arrives at the server: one row per client, and what each claims.
+
+    Args:
+        names: clients, sorted.
+        update_KD: uploads.
+        samples: claimed training samples.
+        loss_gaps: claimed fall of the training loss.
+        metrics: everything claimed, by client.
+    """
+
+    names: tuple[str, ...]
+    update_KD: Tensor
+    samples: tuple[int, ...]
+    loss_gaps: tuple[float, ...]
+    metrics: dict[str, dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Attackers that do the same."""
+
+    members: tuple[str, ...]
+    attack: ModelAttack | None
+    data_attack: DataAttack | None
+
+
+@dataclass(eq=False)
+class Clients:
+    """Every client of the federation, honest or not."""
+
+    experiment: Experiment
+    learner: Learner
+    names: list[str]
+    groups: list[Group]
+    data: list[ClientData]
+    personal: dict[str, Tensor]
+    plan: Plan
+    device: str
+    server_update: Callable[[Tensor, int], Tensor | None] | None = None
+    """(global model, round) -> the server's own update, for attackers that know everything."""
+    _cohorts: dict[tuple[bool, ...], Cohort] = field(default_factory=dict)
+
+    @staticmethod
+    def of(experiment: Experiment, device: str) -> "Clients":
+        """Loads the data and starts every personal model at the first global one."""
+        learner, names = Learner.of(experiment), experiment.client_names
+        roles = list(zip(names, experiment.roles, strict=True))
+        groups = [
+            Group(
+                tuple(name for name, role in roles if role is table),
+                None if table.attack is None else model_attacks.parse(table.attack),
+                None if table.data_attack is None else data_attacks.parse(table.data_attack),
+            )
+            for table in experiment.attackers
+        ]
+        initial_KD = learner.initial_model().to(device).repeat(len(names), 1)
+        return Clients(
+            experiment,
+            learner,
+            names,
+            groups,
+            [client_data(experiment.data, k, experiment.seed) for k in range(len(names))],
+            learner.first_states(initial_KD),
+            experiment.plan(),
+            device,
+        )
+
+    def probe(self, names: Sequence[str], reference_D: Tensor, round_: int) -> dict[str, Tensor]:
+        """Answers (D,) to probes: what training from the reference would upload."""
+        if not names:
+            return {}
+        sent_KD = reference_D.repeat(len(names), 1)
+        trained = self._train(names, sent_KD, round_, measure=False)
+        if STEPS in trained.personal:  # A probe spends privacy as a round does.
+            self._keep(names, {STEPS: trained.personal[STEPS]})
+        update_KD, _ = self.updates(names, trained, {}, sent_KD, reference_D, round_)
+        return dict(zip(names, update_KD, strict=True))
+
+    def train(
+        self,
+        names: Sequence[str],
+        sent_KD: Tensor,
+        global_D: Tensor,
+        round_: int,
+        offers: Offers = (),
+    ) -> Uploads:
+        """A round's uploads; personal state moves on."""
+        trained = self._train(names, sent_KD, round_, True, offers)
+        self._keep(names, trained.personal)
+        columns = {key: column.tolist() for key, column in trained.metrics.items()}
+        metrics = {
+            name: with_gap({key: column[k] for key, column in columns.items()})
+            for k, name in enumerate(names)
+        }
+        update_KD, claims = self.updates(names, trained, metrics, sent_KD, global_D, round_)
+        return Uploads(
+            tuple(names),
+            update_KD,
+            tuple(int(count) for count in columns["train_samples"]),
+            tuple(claims[name]["loss_gap"] for name in names),
+            claims,
+        )
+
+    def vote(self, voters: Sequence[Tensor]) -> dict[str, dict[str, float]]:
+        """What every client counts on its own test samples when these models (D,) decide."""
+        counts = vote(self.learner, Cohort.of(self.data, device=self.device), voters)
+        columns = {name: column.tolist() for name, column in counts.items()}
+        return {
+            name: {key: column[k] for key, column in columns.items()}
+            for k, name in enumerate(self.names)
+        }
+
+    @property
+    def honest(self) -> list[int]:
+        """Positions of the clients that attack in no way."""
+        hostile = set(self.hostile)
+        return [k for k, name in enumerate(self.names) if name not in hostile]
+
+    @property
+    def hostile(self) -> list[str]:
+        """The attackers of all groups, in order of their positions: by slot."""
+        return sorted(name for group in self.groups for name in group.members)
+
+    def _keep(self, names: Sequence[str], personal: Mapping[str, Tensor]) -> None:
+        at = sent([self.names.index(name) for name in names], self.device, torch.long)
+        for key, tensor in personal.items():
+            self.personal[key] = self.personal[key].index_copy(0, at, tensor)
+
+    def personal_by_name(self) -> dict[str, dict[str, Tensor]]:
+        """Each client's personal tensors."""
+        return {
+            name: {key: tensor[k] for key, tensor in self.personal.items()}
+            for k, name in enumerate(self.names)
+        }
+
+    def _train(
+        self,
+        names: Sequence[str],
+        sent_KD: Tensor,
+        round_: int,
+        measure: bool,
+        offers: Offers = (),
+    ) -> Trained:
+        slots = [self.names.index(name) for name in names]
+        cohort = self.cohort(round_).pick(slots)
+        seed, training = self.experiment.seed, self.learner.training
+        held_out = self.learner.personalizer.held_out
+        batches = Batches.draw(cohort.train_K, names, training, seed, round_, held_out=held_out)
+        at = sent(slots, self.device, torch.long)
+        personal = {key: tensor.index_select(0, at) for key, tensor in self.personal.items()}
+        bad = set(self.hostile)
+        hostile = [k for k, name in enumerate(names) if name in bad]
+        return train(self.learner, cohort, batches, sent_KD, personal, measure, hostile, offers)
+
+    def cohort(self, round_: int) -> Cohort:
+        """All clients' data in a round, with the poison that is active in it."""
+        attacks = [group.data_attack for group in self.groups]
+        key = tuple(a is not None and a.active(round_, self.experiment.seed) for a in attacks)
+        if key not in self._cohorts:
+            data, seed = list(self.data), self.experiment.seed
+            positions = {name: position for position, name in enumerate(self.hostile)}
+            for group, active in zip(self.groups, key, strict=True):
+                if not active or group.data_attack is None:
+                    continue
+                for name in group.members:
+                    slot, position = self.names.index(name), positions[name]
+                    data[slot] = poisoned(data[slot], group.data_attack, seed, name, position)
+            self._cohorts[key] = Cohort.of(data, device=self.device)
+        return self._cohorts[key]
+
+    def updates(
+        self,
+        names: Sequence[str],
+        trained: Trained,
+        metrics: Mapping[str, dict[str, float]],
+        sent_KD: Tensor,
+        global_D: Tensor,
+        round_: int,
+    ) -> tuple[Tensor, dict[str, dict[str, float]]]:
+        """What is uploaded (K, D) and claimed: the truth, and what the attackers make of theirs."""
+        update_KD, claims = trained.update_KD.clone(), dict(metrics)
+        everyone = self.hostile
+        hostile = [name for name in everyone if name in names]
+        if not hostile:
+            return update_KD, claims
+        place = {name: k for k, name in enumerate(names)}
+        honest = [k for name, k in place.items() if name not in hostile]
+        met = [place[name] for name in hostile]
+        honest_B = sent(honest, self.device, torch.long)
+        honest_BD, honest_sent_BD = trained.update_KD[honest_B], sent_KD[honest_B]
+        met_M = sent(met, self.device, torch.long)
+        colluders_MD, colluders_sent_MD = trained.update_KD[met_M], sent_KD[met_M]
+        attacks = [group.attack for group in self.groups if group.attack is not None]
+        server_update_D = None
+        if self.server_update is not None and any(a.asks_for == "full" for a in attacks):
+            server_update_D = self.server_update(global_D, round_)
+        full = Knowledge(
+            participants=len(names),
+            attackers=len(hostile),
+            # Where attackers alone are probed, no honest update is there to be seen.
+            honest_BD=honest_BD if honest else colluders_MD,
+            honest_sent_BD=honest_sent_BD if honest else colluders_sent_MD,
+            round=round_,
+            seed=self.experiment.seed,
+            reference_D=global_D,
+            pipeline=self.plan,
+            server_update_D=server_update_D,
+            colluders_MD=colluders_MD,
+            colluders_sent_MD=colluders_sent_MD,
+            initial=fresh(self.experiment),
+        )
+        roles = {name: group for group in self.groups for name in group.members}
+        for first, name in enumerate(hostile):
+            k, group = place[name], roles[name]
+            own_FD = trained.update_KD[k : k + 1]
+            poison = group.data_attack
+            if poison is not None and poison.active(round_, self.experiment.seed):
+                own_FD = poison.upload(own_FD)
+            if group.attack is not None:
+                # Who meets nobody does not know which of the others were drawn.
+                alone = group.attack.asks_for == "agnostic"
+                known = replace(
+                    full,
+                    first=everyone.index(name) if alone else first,
+                    sent_FD=sent_KD[k : k + 1],
+                    jacobian=jacobian(self.learner, self.data[self.names.index(name)]),
+                ).limited_to(group.attack.asks_for)
+                own_FD = group.attack.apply(own_FD, known)
+                if name in claims:
+                    claims[name] = group.attack.report(claims[name], known)
+            update_KD[k] = own_FD[0]
+        return update_KD, claims

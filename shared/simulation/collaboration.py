@@ -1,0 +1,161 @@
+"""How much to collaborate: the estimates behind the formula for λ of fine-tuned personalization.
+
+    λ_i = Π_[0,1]( (√(Pdim / m_i) - Φ_i) / ((f / n) G_i²) )
+
+Collaboration helps as far as a client's own m_i samples leave a model of pseudo-dimension Pdim
+undetermined, and harms by how much the others' data differ (Φ) and by what a robust rule cannot
+tell from an attack (f/n · G²). The paper says what Φ and G² bound and leaves open how to measure
+them. Here both are measured at pilot models: what each client learns alone (λ = 0), from every
+other one of its training samples, in as many rounds as the experiment has.
+
+- Pdim: the model's number of parameters, or the personalizer's `pdim`.
+- Φ_i: |e_i(h) - e_C(h)| over pilot models h, where e_j(h) is the share of client j's remaining
+  training samples that h gets wrong, and e_C the mean over all clients without the f largest and
+  the f smallest. It is the larger of the gap at the client's own pilot and of the (f + 1)-th
+  largest at the others': a supremum over models of which f may be made up.
+- G_i²: the mean squared distance to their mean of the n - f gradients that lie nearest to the
+  robust aggregate at the client's own pilot model, as they arrive there, attacked or not.
+
+Every estimate is a lower one of a supremum over all models, so λ comes out rather too large.
+
+Legend: N clients, P pilot models (one of each client), D parameters, T samples.
+"""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.cohort import Batches, Cohort
+from rampart_fl.shared.learning.data import ClientData
+from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.learning.local import train
+from rampart_fl.shared.learning.personalizers import Batch, personalizers
+from rampart_fl.shared.learning.personalizers.interpolated import Interpolated
+
+if TYPE_CHECKING:
+    from rampart_fl.shared.simulation.interpolation import ExactRound
+
+
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """What the formula is made of, for every client.
+
+    Args:
+        pdim: pseudo-dimension of the model.
+        samples_N: training samples m.
+        discrepancy_N: Φ.
+        dissimilarity_N: G².
+    """
+
+    pdim: int
+    samples_N: Tensor
+    discrepancy_N: Tensor
+    dissimilarity_N: Tensor
+
+    def shares(self, f: int) -> Tensor:
+        """λ (N,); where (f/n) G² is 0, 1 if the numerator is positive, else 0.
+
+        >>> two = torch.tensor([100.0, 100.0])
+        >>> Estimates(4, two, torch.tensor([0.1, 0.3]), 2 * two / 100).shares(f=1).tolist()
+        [0.10000000149011612, 0.0]
+        """
+        gain_N = (self.pdim / self.samples_N).sqrt() - self.discrepancy_N
+        harm_N = f / len(gain_N) * self.dissimilarity_N
+        limit_N = (gain_N > 0).to(gain_N)
+        ratio_N = gain_N / harm_N.where(harm_N > 0, torch.ones_like(harm_N))
+        return ratio_N.where(harm_N > 0, limit_N).clamp(0, 1)
+
+
+def estimate(first: "ExactRound") -> Estimates:
+    """The estimates before the first round of an experiment.
+
+    Raises:
+        ConfigurationError: the task is not classification, for which the formula is made.
+    """
+    clients, learner = first.clients, first.clients.learner
+    chosen, f = learner.personalizer, clients.experiment.server.f or 0
+    assert isinstance(chosen, Interpolated)
+    if learner.scoring.counted != "correct":
+        raise ConfigurationError('lambda = "formula" is for classification: give a number')
+    cohort = clients.cohort(first.round)
+    halves = _halves(cohort, clients.device)
+    pilot_PD = _alone(first, halves)
+    wrong_PN = torch.stack([_wrong(learner, halves, pilot_D) for pilot_D in pilot_PD])
+    dissimilarity = [
+        _dissimilarity(first, pilot_PD[i], update_ND, f)
+        for i, update_ND in first.movements(pilot_PD, range(len(pilot_PD)), _whole(cohort))
+    ]
+    return Estimates(
+        chosen.pdim or learner.spec.dim,
+        torch.tensor(cohort.train_K, dtype=pilot_PD.dtype, device=pilot_PD.device),
+        discrepancies(wrong_PN, f).to(pilot_PD),
+        torch.tensor(dissimilarity).to(pilot_PD) / first.rate**2,
+    )
+
+
+def discrepancies(wrong_PN: Tensor, f: int) -> Tensor:
+    """Φ (N,) from the share of client n's samples that client p's pilot model gets wrong.
+
+    >>> wrong_PN = torch.tensor([[0.0, 0.3, 0.3], [0.2, 0.2, 0.2], [0.2, 0.5, 0.2]])
+    >>> [round(gap, 3) for gap in discrepancies(wrong_PN, f=0).tolist()]
+    [0.2, 0.2, 0.1]
+    """
+    n = len(wrong_PN)
+    cut = min(f, (n - 1) // 2)
+    common_P = wrong_PN.sort(dim=1).values[:, cut : n - cut].mean(1)
+    gap_PN = (wrong_PN - common_P[:, None]).abs()
+    others_PN = gap_PN.clone().fill_diagonal_(0).sort(dim=0, descending=True).values
+    return torch.maximum(gap_PN.diagonal(), others_PN[min(f, n - 1)])
+
+
+def _halves(cohort: Cohort, device: str) -> Cohort:
+    """Every client's training samples, the second of each two held out for testing."""
+    halves = []
+    for k, count in enumerate(cohort.train_K):
+        x, y = cohort.x_train_KN[k, :count], cohort.y_train_KN[k, :count]
+        halves.append(ClientData(x[::2], y[::2], x[1::2], y[1::2], 0))
+    return Cohort.of(halves, cohort.x_train_KN.dtype, device)
+
+
+def _alone(first: "ExactRound", cohort: Cohort) -> Tensor:
+    """What each client learns alone (P, D) in as many rounds as the experiment has."""
+    clients, names = first.clients, first.clients.names
+    learner = replace(clients.learner, personalizer=personalizers.build("none"))
+    model_ND = clients.personal["model"]
+    for round_ in range(clients.experiment.rounds):
+        seed = clients.experiment.seed
+        batches = Batches.draw(cohort.train_K, names, learner.training, seed, round_)
+        model_ND = model_ND + train(learner, cohort, batches, model_ND, {}, False).update_KD
+    return model_ND
+
+
+def _wrong(learner: Learner, halves: Cohort, pilot_D: Tensor) -> Tensor:
+    """The share (N,) of every client's held-out samples that one model gets wrong."""
+    x_NT, y_NT, counts = halves.x_test_KT, halves.y_test_KT, torch.tensor(halves.test_K)
+    with torch.no_grad():
+        logits = learner.network.logits(pilot_D.expand(len(counts), -1), x_NT)
+    inside_NT = torch.arange(y_NT.shape[1]) < counts[:, None]
+    wrong_NT = (~learner.scoring.scores(logits, y_NT).bool()).cpu() & inside_NT
+    return wrong_NT.sum(1) / counts.clamp(min=1)
+
+
+def _whole(cohort: Cohort) -> Batch:
+    """Every client's whole training set as one batch."""
+    counts = torch.tensor(cohort.train_K)
+    weight_NT = (torch.arange(cohort.y_train_KN.shape[1]) < counts[:, None]) / counts[:, None]
+    return Batch(cohort.x_train_KN, cohort.y_train_KN, weight_NT.to(cohort.x_train_KN))
+
+
+def _dissimilarity(first: "ExactRound", pilot_D: Tensor, update_ND: Tensor, f: int) -> float:
+    """The mean squared distance to their mean of the n - f rows nearest to the aggregate."""
+    rows = first.arrive(update_ND, pilot_D)
+    state = first.server.plan.pipeline.init(rows.dim)
+    aggregate_D, _ = first.aggregate(rows, pilot_D, state)
+    block_MD = torch.stack([rows.row(i) for i in range(len(rows))]).double()
+    squared_M = (block_MD - aggregate_D.double()).square().sum(1)
+    nearest = squared_M.argsort(stable=True)[: len(update_ND) - f]
+    kept_MD = block_MD[nearest]
+    return float((kept_MD - kept_MD.mean(0)).square().sum(1).mean())

@@ -1,0 +1,253 @@
+"""A whole federation in one process: the same engine, learning and attacks, without sockets.
+
+All clients of a round train at once. Draws are named by client and round, so the networked
+services reach the same models from the same experiment.
+
+Legend: K clients of a round, F attackers among them, B honest clients, D parameters.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.selection import select
+from rampart_fl.shared.figures.final import Final, costs, decisions, final_figures, sides
+from rampart_fl.shared.figures.votes import vote_figures
+from rampart_fl.shared.protocol.messages import RoundRecord
+from rampart_fl.shared.runtime.device import device as usable
+from rampart_fl.shared.runtime.stopwatch import Stopwatch
+from rampart_fl.shared.runtime.threads import wanted
+from rampart_fl.shared.simulation.buffered import Buffered
+from rampart_fl.shared.simulation.clients import Clients
+from rampart_fl.shared.simulation.interpolation import ExactRound, check_exact
+from rampart_fl.shared.simulation.server import Server
+
+
+@dataclass(frozen=True, eq=False)
+class SimulationResult:
+    """What a simulated federation came to.
+
+    Args:
+        experiment: as it ran.
+        records: one per round, as the services keep them.
+        figures: the final figures; see `rampart_fl.shared.figures.final.final_figures`.
+        global_D: the last global model.
+        models: the model that each client would train from next, by client.
+        personal: each client's personal tensors, by client.
+        votes: what each client counts when models decide by majority; see
+            `rampart_fl.shared.learning.votes`.
+        seconds: wall time.
+    """
+
+    experiment: Experiment
+    records: tuple[RoundRecord, ...]
+    figures: dict[str, Any]
+    global_D: Tensor
+    models: dict[str, Tensor]
+    personal: dict[str, dict[str, Tensor]]
+    votes: dict[str, dict[str, float]]
+    seconds: float
+
+    def summary(self) -> dict[str, Any]:
+        """The one line that a run ends with."""
+        return {
+            "experiment": self.experiment.name,
+            "experiment_digest": self.experiment.digest(),
+            "models_digest": models_digest(self.global_D, self.models),
+            "rounds": len(self.records),
+            **self.figures,
+            **decisions(self.experiment, self.records),
+            **vote_figures(self.votes, sides(self.experiment)[0]),
+            "failed_rounds": sum(record.status == "failed" for record in self.records),
+            **costs(self.records),
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def models_digest(global_D: Tensor, models: Mapping[str, Tensor]) -> str:
+    """SHA-256 over the global model and every client's, in order of id."""
+    total = hashlib.sha256()
+    for name, model_D in [("", global_D), *sorted(models.items())]:
+        total.update(name.encode() + b"\0" + model_D.cpu().numpy().tobytes())
+    return total.hexdigest()
+
+
+@dataclass(eq=False)
+class Simulation:
+    """A federation in one process, round by round.
+
+    Args:
+        clients, server: both sides, with what they remember.
+        flow: of work and arrivals, under the buffered policy.
+        records: of the rounds that have ended.
+        seconds: wall time spent on them.
+    """
+
+    experiment: Experiment
+    clients: Clients
+    server: Server
+    flow: Buffered | None = None
+    records: list[RoundRecord] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @staticmethod
+    def of(experiment: Experiment, device: str = "cpu") -> "Simulation":
+        """Before round 0.
+
+        Args:
+            experiment: what to run.
+            device: where models and data live.
+        Raises:
+            ConfigurationError: a member that cannot be built, or a device that is not there.
+        """
+        began = time.perf_counter()
+        usable(device)
+        clients = Clients.of(experiment, device)
+        if clients.learner.personalizer.simulated_only:
+            check_exact(experiment, clients.learner.spec)
+        initial_D = clients.learner.initial_model().to(device)
+        server = Server.of(experiment, initial_D, clients.learner.spec)
+        clients.server_update = server.equipment.update
+        flow = Buffered(clients, server) if experiment.policy == "buffered" else None
+        seconds = time.perf_counter() - began
+        return Simulation(experiment, clients, server, flow, seconds=seconds)
+
+    @property
+    def candidates(self) -> set[str]:
+        """The clients that may be drawn for the next round."""
+        return self.members - self.server.quarantined.keys()
+
+    @property
+    def members(self) -> set[str]:
+        """The clients that are not barred for good."""
+        return set(self.clients.names) - self.server.absent - self.server.evicted
+
+    @property
+    def ended(self) -> bool:
+        """Whether all rounds have been run, or nobody is left to run one with."""
+        return len(self.records) >= self.experiment.rounds or not self.members
+
+    @property
+    def threads(self) -> int:
+        """How many threads its training is worth."""
+        clients = len(self.clients.names) * self.experiment.fraction
+        batch = self.experiment.training.batch_size
+        return wanted(self.clients.learner.spec.dim, round(clients * batch))
+
+    def step(self) -> RoundRecord:
+        """Runs the next round; its record."""
+        ended, round_ = Stopwatch(), len(self.records)
+        self.server.release(round_)
+        if not self.candidates:
+            reason = "every client is quarantined"
+            record = RoundRecord(round=round_, status="failed", reason=reason)
+        elif self.clients.learner.personalizer.simulated_only:
+            record = ExactRound(self.clients, self.server, round_).run()
+            ended("train")
+        elif self.flow is not None:
+            record = self.flow.run(round_, self.candidates, ended)
+        else:
+            record = self._round(round_, ended)
+        self.records.append(record.model_copy(update={"timings": ended.seconds}))
+        self.seconds += sum(ended.seconds.values())
+        return self.records[-1]
+
+    def _round(self, round_: int, ended: Callable[[str], None]) -> RoundRecord:
+        """A round that all who were drawn take part in."""
+        experiment, clients, server = self.experiment, self.clients, self.server
+        names = select(experiment.seed, round_, self.candidates, experiment.fraction)
+        probed = server.strangers(names)
+        probes = clients.probe(probed, server.reference_D, round_)
+        ended("probe")
+        sent_KD = server.models(names, probes)
+        ended("models")
+        offers = server.offers(names)
+        uploads = clients.train(names, sent_KD, server.global_D, round_, offers)
+        ended("train")
+        down, up = server.traffic(uploads, probed)
+        record = server.close(round_, sent_KD, uploads, ended)
+        told = {"probed": list(probed), "bytes_down": down, "bytes_up": up}
+        return record.model_copy(update=told)
+
+    def memory(self) -> dict[str, Any]:
+        """All that the next round depends on, for `checkpoint.save`."""
+        return {
+            "digest": self.experiment.digest(),
+            "rounds": len(self.records),
+            "seconds": self.seconds,
+            "server": self.server.memory(),
+            "personal": self.clients.personal,
+            "flow": None if self.flow is None else self.flow.memory(),
+        }
+
+    def recall(self, memory: Mapping[str, Any], records: Sequence[RoundRecord]) -> None:
+        """Goes on from the memory of an earlier run.
+
+        Args:
+            memory: as `memory` gave it.
+            records: of the earlier run's rounds, at least those that the memory follows.
+        Raises:
+            ConfigurationError: it is of another experiment, or records are missing.
+        """
+        if memory["digest"] != self.experiment.digest():
+            raise ConfigurationError(
+                "the checkpoint is of another experiment: resume with its file, seed and rounds"
+            )
+        if len(records) < memory["rounds"]:
+            raise ConfigurationError(
+                f"the checkpoint follows round {memory['rounds']}, records end at {len(records)}"
+            )
+        self.records = list(records[: memory["rounds"]])
+        self.seconds = memory["seconds"]
+        self.server.recall(memory["server"])
+        self.clients.personal = dict(memory["personal"])
+        if self.flow is not None:
+            self.flow.recall(memory["flow"])
+
+    def result(self, accuracy: Final = "last") -> "SimulationResult":
+        """What it has come to so far; `accuracy` as `final_figures` takes it."""
+        rounds = [record.metrics for record in self.records]
+        voters = self.server.voters()
+        return SimulationResult(
+            experiment=self.experiment,
+            records=tuple(self.records),
+            figures=final_figures(
+                self.experiment, rounds, self.server.evicted, accuracy_of=accuracy
+            ),
+            global_D=self.server.global_D,
+            models=self.server.next_models(self.clients.names),
+            personal=self.clients.personal_by_name(),
+            votes=self.clients.vote(voters) if voters else {},
+            seconds=self.seconds,
+        )
+
+
+def simulate(
+    experiment: Experiment,
+    *,
+    device: str = "cpu",
+    accuracy: Final = "last",
+    on_round: Callable[[RoundRecord], None] | None = None,
+) -> SimulationResult:
+    """Runs an experiment from its first round to its last.
+
+    Args:
+        experiment: what to run.
+        device: where models and data live.
+        accuracy: which rounds the final accuracies are of.
+        on_round: called with every round's record as it ends.
+    Raises:
+        ConfigurationError: a member that cannot be built.
+    """
+    simulation = Simulation.of(experiment, device)
+    while not simulation.ended:
+        record = simulation.step()
+        if on_round is not None:
+            on_round(record)
+    return simulation.result(accuracy)

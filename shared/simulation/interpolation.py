@@ -1,0 +1,195 @@
+"""Fine-tuned personalization as its paper has it: all gradients at everyone's model, in simulation.
+
+There is no common model: the server aggregates once for every client's θ_i, so the federation's
+global model stays the first one, and all figures are of the personalized models.
+
+Legend: N clients, P models, D parameters.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rampart_fl.shared.errors import ConfigurationError, PreconditionError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.cohort import Batches, Cohort
+from rampart_fl.shared.learning.local import Trained, evaluate_many
+from rampart_fl.shared.learning.personalizers import Batch
+from rampart_fl.shared.learning.task import mean_loss_gradients
+from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol.messages import RoundRecord
+from rampart_fl.shared.robust.base import Rows, State
+from rampart_fl.shared.robust.pipeline import join_states, split_state
+from rampart_fl.shared.simulation.clients import Clients
+from rampart_fl.shared.simulation.collaboration import estimate
+from rampart_fl.shared.simulation.server import Server
+
+ELEMENTS = 1 << 24
+"""Numbers in the gradients that are computed at once."""
+
+
+def check_exact(experiment: Experiment, spec: ModelSpec) -> None:
+    """Refuses what has no meaning without a common model.
+
+    Raises:
+        ConfigurationError: says which setting.
+    """
+    server, training = experiment.server, experiment.training
+    unfit = {
+        "server.detectors": bool(server.detectors),
+        "server.customizer": server.customizer != {"name": "global_model"},
+        "server.learning_rate": server.learning_rate != 1,
+        "server.momentum": server.momentum != 0,
+        "fraction": experiment.fraction != 1,
+        "policy": experiment.policy != "sync",
+        "training.momentum": training.momentum != 0,
+        "training.objective": bool(training.objective),
+        "training.privacy": training.privacy is not None,
+        "training.output_noise": training.output_noise != 0,
+        "a model with running statistics": bool(spec.statistics),
+    }
+    wrong = [name for name, given in unfit.items() if given]
+    if wrong:
+        raise ConfigurationError(
+            "interpolated in exact mode has no common model, it takes plain steps of every client "
+            f"towards an aggregate of its own: leave out {', '.join(wrong)}"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ExactRound:
+    """One round of all clients: as many steps as the client with the most batches takes.
+
+    Args:
+        clients, server: both sides; what they remember moves on when the round is run.
+        round: its number.
+    """
+
+    clients: Clients
+    server: Server
+    round: int
+
+    @property
+    def rate(self) -> float:
+        """Step size η of the round."""
+        learner = self.clients.learner
+        return learner.training.learning_rate * learner.schedule.share(self.round, learner.rounds)
+
+    def run(self) -> RoundRecord:
+        """Runs the round; its record has the honest clients' measurements."""
+        clients, names = self.clients, self.clients.names
+        cohort = clients.cohort(self.round)
+        training, seed = clients.learner.training, clients.experiment.seed
+        batches = Batches.draw(cohort.train_K, names, training, seed, self.round)
+        model_ND = clients.personal["model"]
+        known = split_state(self.server.state)
+        first = self.server.plan.pipeline.init(model_ND.shape[1])
+        states = {name: known.get(name, first) for name in names}
+        try:
+            if bool(clients.personal["lambda"].isnan().any()):
+                clients.personal["lambda"] = estimate(self).shares(clients.experiment.server.f or 0)
+            for step in range(batches.steps):
+                batch = _batch(cohort, batches, step, model_ND)
+                model_ND, states = self._step(model_ND, batch, states)
+        except PreconditionError as error:
+            return RoundRecord(
+                round=self.round, status="failed", reason=error.detail, participants=names
+            )
+        clients.personal["model"] = model_ND
+        self.server.state = join_states(states)
+        return RoundRecord(
+            round=self.round,
+            status="published",
+            participants=names,
+            metrics=self._measure(cohort),
+        )
+
+    def _step(
+        self, model_ND: Tensor, batch: Batch, states: dict[str, State]
+    ) -> tuple[Tensor, dict[str, State]]:
+        """θ_i <- θ_i + (1-λ_i) u_i + λ_i F(u_1, ..., u_N), all u at θ_i, for the honest i."""
+        names, share_N = self.clients.names, self.clients.personal["lambda"]
+        after_ND, after = model_ND.clone(), dict(states)
+        places = self._places(model_ND, states)
+        for first, update_ND in self.movements(model_ND, list(places), batch):
+            rows = self.arrive(update_ND, model_ND[first])
+            aggregate_D, state = self.aggregate(rows, model_ND[first], states[names[first]])
+            for i in places[first]:
+                after_ND[i] += torch.lerp(update_ND[i], aggregate_D, share_N[i])
+                after[names[i]] = state
+        return after_ND, after
+
+    def _places(self, model_ND: Tensor, states: dict[str, State]) -> dict[int, list[int]]:
+        """The honest clients that stand at the same model, by the first of them.
+
+        All do in round 0, and at λ = 1 for good; what is computed there is the same for them all,
+        unless the pipeline remembers something about each.
+        """
+        honest = self.clients.honest
+        if any(state.tensors for state in states.values()):
+            return {i: [i] for i in honest}
+        found: dict[bytes, list[int]] = {}
+        for i in honest:
+            found.setdefault(model_ND[i].cpu().numpy().tobytes(), []).append(i)
+        return {members[0]: members for members in found.values()}
+
+    def movements(
+        self, models_PD: Tensor, places: Sequence[int], batch: Batch
+    ) -> Iterator[tuple[int, Tensor]]:
+        """What all clients would upload (N, D) of one step at each of these places' models."""
+        learner, n = self.clients.learner, len(self.clients.names)
+        size = max(1, ELEMENTS // (n * (models_PD.shape[1] + batch.x_KB[0].numel())))
+        for start in range(0, len(places), size):
+            some = places[start : start + size]
+            at = [models_PD[i].expand(n, -1) for i in some]
+            gradients = mean_loss_gradients(learner.network, learner.scoring, batch, at)
+            for i, sent_ND, gradient_ND in zip(some, at, gradients, strict=True):
+                decayed_ND = gradient_ND + learner.training.weight_decay * sent_ND
+                yield i, -self.rate * decayed_ND
+
+    def arrive(self, update_ND: Tensor, model_D: Tensor) -> Rows:
+        """What arrives of all clients' updates at a model, once the attackers have made theirs."""
+        clients, names = self.clients, self.clients.names
+        sent_ND, true = model_D.expand_as(update_ND), Trained(update_ND, {}, {})
+        received_ND, _ = clients.updates(names, true, {}, sent_ND, model_D, self.round)
+        cap = clients.experiment.server.sample_cap
+        weights = [min(samples, cap) for samples in clients.cohort(self.round).train_K]
+        return Rows.of(received_ND, ids=names, weights=weights)
+
+    def aggregate(self, rows: Rows, model_D: Tensor, state: State) -> tuple[Tensor, State]:
+        """F (D,) of what arrived at a model, and the pipeline's next state there."""
+        context = self.server.equipment.equip(self.server.context(self.round, model_D))
+        aggregate_D, state, _ = self.server.plan.pipeline.apply(rows, state, context)
+        return aggregate_D, state
+
+    def _measure(self, cohort: Cohort) -> dict[str, dict[str, float]]:
+        """What the honest clients' models score, and the λ of each."""
+        clients, learner = self.clients, self.clients.learner
+        picked, personal = cohort.pick(clients.honest), clients.personal
+        own = {key: tensor[clients.honest] for key, tensor in personal.items()}
+        found = evaluate_many(learner, picked, own["model"], own)
+        kept = {key: column for key, column in found.items() if not key.endswith("customized")}
+        columns = {key: column.tolist() for key, column in kept.items()}
+        columns["lambda"] = own["lambda"].tolist()
+        names = [clients.names[i] for i in clients.honest]
+        return {
+            name: {key: column[k] for key, column in columns.items()}
+            for k, name in enumerate(names)
+        }
+
+
+def _batch(cohort: Cohort, batches: Batches, step: int, like: Tensor) -> Batch:
+    """Every client's mini-batch; who has seen all of its own in this round starts over."""
+    clients = torch.arange(len(like))
+    steps = [step % own for own in batches.steps_K]
+    weight_KB = batches.weight_KSB[clients, steps]
+    width = int((weight_KB > 0).sum(1).max())  # Padding stands last.
+    at_KB = batches.index_KSB[clients, steps, :width].to(like.device)
+    clients = clients.to(like.device)[:, None]
+    return Batch(
+        cohort.x_train_KN[clients, at_KB],
+        cohort.y_train_KN[clients, at_KB],
+        weight_KB[:, :width].to(like),
+    )

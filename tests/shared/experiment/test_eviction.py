@@ -1,0 +1,72 @@
+"""The settings of evictions, and how many clients may be barred."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.eviction import Eviction, Standing
+
+SMALL: dict[str, Any] = {"name": "small", "data": {"dataset": "digits"}, "model": "mlp"}
+
+
+def test_by_default_the_federation_evicts_within_the_bound() -> None:
+    assert Eviction() == Eviction(
+        mode="evict", by="automatic", rounds=10, patience=20, bounded=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"mode": "reject", "by": "operator"}, 'by = "operator" does nothing with mode = "reject"'),
+        ({"mode": "quarantine", "by": "operator"}, 'by = "operator" does nothing'),
+        ({"rounds": 5}, 'rounds does nothing with mode = "evict"'),
+        ({"mode": "reject", "rounds": 5}, "rounds does nothing"),
+        ({"patience": 5}, 'patience does nothing with mode = "evict", by = "automatic"'),
+        ({"mode": "reject", "bounded": False}, "bounded = false does nothing"),
+        ({"mode": "warn"}, "server.eviction.mode: .*'observe', 'reject', 'quarantine' or 'evict'"),
+        ({"rounds": 0}, "server.eviction.rounds: .*greater than or equal to 1"),
+        ({"mood": "evict"}, "server.eviction.mood: no such key .did you mean 'mode'"),
+    ],
+)
+def test_what_does_nothing_is_refused(table: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Experiment.from_tables({**SMALL, "server": {"eviction": table}})
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"mode": "observe", "by": "operator", "rounds": 3, "patience": 4, "bounded": False},
+        {"mode": "quarantine", "rounds": 3},
+        {"by": "operator", "patience": 4},
+        {"bounded": False},
+    ],
+)
+def test_what_counts_now_or_once_observing_ends_is_taken(table: dict[str, Any]) -> None:
+    found = Experiment.from_tables({**SMALL, "server": {"eviction": table}}).server.eviction
+    assert {key: getattr(found, key) for key in table} == table
+
+
+def test_the_table_is_frozen() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        Eviction().mode = "reject"
+
+
+@pytest.mark.parametrize(
+    ("clients", "half"), [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (19, 9), (20, 9), (21, 10)]
+)
+def test_less_than_half_may_be_barred(clients: int, half: int) -> None:
+    assert Standing(clients, clients).most(None) == half
+    assert 2 * half < clients or half == 0
+    assert 2 * (half + 1) >= clients
+
+
+def test_each_who_joins_later_adds_one_to_f_and_half_stays() -> None:
+    assert Standing(20, 20).most(3) == 3
+    assert Standing(22, 20).most(3) == 5
+    assert Standing(60, 20).most(3) == 29
+    assert Standing(20, 20).most(0) == 0

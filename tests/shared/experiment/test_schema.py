@@ -1,0 +1,382 @@
+"""Experiment files: what ships can run, what is wrong is refused by name, digests, spans, roles."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rampart_fl.shared.errors import ConfigurationError, UnknownMember
+from rampart_fl.shared.experiment.phases import Span
+from rampart_fl.shared.experiment.schema import Experiment, Table, client_names
+from rampart_fl.shared.experiment.shipped import SHIPPED, find, shipped
+from rampart_fl.shared.experiment.sweep import Sweep
+from rampart_fl.shared.learning.datasets import datasets
+from rampart_fl.shared.learning.vector import build_module, flatten
+
+SMALL: dict[str, Any] = {"name": "small", "data": {"dataset": "digits"}, "model": "mlp"}
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """The small experiment's tables with one setting more."""
+    tables: dict[str, Any] = json.loads(json.dumps(SMALL))
+    *tops, last = path.split(".")
+    at = tables
+    for top in tops:
+        at = at.setdefault(top, {})
+    at[last] = value
+    return tables
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_what_ships_can_run(name: str) -> None:
+    sweep = Sweep.load(name)
+    experiment = Experiment.load(name) if sweep is None else sweep.base
+    assert experiment.name == name
+    assert experiment.description
+    assert experiment.check() == experiment
+    plan = experiment.plan()
+    model_D = flatten(build_module(experiment))
+    assert model_D.isfinite().all()
+    plan.init(len(model_D))
+    assert datasets.parse(experiment.data.dataset).classes > 0
+    assert len(experiment.roles) == len(experiment.client_names) == experiment.data.clients
+    # What a program writes down is what it reads again.
+    again = Experiment.from_tables(json.loads(json.dumps(experiment.tables())))
+    assert again == experiment
+    assert again.digest() == experiment.digest()
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_what_ships_with_attackers_says_how_many(name: str) -> None:
+    sweep = Sweep.load(name)
+    experiment = Experiment.load(name) if sweep is None else sweep.base
+    hostile = sum(group.count for group in experiment.attackers)
+    assert experiment.server.f == (hostile or experiment.server.f)
+    papers = any(detector["name"] == "norm_bound" for detector in experiment.server.detectors)
+    assert experiment.server.eviction.bounded == (not papers)
+
+
+def test_experiments_are_found_by_name_and_by_path(tmp_path: Path) -> None:
+    assert "digits-benign" in shipped()
+    file = tmp_path / "own.toml"
+    file.write_text((SHIPPED / "digits-benign.toml").read_text())
+    assert find(file) == file
+    assert Experiment.load(file) == Experiment.load(str(file)) == Experiment.load("digits-benign")
+    with pytest.raises(UnknownMember, match="did you mean 'digits-benign'"):
+        Experiment.load("digits-bening")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("rouns", 3, "rouns: no such key .did you mean 'rounds'"),
+        ("data.client", 3, "data.client: no such key .did you mean 'clients'"),
+        ("training.lr", 0.1, "training.lr: no such key"),
+        (
+            "server.detector",
+            ["norm_bound"],
+            "server.detector: no such key .did you mean 'detectors'",
+        ),
+        ("phases.collecting.count", {"least": 1}, "phases.collecting.count.least: no such key"),
+        (
+            "attackers",
+            [{"count": 1, "atack": "lie"}],
+            r"attackers.0.atack: no such key .did you mean 'attack'",
+        ),
+        ("training.privacy", {"noise": 1}, "training.privacy.noise: no such key"),
+        (
+            "server.root",
+            {"dataset": "mnist", "sise": 3},
+            "root.sise: no such key .did you mean 'size'",
+        ),
+        ("name", "Upper Case", "name: String should match"),
+        ("rounds", 0, "rounds: .*greater than or equal to 1"),
+        ("seed", -1, "seed: .*greater than or equal to 0"),
+        ("seed", 2**31, "seed: .*less than"),
+        ("fraction", 0, "fraction: .*greater than 0"),
+        ("fraction", 1.5, "fraction: .*less than or equal to 1"),
+        ("policy", "asynchronous", "policy: .*'sync' or 'buffered'"),
+        ("data.clients", 0, "data.clients: .*greater than or equal to 1"),
+        ("data.test_fraction", 1, "data.test_fraction: .*less than 1"),
+        ("data.samples", 1, "data.samples: .*greater than or equal to 2"),
+        ("data.reserved", -1, "data.reserved: .*greater than or equal to 0"),
+        ("training.learning_rate", 0, "training.learning_rate: .*greater than 0"),
+        ("training.learning_rate", float("nan"), "training.learning_rate: .*finite number"),
+        ("training.momentum", 1, "training.momentum: .*less than 1"),
+        ("server.f", -1, "server.f: .*greater than or equal to 0"),
+        ("phases.collecting.time", {"min": 5, "max": 2}, "min 5 is above max 2"),
+        ("data.clients", "many", "data.clients: .*valid integer"),
+        ("model", 3, "model: Input should be a valid dictionary"),
+        ("attackers", [{"count": 12}, {"count": 8}], "20 attackers among 20 clients"),
+        ("sweep", {"rounds": [1, 2]}, "rampart simulate runs them"),
+    ],
+)
+def test_wrong_keys_and_values_are_refused_by_name(path: str, value: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Experiment.from_tables(changed(path, value))
+
+
+@pytest.mark.parametrize("key", ["name", "data", "model", "data.dataset"])
+def test_what_must_be_given(key: str) -> None:
+    tables = changed("seed", 1)
+    at, last = (tables["data"], "dataset") if "." in key else (tables, key)
+    del at[last]
+    with pytest.raises(ConfigurationError, match=f"{key}: Field required"):
+        Experiment.from_tables(tables)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("data.dataset", "digit", "unknown data set 'digit' .did you mean 'digits'"),
+        ("data.partition", "idd", "unknown partition 'idd' .did you mean 'iid'"),
+        (
+            "data.partition",
+            {"name": "dirichlet", "beta": 0},
+            "partition 'dirichlet': beta: .*greater than 0",
+        ),
+        ("model", "cn", "unknown model 'cn'"),
+        (
+            "model",
+            {"name": "mlp", "depth": 3},
+            "model 'mlp': depth: no such key; parameters: hidden",
+        ),
+        ("model", {"hidden": [3]}, "a model needs a name; known: "),
+        ("personalizer", "dito", "unknown personalizer 'dito' .did you mean 'ditto'"),
+        ("server.rule", "medain", "unknown stage 'medain' .did you mean 'median'"),
+        ("server.rule", ["nnn", "median"], "unknown stage 'nnn' .did you mean 'nnm'"),
+        ("server.rule", {"name": "krum", "m": 2}, "rule 'krum': m: no such key"),
+        ("server.detectors", ["norm_bond"], "unknown detector 'norm_bond'"),
+        ("server.customizer", "fedcab", "unknown customizer 'fedcab' .did you mean 'fedcap'"),
+        ("evaluation.trigger", "dbb", "unknown .* 'dbb'"),
+        ("attackers", [{"count": 1, "attack": "lei"}], "unknown .*attack 'lei'"),
+        ("attackers", [{"count": 1, "data_attack": "flip"}], "unknown data attack 'flip'"),
+    ],
+)
+def test_unknown_members_are_refused_at_start(path: str, value: Any, message: str) -> None:
+    experiment = Experiment.from_tables(changed(path, value))
+    with pytest.raises(ConfigurationError, match=message):
+        experiment.check()
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "reason"),
+    [
+        ("server.customizer", "fedcap", "with the customizer fedcap clients train from others"),
+        ("server.customizer", "clustered", "with the customizer clustered clients train from"),
+        ("personalizer", "fedper", "uploads of the personalizer fedper are not that"),
+        ("personalizer", "local", "uploads of the personalizer local are not that"),
+    ],
+)
+def test_what_retraces_training_is_refused_where_it_is_not_all_from_the_global_model(
+    path: str, value: str, reason: str
+) -> None:
+    tables = changed(path, value)
+    tables.setdefault("server", {})["detectors"] = ["fedredefense"]
+    with pytest.raises(ConfigurationError, match=f"fedredefense retraces training.*{reason}"):
+        Experiment.from_tables(tables).check()
+
+
+@pytest.mark.parametrize("personalizer", ["none", "ditto", "fedcap", "apfl", "fine_tune"])
+def test_what_retraces_training_is_allowed_beside_models_that_clients_keep(
+    personalizer: str,
+) -> None:
+    tables = changed("personalizer", personalizer)
+    tables["server"] = {"detectors": ["fedredefense"]}
+    assert Experiment.from_tables(tables).check()
+
+
+def test_the_file_is_named_in_the_message(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text("rounds = \n")
+    with pytest.raises(ConfigurationError, match=r"own\.toml: not a TOML file"):
+        Experiment.load(file)
+    file.write_text("rounds = 3\n")
+    with pytest.raises(ConfigurationError, match=r"own\.toml: .*name: Field required"):
+        Experiment.load(file)
+
+
+def test_a_name_stands_for_a_table() -> None:
+    short = Experiment.from_tables({**SMALL, "server": {"rule": "median"}})
+    long = Experiment.from_tables({**SMALL, "server": {"rule": [{"name": "median"}]}})
+    assert short == long
+    assert short.model == {"name": "mlp"}
+
+
+def test_an_experiment_does_not_change() -> None:
+    experiment = Experiment.from_tables(SMALL)
+    with pytest.raises(ValueError, match="frozen"):
+        experiment.rounds = 3
+
+
+def shuffled(value: Any, order: Any) -> Any:
+    """The same tables with their keys in another order."""
+    if isinstance(value, list):
+        return [shuffled(item, order) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: shuffled(value[key], order) for key in order.sample(sorted(value), len(value))}
+
+
+@settings(max_examples=10)
+@given(st.randoms())
+def test_the_digest_does_not_depend_on_the_order_of_keys(order: Any) -> None:
+    experiment = Experiment.load("digits-sign-flip")
+    mixed = shuffled(experiment.tables(), order)
+    assert Experiment.from_tables(mixed).digest() == experiment.digest()
+
+
+def settings_of(tables: dict[str, Any], path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """The paths of all numbers in tables."""
+    found = []
+    for key, value in tables.items():
+        if isinstance(value, dict):
+            found += settings_of(value, (*path, key))
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found.append((*path, key))
+    return found
+
+
+def test_the_digest_changes_with_every_number() -> None:
+    observing = {"mode": "observe", "by": "operator"}  # which uses all numbers of its table
+    tables = Experiment.load("digits-sign-flip").tables()
+    tables["server"]["eviction"] |= observing
+    experiment = Experiment.from_tables(tables)
+    digests = {experiment.digest()}
+    paths = settings_of(experiment.tables())
+    for path in paths:
+        tables = experiment.tables()
+        at = tables
+        for key in path[:-1]:
+            at = at[key]
+        number = at[path[-1]]
+        at[path[-1]] = number + 1 if isinstance(number, int) else number * 0.75 + 0.01
+        digests.add(Experiment.from_tables(tables).digest())
+    assert len(paths) > 15
+    assert len(digests) == len(paths) + 1
+
+
+def test_defaults_that_are_written_out_are_the_same_experiment() -> None:
+    text = 'name = "small"\nmodel = "mlp"\n[data]\ndataset = "digits"\n'
+    same = Experiment.parse(f"rounds = 30\nseed = 0\n{text}clients = 20\n[training]\nepochs = 5\n")
+    assert Experiment.parse(text).digest() == same.digest()
+    whole = "learning_rate = 1\n[server]\nlearning_rate = 1\n"
+    real = "learning_rate = 1.0\n[server]\nlearning_rate = 1.0\n"
+    one, other = (Experiment.parse(f"{text}[training]\n{rate}") for rate in (whole, real))
+    assert one.digest() == other.digest()
+
+
+@given(
+    least=st.floats(0, 1) | st.integers(0, 50).map(float),
+    most=st.none() | st.floats(0.001, 1) | st.integers(1, 50).map(float),
+    of=st.integers(1, 40),
+)
+def test_spans_are_counts_within_those_there_are(least: float, most: float | None, of: int) -> None:
+    if most is not None and least > most:
+        with pytest.raises(ValueError, match="is above max"):
+            Span(min=least, max=most)
+        return
+    span = Span(min=least, max=most)
+    assert 0 <= span.least(of) <= span.most(of) <= of
+    if least > 1:
+        assert span.least(of) == min(int(least), of)
+    if most is None:
+        assert span.most(of) == of
+    elif most > 1:
+        assert span.most(of) == min(int(most), of)
+
+
+@pytest.mark.parametrize(
+    ("share", "of", "count"),
+    [(0, 7, 0), (0.5, 7, 4), (0.5, 8, 4), (0.8, 20, 16), (0.1, 30, 3), (1, 9, 9), (0.001, 9, 1)],
+)
+def test_a_share_is_rounded_up(share: float, of: int, count: int) -> None:
+    # 0.8 of 20 is 16 and 0.1 of 30 is 3, whatever floating point makes of the products.
+    assert Span(min=share).least(of) == count
+
+
+def test_what_clients_are_told() -> None:
+    experiment = Experiment.load("digits-sign-flip")
+    told = experiment.client_part()
+    assert {"server", "attackers", "placement"}.isdisjoint(told)
+    text = json.dumps(told)
+    for secret in ("sign_flip", '"response"', "customizer", "detectors"):
+        assert secret in json.dumps(experiment.tables())
+        assert secret not in text
+    assert told["digest"] == experiment.digest()
+    assert told["sample_cap"] == experiment.server.sample_cap
+    # The same data and training can be had from it.
+    known = {name: told[name] for name in told if name in Experiment.model_fields}
+    rebuilt = Experiment.from_tables(known)
+    assert rebuilt.data == experiment.data
+    assert rebuilt.training == experiment.training
+    assert rebuilt.roles == [None] * experiment.data.clients
+
+
+def placed(clients: int, **tables: Any) -> Experiment:
+    """Two groups of attackers, three in all, among so many clients."""
+    groups = [{"count": 2, "attack": "lie"}, {"count": 1, "data_attack": "label_flip"}]
+    data = {"dataset": "digits", "clients": clients}
+    return Experiment.from_tables({**SMALL, "data": data, "attackers": groups, **tables})
+
+
+def test_attackers_may_come_last_group_by_group() -> None:
+    experiment = placed(5, placement="last")
+    lie, flip = experiment.attackers
+    assert experiment.roles == [None, None, lie, lie, flip]
+    assert experiment.client_names == [f"client-0{i}" for i in range(5)]
+
+
+def test_attackers_take_slots_drawn_from_the_seed() -> None:
+    """Any slot equally often, whichever the group; the same seed gives the same slots."""
+    draws = [placed(6, seed=seed) for seed in range(600)]
+    assert [one.roles for one in draws] == [placed(6, seed=seed).roles for seed in range(600)]
+    for index, count in enumerate([2, 1]):
+        taken = [0] * 6
+        for one in draws:
+            slots = [s for s, role in enumerate(one.roles) if role is one.attackers[index]]
+            assert len(slots) == count
+            for slot in slots:
+                taken[slot] += 1
+        # Each is binomial: four deviations around 600 · count / 6.
+        share = count / 6
+        reach = 4 * (600 * share * (1 - share)) ** 0.5
+        assert all(abs(times - 600 * share) < reach for times in taken), taken
+
+
+def test_one_attacker_more_moves_nobody() -> None:
+    def slots(count: int) -> set[int]:
+        found = placed(20, seed=7, attackers=[{"count": count, "attack": "lie"}])
+        return {slot for slot, role in enumerate(found.roles) if role is not None}
+
+    for count in range(1, 19):
+        assert slots(count) < slots(count + 1)
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 3000))
+def test_names_sort_as_slots_do(count: int) -> None:
+    names = client_names(count)
+    assert len(set(names)) == count
+    assert names == sorted(names)
+
+
+def test_every_table_refuses_unknown_keys() -> None:
+    tables = Table.__subclasses__()
+    assert len(tables) > 8
+    for table in tables:
+        assert table.model_config["extra"] == "forbid"
+        assert table.model_config["frozen"]
+
+
+def test_rules_are_held_to_the_rows_that_a_round_may_have() -> None:
+    few = {**SMALL, "data": {"dataset": "digits", "clients": 10}, "fraction": 0.5}
+    few["server"] = {"rule": "krum", "f": 3}
+    with pytest.raises(ConfigurationError, match="n=5, f=3"):
+        Experiment.from_tables(few).check()
+    Experiment.from_tables({**few, "policy": "buffered"}).check()
+    more = {**few, "phases": {"joining": {"clients": 18}}}
+    assert Experiment.from_tables(more).check().most_rows == 9

@@ -1,0 +1,199 @@
+"""Sweeps: which experiments a file stands for, and what their figures come to."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.shipped import shipped
+from rampart_fl.shared.experiment.sweep import Sweep, averaged
+
+BASE = """
+name = "small"
+seed = 3
+rounds = 2
+model = "cnn"
+personalizer = "fedcap"
+[data]
+dataset = "digits"
+clients = 8
+[server]
+rule = ["nnm", "krum"]
+[[attackers]]
+count = 1
+attack = "sign_flip"
+"""
+
+
+def sweep(text: str) -> Sweep:
+    return Sweep.of(tomllib.loads(f"{BASE}\n[sweep]\n{text}"))
+
+
+def test_every_point_of_the_product_and_every_run_is_an_experiment() -> None:
+    found = sweep(
+        "rounds = [5, 6]\npersonalizer.lambda = { from = 0, to = 1, step = 0.5 }\nruns = 2"
+    )
+    points = found.points()
+    assert [point.at for point in points] == [
+        {"rounds": rounds, "lambda": value} for rounds in (5, 6) for value in (0, 0.5, 1)
+    ]
+    tables = found.base.tables()
+    for point in points:
+        own = {"name": "fedcap", "lambda": point.at["lambda"]}
+        for run, seed in zip(point.runs, (3, 4), strict=True):
+            changes = {"seed": seed, "rounds": point.at["rounds"], "personalizer": own}
+            assert run == Experiment.from_tables({**tables, **changes})
+    assert len({run.digest() for point in points for run in point.runs}) == 12
+    listed = "rounds = [5, 6]\npersonalizer.lambda = [0.0, 0.5, 1.0]\nseeds = [3, 4]"
+    assert found.digest() == sweep(listed).digest() != sweep("rounds = [5, 6]").digest()
+
+
+def test_paths_go_through_lists_and_values_may_be_members() -> None:
+    found = sweep('server.rule = ["median", ["nnm", { name = "krum" }]]\nseeds = [7]')
+    rules = [[stage["name"] for stage in p.runs[0].server.rule] for p in found.points()]
+    assert rules == [["median"], ["nnm", "krum"]]
+    assert [point.runs[0].seed for point in found.points()] == [7, 7]
+    (point,) = sweep("server.rule.1.f = [2]").points()
+    assert point.runs[0].server.rule[1] == {"name": "krum", "f": 2}
+
+
+def test_parameters_can_move_together_down_to_nobody_who_attacks() -> None:
+    found = sweep('attackers.0.count = { values = [0, 2], also = ["server.f"] }').points()
+    assert [point.at for point in found] == [{"count": 0}, {"count": 2}]
+    for point in found:
+        run = point.runs[0]
+        assert sum(role is not None for role in run.roles) == run.server.f == point.at["count"]
+
+
+def test_axes_with_the_same_last_part_keep_their_paths() -> None:
+    found = sweep("server.momentum = [0.1]\ntraining.momentum = [0.2]\nserver.rule.0.f = [1]")
+    assert [axis.key for axis in found.axes] == ["server.momentum", "f", "training.momentum"]
+
+
+@pytest.mark.parametrize(
+    ("given", "count", "ends"),
+    [
+        ("{ from = 0, to = 1, step = 0.05 }", 21, (0.0, 1.0)),
+        ("{ from = 0.1, to = 0.7, step = 0.1 }", 7, (0.1, 0.7)),
+        ("{ from = 0.0, to = 0.9, count = 4 }", 4, (0.0, 0.9)),
+        ("{ from = 0.0, to = 0.95, step = 0.3 }", 4, (0.0, 0.9)),
+    ],
+)
+def test_a_range_has_both_ends_and_short_numbers(
+    given: str, count: int, ends: tuple[float, float]
+) -> None:
+    (axis,) = sweep(f"personalizer.lambda = {given}").axes
+    assert len(axis.values) == count
+    assert (axis.values[0], axis.values[-1]) == ends
+    assert all(len(repr(value)) <= 4 for value in axis.values)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("runs = 3", "no axis"),
+        ("rounds = [1]\nruns = 2\nseeds = [1]", "not both"),
+        ("rounds = [1]\nseeds = 4", "seeds a list"),
+        ("rounds = [1]\nseeds = []", "seeds a list"),
+        ("rounds = [1]\nseeds = [3, 3]", "different whole numbers"),
+        ("rounds = [1]\nruns = 0", "a whole number from 1"),
+        ("rounds = [1]\nruns = -1", "a whole number from 1"),
+        ("rounds = [1]\nruns = true", "a whole number from 1"),
+        ("seed = [1, 2]", "seed is no axis; give seeds"),
+        ('rounds = { values = [1, 2], also = ["seed"] }', "seed is no axis; give seeds"),
+        ("rounds = { from = 3, to = 1, step = 1 }", "from 3 is above to 1"),
+        ("rounds = 4", "rounds: a list of values"),
+        ("rounds = []", "rounds: .*give values"),
+        ("rounds = { from = 1, to = 3 }", "needs step or count"),
+        ("rounds = { from = 1, step = 3 }", "from and to"),
+        ("rounds = { values = [1], step = 3 }", "belong to a range"),
+        ("rounds = { from = 1, to = 3, step = 1, by = 2 }", "by"),
+    ],
+)
+def test_what_is_wrong_with_a_sweep_is_told(given: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        sweep(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("server.rule.5.f = [1]", "server.rule.5.f: the experiment has no such place"),
+        ("serve.f = [1]", "serve.f: the experiment has no such place"),
+        ("5 = [1]", "5: no such key"),
+        ("server.g = [1]", "server.g"),
+        ('server.rule = ["medain"]', "did you mean 'median'"),
+        ("attackers.0.count = [1, 8]", "8 attackers among 8 clients"),
+    ],
+)
+def test_what_cannot_run_is_refused_before_anything_runs(given: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        sweep(given).points()
+
+
+def test_a_file_with_a_sweep_is_no_experiment(tmp_path: Path) -> None:
+    path = tmp_path / "small.toml"
+    path.write_text(f"{BASE}\n[sweep]\nrounds = [1, 2]")
+    with pytest.raises(ConfigurationError, match="rampart simulate runs them"):
+        Experiment.load(path)
+    found = Sweep.load(path, seed=9)
+    assert found is not None
+    assert [point.runs[0].seed for point in found.points()] == [9, 9]
+    assert Sweep.load("digits-benign") is None
+
+
+def test_figures_are_averaged_over_the_runs_that_have_them() -> None:
+    runs: list[dict[str, Any]] = [
+        {"models_digest": "a", "accuracy": 0.25, "fnr": None, "evicted": ["x"], "to": {"0.5": 3}},
+        {"models_digest": "b", "accuracy": 0.75, "fnr": None, "evicted": [], "to": {"0.5": None}},
+        {"models_digest": "c", "accuracy": None, "fnr": None, "evicted": ["x"], "to": {"0.5": 5}},
+    ]
+    found = averaged(runs)
+    spread = found.pop("spread")
+    assert found == {
+        "accuracy": 0.5,
+        "fnr": None,
+        "evicted": pytest.approx(2 / 3),
+        "to": {"0.5": 4.0},
+        "runs": 3,
+    }
+    assert spread == {"accuracy": pytest.approx(0.125**0.5), "evicted": pytest.approx(3**-0.5)}
+    assert averaged(runs[:1])["spread"] == {}
+
+
+def test_the_manuals_sweep_is_one() -> None:
+    manual = (Path(__file__).parents[3] / "docs/simulation.md").read_text()
+    (example,) = re.findall(r"```toml\n\[sweep\]\n(.*?)```", manual, re.S)
+    assert [axis.key for axis in sweep(example).axes] == ["lambda", "rule", "count"]
+
+
+@pytest.mark.parametrize(
+    ("given", "changes"),
+    [("server.f = [1]\nseeds = [1, 2]", {"seed": 9}), ("rounds = [1, 2]", {"rounds": 5})],
+)
+def test_what_a_sweep_sets_itself_cannot_be_changed_beside_it(
+    given: str, changes: dict[str, int], tmp_path: Path
+) -> None:
+    path = tmp_path / "small.toml"
+    path.write_text(f"{BASE}\n[sweep]\n{given}")
+    assert Sweep.load(path) is not None
+    with pytest.raises(ConfigurationError, match=f"its sweep sets {next(iter(changes))} itself"):
+        Sweep.load(path, **changes)
+
+
+def test_a_sweep_is_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "small.toml"
+    path.write_text(f"sweep = 3\n{BASE}")
+    with pytest.raises(ConfigurationError, match="sweep: a table of parameters"):
+        Sweep.load(path)
+
+
+@pytest.mark.parametrize("name", [name for name in shipped() if Sweep.load(name) is not None])
+def test_shipped_sweeps_can_run(name: str) -> None:
+    found = Sweep.load(name)
+    assert found is not None
+    assert found.points()

@@ -1,0 +1,39 @@
+"""Objects by import path: what is found, and what each mistake is told."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.families.importpath import load_callable
+
+
+def test_nested_names() -> None:
+    assert load_callable("pathlib:Path.cwd", "it")() is not None
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("pathlib.Path", "is named as MODULE:NAME"),
+        (":Path", "is named as MODULE:NAME"),
+        ("pathlib:", "is named as MODULE:NAME"),
+        ("no_such_module_here:x", "no module 'no_such_module_here'"),
+        ("pathlib:Pahth", "pathlib has no 'Pahth'"),
+        ("math:pi", "is float, nothing to call"),
+    ],
+)
+def test_mistakes_are_named(path: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        load_callable(path, "a client")
+
+
+def test_the_folder_that_one_stands_in_is_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "found_here.py").write_text("def it():\n    return 5\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert load_callable("found_here:it", "it")() == 5
+    assert sys.path[-1] == str(tmp_path)

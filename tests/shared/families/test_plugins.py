@@ -1,0 +1,185 @@
+"""Members from other installed packages: found by entry points, refused by package and version."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from rampart_fl.shared.attacks.data import attacks as data_attacks
+from rampart_fl.shared.attacks.model import attacks as model_attacks
+from rampart_fl.shared.errors import ConfigurationError, UnknownMember
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.families import plugins
+from rampart_fl.shared.families.registry import Registry
+from rampart_fl.shared.learning.datasets import datasets
+from rampart_fl.shared.learning.models import models
+from rampart_fl.shared.learning.objectives import objectives
+from rampart_fl.shared.learning.participant import client_experiment
+from rampart_fl.shared.learning.partitions import partitions
+from rampart_fl.shared.learning.personalizers import personalizers
+from rampart_fl.shared.learning.schedules import schedules
+from rampart_fl.shared.robust import aggregate
+from rampart_fl.shared.robust.customizers import customizers
+from rampart_fl.shared.robust.detectors import detectors
+from rampart_fl.shared.robust.preaggregators import preaggregators
+from rampart_fl.shared.robust.rules import rules
+
+FAMILIES: list[Registry] = [
+    *(rules, preaggregators, detectors, customizers, model_attacks, data_attacks),
+    *(datasets, partitions, models, personalizers, objectives, schedules),
+]
+RULE = """
+import torch
+from rampart_fl.shared.robust.base import Report, Rule
+
+class Midrange(Rule):
+    def apply(self, rows, state, context):
+        middle = [(chunk_MC.amin(0) + chunk_MC.amax(0)) / 2 for _, _, chunk_MC in rows.chunks()]
+        return torch.cat(middle), state, Report(self.name, rows.ids)
+
+def made(): ...
+"""
+SCHEDULE = """
+from rampart_fl.shared.learning.schedules import Schedule, schedules
+
+@schedules.register("halving")
+class Halving(Schedule):
+    def share(self, round_, rounds):
+        return 0.5**round_
+"""
+Install = Callable[..., None]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Installs a package as pip does: a module, and metadata with its entry points."""
+    for family in FAMILIES:
+        family.names()
+        monkeypatch.setattr(family, "_members", dict(family._members))
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def put(package: str, version: str, code: str, **entries: str) -> None:
+        module = package.replace("-", "_")
+        (tmp_path / f"{module}.py").write_text(code)
+        metadata = tmp_path / f"{module}-{version}.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text(f"Name: {package}\nVersion: {version}\n")
+        lines = [f"[rampart_fl.{group}]\n{entry}\n" for group, entry in entries.items()]
+        (metadata / "entry_points.txt").write_text("".join(lines))
+        plugins.installed.cache_clear()
+
+    yield put
+    plugins.installed.cache_clear()
+    for name in [name for name in sys.modules if name.startswith("my_")]:
+        del sys.modules[name]
+
+
+def midrange(install: Install, package: str = "my-rules", version: str = "1.2") -> None:
+    """Installs a package with a rule."""
+    module = package.replace("-", "_")
+    install(package, version, RULE, rules=f"midrange = {module}:Midrange")
+
+
+def experiment(**tables: object) -> Experiment:
+    """The benign digits experiment with other tables."""
+    return Experiment.from_tables({**Experiment.load("digits-benign").tables(), **tables})
+
+
+def test_every_family_has_a_group_of_its_own() -> None:
+    groups = {family.group for family in FAMILIES}
+    assert len(groups) == len(FAMILIES)
+    assert all(group.startswith("rampart_fl.") for group in groups)
+
+
+def test_a_rule_of_a_package_is_found_by_its_name(install: Install) -> None:
+    midrange(install)
+    assert "midrange" in rules.names() and "my_rules" not in sys.modules
+    updates_ND = torch.tensor([[0.0, 3.0], [4.0, 5.0], [1.0, 4.0]])
+    assert aggregate(updates_ND, "midrange").tolist() == [2.0, 4.0]
+    assert rules.get("midrange").package == "my-rules==1.2"
+    assert rules.get("median").package == ""
+
+
+def test_a_member_may_register_itself_as_well(install: Install) -> None:
+    install("my-pace", "0.1", SCHEDULE, schedules="halving = my_pace:Halving")
+    assert schedules.build("halving").share(2, 10) == 0.25
+    assert schedules.get("halving").package == "my-pace==0.1"
+
+
+def test_an_experiment_says_which_packages_it_takes_members_from(install: Install) -> None:
+    midrange(install)
+    nested = {"name": "clustered", "rule": "midrange"}
+    plain = experiment().check()
+    assert plain.packages == {}
+    for server in ({"rule": "midrange"}, {"customizer": nested}):
+        checked = experiment(server=server).check()
+        assert checked.packages == {"midrange": "my-rules==1.2"}
+        assert Experiment.from_tables(checked.tables()) == checked
+        assert checked.client_part()["packages"] == {}, "clients do not learn the server's rule"
+
+
+@pytest.mark.parametrize("stages", ["midrange", ["nnm", "midrange"]])
+def test_an_aggregator_without_the_package_names_it(stages: object) -> None:
+    wanted = experiment(server={"rule": stages}, packages={"midrange": "my-rules==1.2"})
+    for build in (wanted.check, wanted.plan):
+        with pytest.raises(
+            UnknownMember, match=r"'midrange' comes from my-rules==1.2, which is not"
+        ):
+            build()
+
+
+def test_what_an_agent_is_told_names_the_packages_that_it_needs(install: Install) -> None:
+    midrange(install)
+    install("my-pace", "0.1", SCHEDULE, schedules="halving = my_pace:Halving")
+    wanted = experiment(server={"rule": "midrange"}, training={"schedule": "halving"}).check()
+    assert wanted.packages == {"midrange": "my-rules==1.2", "halving": "my-pace==0.1"}
+    assert client_experiment(wanted.client_part()).packages == {"halving": "my-pace==0.1"}
+
+
+def test_without_a_package_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(UnknownMember, match=r"unknown stage 'midrange'.*known: .*median"):
+        experiment(server={"rule": "midrange"}).check()
+
+
+def test_another_package_s_member_of_the_same_name_is_refused(install: Install) -> None:
+    midrange(install, "my-other-rules", "3.0")
+    server = {"rule": "midrange"}
+    wanted = experiment(server=server, packages={"midrange": "my-rules==1.2"})
+    with pytest.raises(ConfigurationError, match=r"from my-rules==1.2, but from my-other-rules=="):
+        wanted.check()
+    newer = experiment(server=server, packages={"midrange": "my-other-rules==2.9"})
+    assert newer.check().packages == {"midrange": "my-other-rules==3.0"}
+
+
+def test_a_name_in_two_packages_is_refused(install: Install) -> None:
+    midrange(install)
+    midrange(install, "my-other-rules", "3.0")
+    with pytest.raises(ConfigurationError, match=r"my-other-rules==3.0 and my-rules==1.2"):
+        rules.get("midrange")
+
+
+def test_a_package_takes_no_name_of_rampart_s(install: Install) -> None:
+    install("my-rules", "1.2", RULE, rules="median = my_rules:Midrange")
+    with pytest.raises(ConfigurationError, match=r"'median' of my-rules==1.2 has the name of one"):
+        rules.get("median")
+    assert rules.get("krum").package == ""
+
+
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [
+        ("my_rules:Absent", "cannot be imported from my_rules:Absent: AttributeError"),
+        ("my_away:Midrange", "cannot be imported from my_away:Midrange: ModuleNotFoundError"),
+        ("my_rules:made", "my_rules:made is not a subclass of Rule"),
+        ("my_rules:torch.nn.ReLU", "is not a subclass of Rule"),
+    ],
+)
+def test_an_entry_point_that_leads_nowhere_is_named_with_its_package(
+    install: Install, target: str, problem: str
+) -> None:
+    install("my-rules", "1.2", RULE, rules=f"midrange = {target}")
+    with pytest.raises(ConfigurationError, match=problem) as caught:
+        rules.get("midrange")
+    assert "my-rules==1.2" in str(caught.value)

@@ -1,0 +1,177 @@
+"""The final figures, by hand."""
+
+import pytest
+
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures.final import accuracies, accuracy, costs, decisions, final_figures
+from rampart_fl.shared.protocol.messages import RoundRecord, VerdictRecord
+
+EXPERIMENT = Experiment.from_tables(
+    {
+        "name": "four",
+        "data": {"dataset": "digits", "clients": 4},
+        "model": "cnn",
+        "attackers": [{"count": 1, "attack": "sign_flip"}],
+        "placement": "last",
+    }
+)
+
+
+def measured(customized: float, personalized: float, samples: float = 10) -> dict[str, float]:
+    return {
+        "test_samples": samples,
+        "correct_customized": customized,
+        "correct_personalized": personalized,
+    }
+
+
+def test_by_hand() -> None:
+    """Client 1 is honest and evicted after round 0: it keeps counting as it was then."""
+    rounds = [
+        {f"client-0{k}": measured(1, 2) for k in range(4)},
+        {
+            "client-00": measured(9, 8),
+            "client-02": measured(15, 15, 30),
+            "client-03": measured(0, 0),
+        },
+    ]
+    figures = final_figures(EXPERIMENT, rounds, {"client-01", "client-03"})
+    assert figures == {
+        "accuracy": pytest.approx(25 / 50),
+        "accuracy_customized": pytest.approx(25 / 50),
+        "accuracy_local": None,
+        "accuracy_personalized": pytest.approx(25 / 50),
+        "rounds_to_accuracy": {
+            **dict.fromkeys(("0.6", "0.7", "0.8", "0.9", "0.95")),
+            "0.5": 2,
+        },
+        "attack_success": None,
+        "dacc": pytest.approx(3 / 4),
+        "fpr": pytest.approx(1 / 3),
+        "fnr": 0,
+        "evicted": ["client-01", "client-03"],
+    }
+
+
+def test_without_attackers_or_measurements() -> None:
+    benign = EXPERIMENT.model_copy(update={"attackers": []})
+    figures = final_figures(benign, [], set())
+    assert figures["fnr"] is figures["dacc"] is figures["accuracy"] is None
+    assert figures["fpr"] == 0
+
+
+def test_a_final_accuracy_is_of_the_last_round_the_last_five_or_the_best_one() -> None:
+    hits = [9, 2, 4, 6, 8, 1]
+    rounds = [{"client-00": measured(hit, 10 - hit)} for hit in hits]
+    last, five, best = (
+        final_figures(EXPERIMENT, rounds, set(), accuracy_of=which)
+        for which in ("last", "mean5", "best")
+    )
+    assert (last["accuracy_customized"], last["accuracy"]) == (0.1, 0.9)
+    assert five["accuracy_customized"] == pytest.approx(21 / 50)
+    assert (five["accuracy_local"], five["accuracy"]) == (None, pytest.approx(29 / 50))
+    assert (best["accuracy_customized"], best["accuracy"]) == (0.9, 0.9)
+
+
+def test_rounds_are_counted_until_the_better_model_first_reaches_an_accuracy() -> None:
+    rounds = [{"client-00": measured(*hits)} for hits in [(1, 2), (7, 1), (2, 9), (1, 1)]]
+    found = final_figures(EXPERIMENT, rounds, set())["rounds_to_accuracy"]
+    assert found == {"0.5": 2, "0.6": 2, "0.7": 2, "0.8": 3, "0.9": 3, "0.95": None}
+    for which in ("mean5", "best"):
+        same = final_figures(EXPERIMENT, rounds, set(), accuracy_of=which)
+        assert same["rounds_to_accuracy"] == found
+
+
+def test_the_curve_keeps_clients_that_were_not_drawn() -> None:
+    rounds = [{"client-00": measured(10, 0)}, {"client-01": measured(0, 0)}]
+    assert [one["customized"] for one in accuracies(EXPERIMENT, rounds)] == [1.0, 0.5]
+
+
+def test_costs_are_per_client_and_round_and_by_step() -> None:
+    records = [
+        RoundRecord(
+            round=0,
+            status="published",
+            timings={"train": 1.0, "rule": 0.5},
+            bytes_down={"a": 10, "b": 20},
+            bytes_up={"a": 4, "b": 4},
+        ),
+        RoundRecord(round=1, status="failed"),
+        RoundRecord(
+            round=2,
+            status="published",
+            timings={"train": 3.0},
+            bytes_down={"a": 30},
+            bytes_up={"a": 10},
+        ),
+    ]
+    assert costs(records) == {
+        "bytes_per_client": {"down": 20, "up": 6},
+        "seconds_per_round": {"train": 2.0, "rule": 0.25},
+    }
+    assert costs([]) == {"bytes_per_client": {"down": None, "up": None}, "seconds_per_round": {}}
+
+
+def test_decisions_are_counted_by_client_round() -> None:
+    def verdict(client: str, decision: str) -> VerdictRecord:
+        fields = {"client": client, "decision": decision, "reason": "", "detector": "test"}
+        return VerdictRecord.model_validate({**fields, "score": 0.0, "threshold": 0.0})
+
+    names = EXPERIMENT.client_names
+    first = [verdict(names[0], "accepted"), verdict(names[1], "quarantined")]
+    second = [verdict(names[0], "accepted"), verdict(names[3], "evicted")]
+    records = [
+        RoundRecord(round=0, status="published", verdicts=first),
+        RoundRecord(round=1, status="published", verdicts=second, quarantined=[names[1]]),
+    ]
+    assert decisions(EXPERIMENT, records) == {
+        "decisions": {
+            "honest": {"accepted": 2, "quarantined": 1, "away": 1},
+            "hostile": {"evicted": 1, "away": 0},
+        },
+        "silenced": {"honest": 0.5, "hostile": 1.0},
+    }
+    assert decisions(EXPERIMENT, [])["silenced"] == {"honest": None, "hostile": None}
+
+
+def test_own_names() -> None:
+    figures = final_figures(EXPERIMENT, [], {"x"}, names=["a", "b", "c", "x"])
+    assert (figures["fpr"], figures["fnr"], figures["dacc"]) == (0, 0, 1)
+
+
+def test_accuracy_pools_samples_not_clients() -> None:
+    metrics = {"a": measured(1, 0, 1), "b": measured(0, 0, 9)}
+    assert accuracy(metrics, ["a", "b"], "customized") == pytest.approx(0.1)
+
+
+def test_attack_success_is_of_the_model_whose_accuracy_counts() -> None:
+    """Honest clients alone: the attacker's own count of fooled samples is nobody's figure."""
+    fooled = {"triggered_samples": 8.0, "fooled_customized": 2.0, "fooled_personalized": 4.0}
+    rounds = [{f"client-0{k}": {**measured(1, 2), **fooled} for k in range(3)}]
+    rounds[0]["client-03"] = {**measured(9, 9), **fooled, "fooled_personalized": 8.0}
+    figures = final_figures(EXPERIMENT, rounds, set())
+    assert figures["attack_success"] == figures["attack_success_personalized"] == 0.5
+    assert figures["attack_success_customized"] == 0.25
+    assert "attack_success_local" not in figures, "nobody measured it"
+    customized = [{"client-00": {**measured(3, 2), **fooled}}]
+    assert final_figures(EXPERIMENT, customized, set())["attack_success"] == pytest.approx(0.25)
+
+
+def test_estimates_are_judged_by_their_squared_error() -> None:
+    def estimated(customized: float, personalized: float) -> dict[str, float]:
+        squares = {"error_customized": customized, "error_personalized": personalized}
+        return {"test_samples": 1, **squares}
+
+    rounds = [{f"client-0{k}": estimated(9, 4 * k) for k in range(4)}]
+    figures = final_figures(EXPERIMENT, rounds, set())
+    assert figures["error"] == figures["error_personalized"] == pytest.approx((0 + 4 + 8) / 3)
+    assert figures["error_customized"] == 9 and figures["error_local"] is None
+    assert figures["accuracy"] is None
+    assert "error" not in final_figures(EXPERIMENT, [], set())
+
+
+def test_the_largest_gap_is_of_honest_clients_at_their_newest() -> None:
+    gaps = [(3.0, 0.5, 0.25, 9.0), (0.5, 0.75, 0.25, 7.0)]
+    rounds = [{f"client-0{k}": {"loss_gap": gap} for k, gap in enumerate(own)} for own in gaps]
+    assert final_figures(EXPERIMENT, rounds, ())["largest_gap"] == 0.75
+    assert "largest_gap" not in final_figures(EXPERIMENT, [{}], ())

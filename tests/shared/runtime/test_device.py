@@ -1,0 +1,32 @@
+"""Devices by name, and how tensors get there and back."""
+
+import pytest
+import torch
+
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.runtime.device import device, sent
+from tests.pretended import NAME, PretendedDevice
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:99", "meta", ""])
+def test_a_device_that_is_not_there_is_told(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"device {name!r} cannot be used"):
+        device(name)
+
+
+def test_the_cpu_is_always_there() -> None:
+    assert device("cpu") == torch.device("cpu")
+
+
+def test_numbers_are_sent_as_exactly_as_their_type_holds_them() -> None:
+    assert sent([0.1, 0.2], "cpu", torch.float64).tolist() == [0.1, 0.2]
+    assert sent([1, 2], "cpu").dtype == torch.int64
+    assert sent([], "cpu", torch.long).dtype == torch.long
+
+
+def test_the_host_waits_for_what_comes_down_alone() -> None:
+    with PretendedDevice() as device:
+        there = sent([1.0, 2.0], NAME)
+        assert device.waits.total() == 0
+        assert sent(there, "cpu", torch.float64).tolist() == [1, 2]
+        assert device.waits.total() == 1

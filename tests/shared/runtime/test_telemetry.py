@@ -1,0 +1,40 @@
+"""Lines of a log: one JSON object each."""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+
+from rampart_fl.shared.runtime.telemetry import formatter
+
+
+def line(**fields: object) -> str:
+    record = logging.makeLogRecord({"name": "rampart.round", "levelname": "WARNING", **fields})
+    return formatter("aggregator").format(record)
+
+
+def test_what_is_known_of_a_record_stands_beside_its_message() -> None:
+    extra = {"round": 3, "client": "ada", "path": sys.path, "color_message": "\x1b[1mlate"}
+    text = line(msg="%s is late\nby far", args=("ada",), created=1.5e9, **extra)
+    assert "\n" not in text
+    told = json.loads(text)
+    assert datetime.fromisoformat(told.pop("time")) == datetime.fromtimestamp(1.5e9, UTC)
+    assert told == {
+        "level": "WARNING",
+        "logger": "rampart.round",
+        "service": "aggregator",
+        "message": "ada is late\nby far",
+        "round": 3,
+        "client": "ada",
+        "path": sys.path,
+    }
+
+
+def test_a_cause_is_in_the_line_and_no_object_breaks_it() -> None:
+    try:
+        raise ZeroDivisionError("of nothing")
+    except ZeroDivisionError:
+        text = line(msg="broken", exc_info=sys.exc_info(), odd=object())
+    told = json.loads(text)
+    assert told["error"].endswith("ZeroDivisionError: of nothing")
+    assert told["odd"].startswith("<object object")

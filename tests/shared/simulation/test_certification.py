@@ -1,0 +1,135 @@
+"""Certificates of whole federations, held against federations that are trained under attack."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures.final import sides
+from rampart_fl.shared.learning.votes import ballots
+from rampart_fl.shared.robust.certificates import radii, subset_radii, winners
+from rampart_fl.shared.simulation import Simulation, simulate
+from rampart_fl.shared.simulation.certification import (
+    certify_groups,
+    certify_subsets,
+    subsets_of,
+    trained,
+)
+
+SMALL = {
+    "name": "certified",
+    "seed": 5,
+    "rounds": 2,
+    "data": {"dataset": "digits", "clients": 5, "samples": 60},
+    "model": {"name": "mlp", "hidden": [8]},
+    "training": {"epochs": 2, "learning_rate": 0.1},
+}
+GROUPS = {"server": {"customizer": {"name": "flcert", "groups": 5}}}
+ATTACKS = [{"name": "model_replacement"}, {"name": "sign_flip"}, {"name": "random_noise"}]
+
+
+def experiment(clients: int = 5, **tables: object) -> Experiment:
+    data = {**SMALL["data"], "clients": clients}
+    return Experiment.from_tables({**SMALL, "data": data, **tables})
+
+
+def attacked(calm: Experiment, attack: object, count: int) -> Experiment:
+    """The same federation with some of its clients hostile."""
+    return Experiment.from_tables(
+        {**calm.tables(), "attackers": [{"count": count, "attack": attack}]}
+    )
+
+
+def inputs() -> Tensor:
+    simulation = Simulation.of(experiment())
+    return torch.cat([client.x_test for client in simulation.clients.data])
+
+
+def vote_of(run: Experiment, x_T: Tensor) -> Tensor:
+    simulation = Simulation.of(run)
+    while not simulation.ended:
+        simulation.step()
+    return ballots(simulation.clients.learner, x_T, simulation.server.voters())
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack["name"])
+def test_disjoint_groups_keep_what_they_certify(attack: dict[str, str]) -> None:
+    calm, x_T = experiment(**GROUPS), inputs()
+    votes_TC = vote_of(calm, x_T)
+    radii_T = radii(votes_TC)
+    assert {0, 1} <= set(radii_T.tolist())
+    for hostile in (1, 2):
+        after_T = winners(vote_of(attacked(calm, attack, hostile), x_T))
+        assert torch.equal(after_T[radii_T >= hostile], winners(votes_TC)[radii_T >= hostile])
+
+
+@pytest.mark.parametrize("attack", ATTACKS[:2], ids=lambda attack: attack["name"])
+def test_all_subsets_keep_what_they_certify(attack: dict[str, str]) -> None:
+    calm, x_T = experiment(clients=6), inputs()
+    subsets = subsets_of(calm, 100, 1)
+    assert len(subsets) == 6
+
+    def votes(run: Experiment) -> Tensor:
+        runs = [trained(run, subset) for subset in subsets]
+        learner = runs[0].clients.learner
+        return ballots(learner, x_T, [one.server.global_D for one in runs])
+
+    votes_TC = votes(calm)
+    radii_T = subset_radii(votes_TC, 6, 1)
+    assert (radii_T >= 1).any()
+    after_T = winners(votes(attacked(calm, attack, 1)))
+    assert torch.equal(after_T[radii_T >= 1], winners(votes_TC)[radii_T >= 1])
+
+
+def test_the_curve_is_the_one_that_clients_count() -> None:
+    run = experiment(**GROUPS)
+    found = certify_groups(run)
+    assert found.curve == pytest.approx(simulate(run).summary()["certified"])
+    assert (found.scheme, found.clients, found.present, found.error) == ("disjoint groups", 5, 0, 0)
+    assert len(found.curve) == found.voters // 2 + 1
+    assert list(found.curve) == sorted(found.curve, reverse=True)
+
+
+def test_subsets_of_one_client_each_certify_like_votes_of_clients() -> None:
+    run = attacked(experiment(), {"name": "sign_flip"}, 1)
+    heard: list[tuple[int, int]] = []
+    found = certify_subsets(run, 99, 1, told=lambda done, of: heard.append((done, of)))
+    assert heard == [(number, 5) for number in range(1, 6)]
+    assert (found.voters, found.present, found.error) == (5, 1, 0.0)
+    assert found.samples == sum(
+        len(client.y_test)
+        for client, role in zip(Simulation.of(run).clients.data, run.roles, strict=True)
+        if role is None
+    )
+    assert 0 < found.curve[0] <= 1
+
+
+def test_drawn_subsets_say_how_sure_they_are() -> None:
+    run = experiment(clients=8)
+    found = certify_subsets(run, 6, 4, error=0.1)
+    assert (found.voters, found.error) == (6, 0.1)
+    exact = subsets_of(run, 6, 4)
+    assert exact == subsets_of(run, 6, 4) != subsets_of(experiment(clients=8, seed=6), 6, 4)
+    assert all(len(set(subset)) == 4 for subset in exact)
+
+
+def test_a_federation_of_some_clients_has_no_others() -> None:
+    simulation = trained(experiment(), ["client-01", "client-03"])
+    assert [record.participants for record in simulation.records] == 2 * [
+        ["client-01", "client-03"]
+    ]
+
+
+def test_what_cannot_be_certified_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="no groups that train apart"):
+        certify_groups(experiment())
+    with pytest.raises(ConfigurationError, match="set fraction = 1"):
+        certify_groups(experiment(fraction=0.5, **GROUPS))
+    with pytest.raises(ConfigurationError, match='set policy = "sync"'):
+        certify_groups(experiment(policy="buffered", **GROUPS))
+    with pytest.raises(ConfigurationError, match="global models"):
+        certify_subsets(experiment(**GROUPS), 3, 2)
+    with pytest.raises(ConfigurationError, match="subsets of 9 among 5"):
+        certify_subsets(experiment(), 3, 9)
+    assert sides(experiment())[1] == []

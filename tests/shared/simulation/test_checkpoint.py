@@ -1,0 +1,168 @@
+"""Checkpoints: what comes back, and that a simulation goes on from one to the same bits."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.personalizers import personalizers
+from rampart_fl.shared.robust.base import Rows, State
+from rampart_fl.shared.robust.customizers import customizers
+from rampart_fl.shared.simulation import Simulation, checkpoint
+from tests.pretended import NAME, PretendedDevice, near
+
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "rounds": 5,
+    "fraction": 0.7,
+    "data": {"dataset": "digits", "clients": 8},
+    "model": {"name": "mlp", "hidden": [8]},
+    "training": {"epochs": 1, "batch_size": 20, "momentum": 0.5},
+    "personalizer": {"name": "fedcap", "lambda": 0.1},
+    "server": {
+        "rule": ["nnm", "trimmed_mean"],
+        "f": 1,
+        "detectors": ["robust_distance"],
+        "customizer": {"name": "fedcap", "alpha": 10, "phi": 0.1},
+        "momentum": 0.3,
+        "calibrate": False,
+    },
+    "attackers": [{"count": 2, "attack": "model_replacement"}],
+}
+EXPERIMENT = Experiment.from_tables(SMALL)
+
+
+def untimed(summary: dict[str, Any]) -> dict[str, Any]:
+    """A summary without what depends on the machine."""
+    return {name: v for name, v in summary.items() if not name.startswith("seconds")}
+
+
+def test_everything_comes_back(tmp_path: Path) -> None:
+    shared_D = torch.arange(6.0)
+    rows = Rows.of(shared_D.view(2, 3), ["b", "a"], weights=[1, 2], metadata={"loss_gap": [0, 1]})
+    memory = {
+        "rounds": 3,
+        "nothing": None,
+        "names": ("x", "y"),
+        "evicted": frozenset({"z", "x"}),
+        "list": [1.5, True],
+        "rows": rows,
+        "state": State({"v": shared_D[2:4], "empty": torch.zeros(0)}, {"v": ("a", "b")}),
+        "half": torch.ones(2, dtype=torch.bfloat16),
+    }
+    path = tmp_path / "one.safetensors"
+    checkpoint.save(path, memory)
+    found = checkpoint.load(path)
+    for name in ("rounds", "nothing", "names", "evicted", "list"):
+        assert found[name] == memory[name]
+    assert found["rows"].ids == ("a", "b")
+    for name in ("block_ND", "index_K", "weights_M"):
+        assert torch.equal(getattr(found["rows"], name), getattr(rows, name))
+    assert found["rows"].metadata["loss_gap"].tolist() == [1, 0]
+    assert found["state"].tensors["v"].tolist() == [2, 3]
+    assert found["state"].ids == {"v": ("a", "b")}
+    assert found["half"].dtype == torch.bfloat16
+
+
+def test_what_belongs_on_the_host_stays_there(tmp_path: Path) -> None:
+    path, block_ND = tmp_path / "one.safetensors", torch.arange(6.0).view(2, 3)
+    rows = Rows.of(block_ND, ["b", "a"], weights=[1, 2], metadata={"loss_gap": [0, 1]})
+    checkpoint.save(path, {"rows": rows.mixed(torch.eye(2)), "model": block_ND[0]})
+    with PretendedDevice():
+        found = checkpoint.load(path, NAME)
+        rows = found["rows"]
+        assert near(found["model"]).tolist() == [0, 1, 2]
+        assert near(rows.block_ND).tolist() == block_ND.tolist()
+        held = (rows.index_K, rows.mix_MK, rows.weights_M, rows.metadata["loss_gap"])
+        assert {tensor.device.type for tensor in held} == {"cpu"}
+
+
+def test_a_tensor_that_stands_twice_is_written_once(tmp_path: Path) -> None:
+    path, model_D = tmp_path / "one.safetensors", torch.zeros(100_000)
+    checkpoint.save(path, {"global": model_D, "reference": model_D, "other": model_D.clone()})
+    assert 800_000 < path.stat().st_size < 900_000
+    found = checkpoint.load(path)
+    assert found["global"] is found["reference"] is not found["other"]
+
+
+def test_what_it_cannot_hold_is_told_and_the_file_stays(tmp_path: Path) -> None:
+    path = tmp_path / "one.safetensors"
+    checkpoint.save(path, {"kept": 1})
+    with pytest.raises(TypeError, match=r"cannot hold a .*Path"):
+        checkpoint.save(path, {"kept": path})
+    assert checkpoint.load(path) == {"kept": 1}
+    path.write_bytes(b"something else")
+    with pytest.raises(ConfigurationError, match="no checkpoint"):
+        checkpoint.load(path)
+
+
+@pytest.mark.parametrize(
+    ("at", "policy"),
+    [(0, "sync"), (1, "sync"), (3, "sync"), (5, "sync"), (0, "buffered"), (3, "buffered")],
+)
+def test_a_simulation_goes_on_to_the_same_bits(tmp_path: Path, at: int, policy: str) -> None:
+    torch.set_num_threads(1)
+    given = Experiment.from_tables({**SMALL, "policy": policy, "buffer": 4})
+    whole, path = Simulation.of(given), tmp_path / "one.safetensors"
+    while not whole.ended:
+        if len(whole.records) == at:
+            checkpoint.save(path, whole.memory())
+        whole.step()
+    if at == 5:
+        checkpoint.save(path, whole.memory())
+    resumed = Simulation.of(given)
+    resumed.recall(checkpoint.load(path), whole.records)
+    assert len(resumed.records) == at
+    while not resumed.ended:
+        resumed.step()
+    for record, other in zip(resumed.records, whole.records, strict=True):
+        assert record.model_copy(update={"timings": other.timings}) == other
+    mine, theirs = resumed.result().summary(), whole.result().summary()
+    assert mine["seconds"] > 0
+    assert untimed(mine) == untimed(theirs)
+    assert policy == "buffered" or theirs["evicted"]
+
+
+@pytest.mark.parametrize(
+    ("customizer", "personalizer"),
+    [
+        *((name, "none") for name in customizers.names()),
+        *(("global_model", name) for name in personalizers.names()),
+        ("fedcap", "fedcap"),
+        ("fedfomo", "fedfomo"),
+    ],
+)
+def test_whatever_a_server_or_a_client_remembers_is_kept(
+    tmp_path: Path, customizer: str, personalizer: str
+) -> None:
+    torch.set_num_threads(1)
+    server = {"customizer": customizer}
+    tables = {**SMALL, "rounds": 3, "fraction": 1, "attackers": [], "server": server}
+    training = {"epochs": 1, "batch_size": 20}
+    given = Experiment.from_tables({**tables, "training": training, "personalizer": personalizer})
+    try:
+        whole = Simulation.of(given)
+    except ConfigurationError as unfit:
+        pytest.skip(str(unfit))
+    path = tmp_path / "one.safetensors"
+    for _ in range(2):
+        whole.step()
+    checkpoint.save(path, whole.memory())
+    resumed = Simulation.of(given)
+    resumed.recall(checkpoint.load(path), whole.records)
+    assert resumed.step().metrics == whole.step().metrics
+    assert untimed(resumed.result().summary()) == untimed(whole.result().summary())
+
+
+def test_another_experiment_or_missing_records_are_refused() -> None:
+    simulation = Simulation.of(EXPERIMENT)
+    simulation.step()
+    memory = simulation.memory()
+    with pytest.raises(ConfigurationError, match="records end at 0"):
+        Simulation.of(EXPERIMENT).recall(memory, [])
+    other = Simulation.of(EXPERIMENT.model_copy(update={"seed": 5}))
+    with pytest.raises(ConfigurationError, match="another experiment"):
+        other.recall(memory, simulation.records)

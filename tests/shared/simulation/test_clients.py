@@ -1,0 +1,133 @@
+"""Simulated clients under attack: what attackers are given, claim and upload."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.model.norm_riding import NormRiding
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.simulation import Simulation
+from rampart_fl.shared.simulation.clients import Clients, Uploads
+
+
+def clients(attackers: dict[str, Any], **tables: Any) -> Clients:
+    experiment = Experiment.from_tables(
+        {
+            "name": "small",
+            "data": {"dataset": "digits", "clients": 6},
+            "model": {"name": "mlp", "hidden": [4]},
+            "training": {"epochs": 1},
+            "attackers": [{"count": 2, **attackers}],
+            "placement": "last",
+            **tables,
+        }
+    )
+    torch.set_num_threads(1)
+    return Clients.of(experiment, "cpu")
+
+
+def train(company: Clients, offset: float = 0.0, round_: int = 0) -> tuple[Uploads, Tensor]:
+    global_D = company.learner.initial_model()
+    sent_KD = global_D.repeat(6, 1) + offset
+    return company.train(company.names, sent_KD, global_D, round_), global_D
+
+
+def test_who_knows_everything_knows_the_global_model_as_well() -> None:
+    """Norm riding is just below the threshold once the server has calibrated it."""
+    server = {"detectors": [{"name": "norm_bound", "threshold": 3.0}]}
+    attack = {"name": "norm_riding", "knows": "full"}
+    uploads, _ = train(clients({"attack": attack}, server=server), offset=0.01)
+    calibrated = (uploads.update_KD[-2:] + 0.01).norm(dim=1)
+    assert calibrated.tolist() == pytest.approx([3 * 0.999] * 2, rel=1e-5)
+
+
+def test_the_others_know_the_model_that_they_got() -> None:
+    """As over the network: it is their upload that is as long as the threshold."""
+    uploads, _ = train(clients({"attack": "norm_riding"}), offset=0.01)
+    lengths = uploads.update_KD[-2:].norm(dim=1)
+    assert lengths.tolist() == pytest.approx([NormRiding().threshold * 0.999] * 2, rel=1e-5)
+
+
+def test_colluders_know_what_each_of_them_was_sent() -> None:
+    """Clones of what leads from the first one's model to a fresh one."""
+    inside = {"name": "random_noise", "reading": "parameters"}
+    company = clients({"attack": {"name": "sybil_clones", "attack": inside}})
+    global_D = company.learner.initial_model()
+    sent_KD = global_D + torch.arange(6.0)[:, None]
+    uploads = company.train(company.names, sent_KD, global_D, 0)
+    assert torch.equal(uploads.update_KD[-2], uploads.update_KD[-1])
+    reached_D = sent_KD[4] + uploads.update_KD[-2]
+    assert float(reached_D.abs().max()) <= 1 / 4**0.5 + 1e-5
+
+
+def test_attackers_draw_fresh_models_of_their_own() -> None:
+    attack = {"name": "random_noise", "reading": "parameters"}
+    uploads, global_D = train(clients({"attack": attack}))
+    reached = global_D + uploads.update_KD[-2:]
+    bound = 1 / 4**0.5  # the widest of torch's initial ranges in this model
+    assert bool((reached.abs() <= bound).all())
+    assert not torch.allclose(reached[0], reached[1], atol=0.01)
+
+
+def test_each_attacker_is_pulled_by_the_jacobian_on_its_own_data() -> None:
+    jaa, _ = train(clients({"attack": {"name": "jaa", "alpha": 1}}))
+    lie, _ = train(clients({"attack": "lie"}))
+    assert not torch.equal(jaa.update_KD[-2], jaa.update_KD[-1])
+    assert torch.equal(lie.update_KD[-2], lie.update_KD[-1])
+    assert torch.equal(jaa.update_KD[:4], lie.update_KD[:4])
+
+
+def test_a_lie_about_the_loss_is_claimed_where_the_rule_looks() -> None:
+    uploads, _ = train(clients({"attack": {"name": "gap_inflation", "gap": 7.0}}))
+    assert uploads.loss_gaps[-2:] == (7.0, 7.0)
+    assert [uploads.metrics[f"client-0{k}"]["loss_gap"] for k in (4, 5)] == [7.0, 7.0]
+    own = uploads.metrics["client-00"]
+    assert uploads.loss_gaps[0] == own["loss_gap"] == own["loss_before"] - own["loss_after"]
+
+
+def test_a_backdoor_scales_its_update_in_its_own_rounds_only() -> None:
+    poison = {"name": "badnets", "size": 2, "scale": 50.0, "poison_rate": 0.0, "from_round": 1}
+    company = clients({"data_attack": poison})
+    before, after = (train(company, round_=round_)[0].update_KD[-1].norm() for round_ in (0, 1))
+    assert 20 < float(after / before) < 200
+
+
+def test_attackers_in_one_process_upload_what_they_would_alone() -> None:
+    company = clients({"attack": "gaussian"})
+    uploads, _ = train(company)
+    known = Knowledge(participants=6, attackers=2, seed=company.experiment.seed, first=1)
+    attack = company.groups[0].attack
+    assert attack is not None
+    alone_FD = attack.apply(torch.zeros_like(uploads.update_KD[-1:]), known)
+    assert torch.equal(alone_FD[0], uploads.update_KD[-1])
+
+
+def test_attackers_that_alone_are_probed_see_their_own_updates() -> None:
+    """No honest client is asked, so all-knowing attackers know what colluders know."""
+    full = clients({"attack": {"name": "mimic", "knows": "full", "target": 1}})
+    honest = clients({"attack": {"name": "sign_flip", "until_round": 0}})
+    names, global_D = ["client-04", "client-05"], full.learner.initial_model()
+    crafted = full.probe(names, global_D, 0)
+    own = honest.probe(names, global_D, 0)
+    for name in names:
+        assert torch.equal(crafted[name], own["client-05"])
+
+
+@pytest.mark.parametrize(("knows", "same"), [("full", True), ("partial", False)])
+def test_who_knows_everything_knows_the_servers_own_update(knows: str, same: bool) -> None:
+    """The attack on FLTrust is as long as the update that it takes for the server's."""
+    simulation = Simulation.of(
+        clients(
+            {"attack": {"name": "fltrust_adaptive", "knows": knows}},
+            data={"dataset": "digits", "clients": 6, "reserved": 50},
+            server={"rule": "fltrust", "root": {"dataset": "digits", "size": 50}},
+        ).experiment
+    )
+    uploads, global_D = train(simulation.clients, round_=2)
+    own_D = simulation.server.equipment.update(global_D, 2)
+    assert own_D is not None
+    lengths = uploads.update_KD[-2:].norm(dim=1).tolist()
+    assert (lengths == pytest.approx([float(own_D.norm())] * 2, rel=1e-4)) == same

@@ -1,0 +1,131 @@
+"""A whole federation on another device: the same models, and no step that waits for it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rampart_fl.shared.attacks.model import attacks
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning import steps
+from rampart_fl.shared.learning.objectives import objectives
+from rampart_fl.shared.learning.personalizers import personalizers
+from rampart_fl.shared.simulation import Simulation, checkpoint, simulate
+from tests.pretended import NAME, PretendedDevice, near
+
+EXPERIMENTS = [
+    "digits-buffered",
+    "digits-clustered",
+    "digits-dba",
+    "digits-fedfomo",
+    "digits-flcert",
+    "digits-fltrust",
+    "digits-hmsdfl",
+    "digits-privacy",
+    "digits-robust",
+    "digits-sageflow",
+    "digits-sign-flip",
+]
+
+
+@pytest.fixture(autouse=True)
+def _without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other devices have none."""
+    monkeypatch.setenv("RAMPART_KERNELS", "torch")
+
+
+def short(name: str, **changes: object) -> Experiment:
+    """A shipped experiment with few rounds of one epoch: more would repeat the same steps."""
+    found = Experiment.load(name)
+    training = found.training.model_copy(update={"epochs": 1})
+    return found.model_copy(update={"rounds": 2, "training": training, **changes})
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_rounds_come_to_the_same_models(name: str) -> None:
+    here = Simulation.of(short(name))
+    expected = [here.step() for _ in range(2)]
+    with PretendedDevice():
+        there = Simulation.of(short(name), NAME)
+        found = [there.step() for _ in range(2)]
+    torch.testing.assert_close(near(there.server.global_D), here.server.global_D)
+    for one, other in zip(found, expected, strict=True):
+        assert one.participants == other.participants and one.status == other.status
+        assert {v.client: v.decision for v in one.verdicts} == {
+            v.client: v.decision for v in other.verdicts
+        }
+    for key, tensor_K in here.clients.personal.items():
+        torch.testing.assert_close(near(there.clients.personal[key]), tensor_K)
+
+
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "rounds": 2,
+    "data": {"dataset": "digits", "clients": 6},
+    "model": {"name": "mlp", "hidden": [8]},
+    "training": {"epochs": 1, "batch_size": 40},
+    "server": {"rule": "trimmed_mean", "f": 2},
+}
+NEEDED: dict[str, dict[str, Any]] = {
+    "schedule": {"attacks": ["ipm"]},
+    "sybil_clones": {"attack": "min_max"},
+}
+"""What some attacks cannot do without."""
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        *({"personalizer": name} for name in personalizers.names()),
+        {"personalizer": {"name": "interpolated", "mode": "exact"}},
+        *({"training": {"objective": [name]}} for name in objectives.names()),
+        {"training": {"momentum": 0.9, "output_noise": 0.1}},
+        *(
+            {"attackers": [{"count": 2, "attack": {"name": name, **NEEDED.get(name, {})}}]}
+            for name in attacks.names()
+        ),
+    ],
+    ids=str,
+)
+def test_every_member_does_the_same(part: dict[str, Any]) -> None:
+    training = {**SMALL["training"], **part.get("training", {})}
+    experiment = Experiment.from_tables({**SMALL, **part, "training": training})
+    here = simulate(experiment)
+    with PretendedDevice():
+        there = simulate(experiment, device=NAME)
+    torch.testing.assert_close(near(there.global_D), here.global_D)
+    for name, model_D in here.models.items():
+        torch.testing.assert_close(near(there.models[name]), model_D)
+
+
+@pytest.mark.parametrize("name", ["digits-sign-flip", "digits-hmsdfl", "digits-privacy"])
+def test_no_step_waits_for_the_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: list[int] = []
+    take = steps.take_steps
+
+    def counted(*args: Any) -> Any:
+        before = device.waits.total()
+        made = take(*args)
+        counts.append(device.waits.total() - before)
+        return made
+
+    monkeypatch.setattr("rampart_fl.shared.learning.local.take_steps", counted)
+    with PretendedDevice() as device:
+        Simulation.of(short(name), NAME).step()
+    assert counts and not any(counts), device.waits
+
+
+@pytest.mark.parametrize("name", ["digits-sign-flip", "digits-buffered", "digits-fedfomo"])
+def test_a_run_goes_on_there_from_its_checkpoint(name: str, tmp_path: Path) -> None:
+    path, here = tmp_path / "checkpoint.safetensors", Simulation.of(short(name, rounds=3))
+    for _ in range(2):
+        here.step()
+    checkpoint.save(path, here.memory())
+    expected = here.step()
+    with PretendedDevice():
+        there = Simulation.of(short(name, rounds=3), NAME)
+        there.recall(checkpoint.load(path, NAME), list(here.records[:2]))
+        found = there.step()
+    assert found.participants == expected.participants
+    torch.testing.assert_close(near(there.server.global_D), here.server.global_D)

@@ -1,0 +1,150 @@
+"""A whole federation in one process: reproducible, and as the services would run it."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures.final import sides
+from rampart_fl.shared.simulation import SimulationResult, simulate
+
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "seed": 3,
+    "rounds": 4,
+    "data": {
+        "dataset": "digits",
+        "partition": {"name": "classes_per_client", "classes": 2},
+        "clients": 10,
+    },
+    "model": {"name": "cnn", "channels": [4, 8], "hidden": 16},
+    "training": {"epochs": 1},
+    "personalizer": {"name": "fedcap", "lambda": 0.1},
+    "server": {
+        "detectors": ["robust_distance"],
+        "customizer": {"name": "fedcap", "alpha": 10, "phi": 0.1},
+    },
+}
+
+
+def run(**tables: Any) -> SimulationResult:
+    return simulate(Experiment.from_tables({**SMALL, **tables}))
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def test_a_run_can_be_repeated_to_the_bit() -> None:
+    attackers = [{"count": 3, "attack": "sign_flip"}]
+    first, again = (run(attackers=attackers, fraction=0.6) for _ in range(2))
+    for result in (first, again):
+        assert len(result.records) == 4
+    summaries = [
+        {key: v for key, v in result.summary().items() if not key.startswith("seconds")}
+        for result in (first, again)
+    ]
+    assert summaries[0] == summaries[1]
+    assert [r.model_copy(update={"timings": {}}) for r in first.records] == [
+        r.model_copy(update={"timings": {}}) for r in again.records
+    ]
+
+
+def test_the_summary_has_the_names_that_stay() -> None:
+    summary = run(rounds=1).summary()
+    assert set(summary) >= {
+        *("experiment", "experiment_digest", "models_digest", "rounds", "accuracy"),
+        *("accuracy_customized", "accuracy_local", "accuracy_personalized", "attack_success"),
+        *("dacc", "fpr", "fnr", "evicted", "rounds_to_accuracy", "failed_rounds"),
+        *("bytes_per_client", "seconds_per_round", "seconds"),
+    }
+
+
+def test_an_overwhelming_attack_is_rejected_at_once_and_evicted_in_the_second_round() -> None:
+    result = run(attackers=[{"count": 3, "attack": "model_replacement"}])
+    honest, hostile = sides(result.experiment)
+    found = [
+        sorted(v.client for v in record.verdicts if v.decision != "accepted")
+        for record in result.records
+    ]
+    assert found == [hostile, hostile, [], []]
+    assert result.figures["evicted"] == hostile
+    assert result.records[1].probed == hostile
+    assert result.records[2].participants == honest
+
+
+def test_attackers_that_only_flip_labels_upload_what_they_learned() -> None:
+    honest = run(rounds=1, server={})
+    flipped = run(rounds=1, server={}, attackers=[{"count": 3, "data_attack": "label_flip"}])
+    same, other = honest.records[0].metrics, flipped.records[0].metrics
+    for name, role in zip(honest.experiment.client_names, flipped.experiment.roles, strict=True):
+        assert (same[name]["loss_before"] != other[name]["loss_before"]) == (role is not None)
+
+
+def test_an_attack_starts_when_it_says() -> None:
+    sleeper = {"name": "model_replacement", "from_round": 2}
+    result = run(attackers=[{"count": 2, "attack": sleeper}], rounds=3)
+    out = [any(v.decision != "accepted" for v in r.verdicts) for r in result.records]
+    assert out == [False, False, True]
+
+
+def test_half_of_the_clients_are_drawn_and_strangers_are_probed() -> None:
+    result = run(fraction=0.5, rounds=3)
+    for before, record in zip(result.records, result.records[1:], strict=False):
+        assert len(record.participants) == 5
+        assert record.probed == sorted(set(record.participants) - set(before.participants))
+    drawn = {tuple(record.participants) for record in result.records}
+    assert len(drawn) > 1
+
+
+def test_records_tell_bytes_and_seconds_by_step() -> None:
+    """A probed client loads a second model and sends a second upload."""
+    result = run(fraction=0.5, rounds=3)
+    size = 4 * len(result.global_D)
+    for record in result.records:
+        assert set(record.timings) == {
+            *("probe", "models", "train", "calibrate"),
+            *("screen", "aggregate", "audit", "customize"),
+        }
+        for name in record.participants:
+            times = 1 + (name in record.probed)
+            assert times * size < record.bytes_down[name] < times * (size + 1000)
+            assert times * size < record.bytes_up[name] < times * (size + 1500)
+
+
+def test_without_customizer_everyone_gets_the_global_model() -> None:
+    result = run(server={}, personalizer="none", rounds=2)
+    for model_D in result.models.values():
+        assert torch.equal(model_D, result.global_D)
+    assert result.figures["accuracy_personalized"] is None
+    assert result.figures["accuracy"] == result.figures["accuracy_customized"]
+
+
+def test_customization_can_judge_by_raw_uploads() -> None:
+    """With calibration off, similarity is that of the uploads; round 0 knows no difference."""
+    calibrated = run(rounds=3)
+    table = {**SMALL["server"], "calibrate": False}
+    raw = run(rounds=3, server=table)
+    assert calibrated.records[0].mixing == raw.records[0].mixing
+    assert calibrated.records[1].mixing != raw.records[1].mixing
+
+
+def test_federated_averaging_by_hand() -> None:
+    """One round of plain averaging equals the weighted mean of the clients' own rounds."""
+    from rampart_fl.shared.learning.data import client_data
+    from rampart_fl.shared.learning.learner import Learner
+    from rampart_fl.shared.learning.local import train_round
+
+    experiment = Experiment.from_tables({**SMALL, "rounds": 1, "server": {}})
+    result, learner = simulate(experiment), Learner.of(experiment)
+    initial_D = learner.initial_model()
+    total_D, samples = torch.zeros_like(initial_D), 0
+    for slot, name in enumerate(experiment.client_names):
+        data = client_data(experiment.data, slot, experiment.seed)
+        state = learner.first_state(initial_D)
+        own = train_round(learner, data, initial_D, state, seed=3, client=name, round_=0)
+        total_D += len(data.y_train) * own.update_D
+        samples += len(data.y_train)
+    assert torch.allclose(result.global_D, initial_D + total_D / samples, rtol=0, atol=1e-6)

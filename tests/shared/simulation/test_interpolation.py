@@ -1,0 +1,199 @@
+"""The exact mode: against loops over single clients, its closed form and its ends."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.sweep import Sweep
+from rampart_fl.shared.figures.final import sides
+from rampart_fl.shared.learning.data import ClientData, client_data
+from rampart_fl.shared.learning.vector import build_module, flatten, load
+from rampart_fl.shared.robust import aggregate
+from rampart_fl.shared.simulation import Simulation, SimulationResult, simulate
+
+ETA, DECAY = 0.2, 0.01
+SHARE = 0.4
+DIGITS: dict[str, Any] = {
+    "name": "exact",
+    "rounds": 3,
+    "data": {
+        "dataset": "digits",
+        "partition": {"name": "dirichlet", "beta": 0.5},
+        "clients": 7,
+        "samples": 24,
+    },
+    "model": {"name": "mlp", "hidden": []},
+    "training": {"epochs": 1, "batch_size": 18, "learning_rate": ETA, "weight_decay": DECAY},
+    "server": {"rule": ["nnm", "trimmed_mean"], "f": 2},
+    "attackers": [{"count": 2, "attack": {"name": "lie", "z": 1.5, "knows": "full"}}],
+}
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def experiment(share: Any = SHARE, **tables: Any) -> Experiment:
+    exact = {"name": "interpolated", "lambda": share, "mode": "exact"}
+    return Experiment.from_tables({**DIGITS, "personalizer": exact, **tables})
+
+
+def means(share: float, clients: int = 40, seed: int = 0, **tables: Any) -> Experiment:
+    dataset = {"name": "synthetic_means", "clients": clients, "dimension": 3}
+    return experiment(
+        share,
+        rounds=1,
+        seed=seed,
+        data={"dataset": dataset, "partition": "by_group", "clients": clients},
+        model="mean",
+        training={"epochs": 1, "batch_size": 20, "learning_rate": 1.0},
+        server={"rule": ["nnm", "trimmed_mean"]},
+        attackers=[],
+    ).model_copy(update=tables)
+
+
+def own_data(run: Experiment) -> list[ClientData]:
+    return [client_data(run.data, slot, run.seed) for slot in range(run.data.clients)]
+
+
+def models(result: SimulationResult, hostile: bool = False) -> torch.Tensor:
+    """The honest clients' models, or the attackers', in order of their slots."""
+    names = sides(result.experiment)[hostile]
+    return torch.stack([result.personal[name]["model"] for name in names])
+
+
+def test_it_is_the_papers_algorithm_client_by_client() -> None:
+    """Loops over torch modules: gradients of all at each model, a mean minus 1.5 deviations."""
+    run = experiment()
+    module, data = build_module(run), own_data(run)
+    honest = [slot for slot, role in enumerate(run.roles) if role is None]
+    assert len(honest) == 5 and honest != [0, 1, 2, 3, 4], "attackers stand between the others"
+    theta = [flatten(module) for _ in range(5)]
+    for _ in range(run.rounds):
+        moved = []
+        for i in range(5):
+            updates = []
+            for slot in honest:
+                load(module, theta[i])
+                loss = functional.cross_entropy(module(data[slot].x_train), data[slot].y_train)
+                parts = [part for _, part in sorted(module.named_parameters())]
+                slopes = torch.autograd.grad(loss, parts)
+                gradient_D = torch.cat([slope.flatten() for slope in slopes])
+                updates.append(-ETA * (gradient_D + DECAY * theta[i]))
+            honest_ND = torch.stack(updates)
+            forged_D = honest_ND.mean(0) - 1.5 * honest_ND.std(0)
+            received = [*updates, forged_D, forged_D]
+            common_D = aggregate(received, ["nnm", "trimmed_mean"], f=2)
+            moved.append(theta[i] + (1 - SHARE) * updates[i] + SHARE * common_D)
+        theta = moved
+    result = simulate(run)
+    assert torch.allclose(models(result), torch.stack(theta), atol=1e-5)
+    assert torch.equal(models(result, hostile=True), result.global_D.expand(2, -1))
+    metrics = result.records[-1].metrics
+    assert list(metrics) == [f"client-0{slot}" for slot in honest]
+    for place, (slot, measured) in enumerate(zip(honest, metrics.values(), strict=True)):
+        logits = load(module, theta[place])(data[slot].x_test)
+        hits = (logits.argmax(1) == data[slot].y_test).sum().item()
+        assert measured["correct_personalized"] == hits
+        assert measured["lambda"] == pytest.approx(SHARE)
+
+
+@pytest.mark.parametrize("share", [0, 0.3, 1])
+def test_means_end_at_the_closed_form(share: float) -> None:
+    """θ_i = (1-λ) ȳ_i + λ ȳ, at once with step 1 and in the end with smaller ones."""
+    run = means(share, 12)
+    ybar_KD = torch.stack([own.x_train.mean(0) for own in own_data(run)])
+    expected_KD = (1 - share) * ybar_KD + share * ybar_KD.mean(0)
+    assert torch.allclose(models(simulate(run)), expected_KD, atol=1e-4)
+    slow = run.training.model_copy(update={"learning_rate": 0.5})
+    later = run.model_copy(update={"training": slow, "rounds": 20})
+    assert torch.allclose(models(simulate(later)), expected_KD, atol=1e-4)
+
+
+def test_the_error_is_u_shaped_with_its_minimum_at_the_closed_form() -> None:
+    """E|θ_i - μ_i|²/d = λ² σ_h² + σ²/m ((1-λ)² (1-1/N) + 1/N), smallest at λ* = 0.7377."""
+    shares = [0, 0.25, 0.5, 0.7377, 0.9, 1]
+    found = []
+    for share in shares:
+        errors = [simulate(means(share, 200, seed)).figures["error"] for seed in range(4)]
+        found.append(sum(errors) / len(errors) / 3)
+        a, b, n = 15**2 / 20, 2**2, 200
+        expected = share**2 * b + a * ((1 - share) ** 2 * (1 - 1 / n) + 1 / n)
+        assert found[-1] == pytest.approx(expected, rel=0.06)
+    assert min(found) == found[3]
+
+
+@pytest.mark.parametrize(
+    ("name", "least"), [("mean-estimation-sweep", 0.75), ("mean-estimation-byzantine", 0.65)]
+)
+def test_the_shipped_sweeps_are_the_papers(name: str, least: float) -> None:
+    """21 values of λ, 20 runs; one run of a few of them finds the minimum where 20 find it."""
+    sweep = Sweep.load(name)
+    assert sweep is not None and len(sweep.seeds) == 20
+    points = {point.at["lambda"]: point.runs[0] for point in sweep.points()}
+    assert list(points) == [round(0.05 * k, 10) for k in range(21)]
+    shares = [0, least - 0.2, least, least + 0.2, 1]
+    found = {share: simulate(points[round(share, 10)]).figures["error"] for share in shares}
+    assert min(found, key=lambda share: found[share]) == least
+    assert found[0] > found[least] + 5 and found[1] > found[least] + 0.5
+
+
+def test_the_error_does_not_depend_on_whether_clients_stand_together() -> None:
+    """A rule with memory is applied client by client; one without, once where models agree."""
+    memory = {"rule": {"name": "centered_clipping", "tau": 1e6}}
+    plain = {"rule": "weighted_mean"}
+    one, other = (simulate(experiment(server=table, attackers=[])) for table in (memory, plain))
+    assert torch.allclose(models(one), models(other), atol=1e-5)
+
+
+def test_at_1_all_share_the_model_of_federated_gradient_descent() -> None:
+    one = models(simulate(experiment(1)))
+    assert torch.equal(one, one[:1].expand_as(one))
+    whole = simulate(experiment(1, personalizer="none"))
+    assert torch.allclose(one[0], whole.global_D, atol=1e-5)
+
+
+def test_at_0_nobody_matters_to_anybody() -> None:
+    hostile = simulate(experiment(0))
+    alone = simulate(experiment(0, personalizer="local"))
+    assert torch.allclose(models(hostile), models(alone), atol=1e-5)
+
+
+def test_an_interrupted_run_goes_on_to_the_same_models() -> None:
+    run = experiment(server={"rule": {"name": "centered_clipping", "tau": 0.05}})
+    whole, broken, again = Simulation.of(run), Simulation.of(run), Simulation.of(run)
+    for _ in range(3):
+        whole.step()
+    broken.step()
+    again.recall(broken.memory(), broken.records)
+    again.step()
+    again.step()
+    assert torch.equal(whole.clients.personal["model"], again.clients.personal["model"])
+
+
+@pytest.mark.parametrize("share", [SHARE, "formula"])
+def test_too_few_clients_for_the_rule_fail_the_round(share: Any) -> None:
+    result = simulate(experiment(share, server={"rule": "krum", "f": 3}))
+    assert {record.status for record in result.records} == {"failed"}
+    assert "n=7, f=3" in result.records[0].reason
+
+
+@pytest.mark.parametrize(
+    ("tables", "named"),
+    [
+        ({"fraction": 0.5}, "fraction"),
+        ({"server": {"detectors": ["norm_bound"]}}, r"server\.detectors"),
+        ({"server": {"customizer": "fedcap"}}, r"server\.customizer"),
+        ({"training": {"momentum": 0.9}}, r"training\.momentum"),
+        ({"training": {"objective": ["fedprox"]}}, r"training\.objective"),
+        ({"policy": "buffered"}, "policy"),
+    ],
+)
+def test_what_needs_a_common_model_is_refused(tables: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigurationError, match=named):
+        simulate(experiment(**tables))

@@ -1,0 +1,61 @@
+"""The reference of experiment files is the code's."""
+
+import re
+import tomllib
+
+import pytest
+
+from rampart_fl.shared.experiment.schema import Experiment, Table
+from tools.reference import FAMILIES, PATH, meaning, render, tables
+
+TABLES = list(tables())
+TEXT = render()
+PARTS = {part.splitlines()[0]: part for part in TEXT.split("\n## ")}
+"""The reference by heading."""
+
+
+def part(path: str) -> str:
+    """The part on one table."""
+    if not path:
+        return PARTS["The file"]
+    return PARTS["`[[attackers]]`" if path == "attackers" else f"`[{path}]`"]
+
+
+def test_the_committed_reference_is_up_to_date() -> None:
+    assert PATH.read_text(encoding="utf-8") == TEXT, (
+        "run `python -m tools.reference` and commit docs/experiments.md"
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "model"), [found[:2] for found in TABLES], ids=[found[0] or "file" for found in TABLES]
+)
+def test_every_key_is_told(path: str, model: type[Table]) -> None:
+    for key in model.model_fields:
+        (row,) = [line for line in part(path).splitlines() if line.startswith(f"| `{key}` |")]
+        assert meaning(path, key, model).replace("|", "\\|") in row
+        assert row.count(" | ") == 3
+
+
+def test_defaults_are_those_that_hold() -> None:
+    experiment = Experiment.from_tables(
+        {"name": "x", "data": {"dataset": "digits"}, "model": "mlp"}
+    )
+    collecting = experiment.phases.collecting
+    for path, bounds in (("count", collecting.count), ("time", collecting.time)):
+        section = part(f"phases.collecting.{path}")
+        shown = re.findall(r"\| `(min|max)` \| [^|]* \| `?([^|`]*)`? \|", section)
+        said = {key: None if value.strip() == "-" else float(value) for key, value in shown}
+        assert said == {"min": bounds.min, "max": bounds.max}
+
+
+@pytest.mark.parametrize("path", FAMILIES)
+def test_every_member_is_named(path: str) -> None:
+    (row,) = [line for line in PARTS["Members"].splitlines() if line.startswith(f"| `{path}` |")]
+    assert all(f"`{name}`" in row for name in FAMILIES[path].names())
+
+
+def test_the_example_can_run() -> None:
+    example = re.search(r"```toml\n(.*?)```", TEXT, re.DOTALL)
+    assert example is not None
+    Experiment.from_tables(tomllib.loads(example[1])).check()

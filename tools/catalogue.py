@@ -1,0 +1,128 @@
+"""The catalogue of stages, from the registries: `python -m tools.catalogue`.
+
+It makes `docs/rules.md`; a test fails where that file is behind the code.
+"""
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from rampart_fl.shared.families.registry import Registry
+from rampart_fl.shared.robust.base import Stage
+from rampart_fl.shared.robust.customizers import customizers
+from rampart_fl.shared.robust.detectors import detectors
+from rampart_fl.shared.robust.kappa import proven
+from rampart_fl.shared.robust.pipeline import Pipeline
+from rampart_fl.shared.robust.preaggregators import preaggregators
+from rampart_fl.shared.robust.rules import rules
+
+PATH = Path(__file__).resolve().parents[1] / "docs" / "rules.md"
+
+OPENING = """# Rules, pre-aggregators, detectors, customizers
+
+Written by `python -m tools.catalogue` from the code; do not edit.
+
+A round screens the rows, pre-aggregates them, aggregates what is left by one rule, steps the
+global model, audits, and customizes. Each stage is named in the experiment file, or in one line of
+Python:
+
+```python
+from rampart_fl import aggregate
+
+aggregate(updates_ND, ["bucketing", "nnm", "krum"], f=2)
+aggregate(updates_ND, {"name": "trimmed_mean", "b": 3}, f=2)
+```
+
+n rows of d coordinates, of which f may be hostile. Every rule and pre-aggregator takes `f`; rows
+that are not finite are left out first and count against it. *Breakdown* is what a stage tolerates:
+"none" where one row can move the result anywhere, "in norm" where only the result's length is
+bounded. *Cost* is in arithmetic; n·d is one pass over the rows.
+"""
+
+ASKING = """One verdict per client, before the rule or after it (`when`): what a detector asks for.
+[What is done](operations.md#how-far-decisions-may-go) is for the federation to say."""
+
+FAMILIES: tuple[tuple[str, str, Registry[Any]], ...] = (
+    ("Rules", "Rows in, one vector out.", rules),
+    ("Pre-aggregators", "Rows in, rows out, in any order before a rule.", preaggregators),
+    ("Detectors", ASKING, detectors),
+    ("Customizers", "Which model each client trains from next.", customizers),
+)
+
+BOUNDED = ("trimmed_mean", "krum", "median", "geometric_median")
+SETTINGS = ((20, 3), (20, 6), (600, 100))
+
+
+def render() -> str:
+    """The catalogue as Markdown."""
+    parts = [OPENING]
+    for title, gist, registry in FAMILIES:
+        lines = [f"## {title}", "", gist, "", *_table(registry)]
+        parts.append("\n".join(lines) + "\n")
+    parts.append("\n".join(_bounds()) + "\n")
+    return "\n".join(parts)
+
+
+def _table(registry: Registry[Any]) -> Iterator[str]:
+    yield "| name | what it does | parameters | breakdown | cost | source |"
+    yield "|---|---|---|---|---|---|"
+    for name in registry.names():
+        member: type[Stage] = registry.get(name)
+        gist = (inspect.getdoc(member) or "").split("\n\n")[0].replace("\n", " ")
+        cells = (
+            f"`{name}`",
+            gist,
+            ", ".join(_parameters(member)),
+            member.breakdown,
+            member.complexity,
+            member.paper,
+        )
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _parameters(member: type[Stage]) -> Iterator[str]:
+    for key, field in member.model_fields.items():
+        if key != "f":
+            yield " ".join([f"`{field.alias or key}`", *_default(field), *_choices(field)])
+
+
+def _default(field: FieldInfo) -> Iterator[str]:
+    default = None if field.is_required() else field.get_default()
+    if default is not None:
+        yield str(default).lower() if isinstance(default, bool) else str(default)
+
+
+def _choices(field: FieldInfo) -> Iterator[str]:
+    if get_origin(field.annotation) is Literal:
+        others = [str(choice) for choice in get_args(field.annotation) if choice != field.default]
+        if others:
+            yield f"(or {', '.join(others)})"
+
+
+def _bounds() -> Iterator[str]:
+    yield "## Known bounds"
+    yield ""
+    yield "A rule F is (f, κ)-robust if ‖F - mean_S‖² is at most κ times the mean of"
+    yield "‖x_i - mean_S‖² over S, for every S of n - f rows. `rampart_fl.shared.robust.kappa`"
+    yield "measures κ on given rows and knows these bounds (Allouah et al., Fixing by mixing,"
+    yield "2023)."
+    yield ""
+    yield "| pipeline | " + " | ".join(f"n = {n}, f = {f}" for n, f in SETTINGS) + " |"
+    yield "|---" * (len(SETTINGS) + 1) + "|"
+    yield _row("no rule has less than", [f / (n - 2 * f) for n, f in SETTINGS])
+    for before in ([], ["nnm"]):
+        for rule in BOUNDED:
+            stages = [*before, rule]
+            found = [proven(Pipeline.of(stages, f=f), n, f) for n, f in SETTINGS]
+            yield _row(", ".join(f"`{stage}`" for stage in stages), found)
+
+
+def _row(name: str, bounds: list[Any]) -> str:
+    return f"| {name} | " + " | ".join(f"{bound:.4g}" for bound in bounds) + " |"
+
+
+if __name__ == "__main__":
+    PATH.write_text(render(), encoding="utf-8")

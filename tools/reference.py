@@ -1,0 +1,270 @@
+"""The reference of experiment files, from their model: `python -m tools.reference`.
+
+It makes `docs/experiments.md`; a test fails where that file is behind the code.
+"""
+
+import ast
+import inspect
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic.fields import FieldInfo
+
+from rampart_fl.shared.attacks.data import attacks as data_attacks
+from rampart_fl.shared.attacks.model import attacks as model_attacks
+from rampart_fl.shared.experiment import sweep
+from rampart_fl.shared.experiment.schema import Experiment, Table
+from rampart_fl.shared.families.registry import Registry
+from rampart_fl.shared.learning.datasets import datasets
+from rampart_fl.shared.learning.models import models
+from rampart_fl.shared.learning.objectives import objectives
+from rampart_fl.shared.learning.partitions import partitions
+from rampart_fl.shared.learning.personalizers import personalizers
+from rampart_fl.shared.learning.schedules import schedules
+from rampart_fl.shared.robust.customizers import customizers
+from rampart_fl.shared.robust.detectors import detectors
+from rampart_fl.shared.robust.preaggregators import preaggregators
+from rampart_fl.shared.robust.rules import rules
+
+PATH = Path(__file__).resolve().parents[1] / "docs" / "experiments.md"
+
+OPENING = """# Experiment files
+
+Written by `python -m tools.reference` from the code; do not edit.
+
+An experiment is one TOML file that says everything about a federation. The smallest names itself,
+a data set and a model:
+
+```toml
+name = "my-federation"
+
+[data]
+dataset = "digits"
+
+[model]
+name = "cnn"
+channels = [16, 32]
+```
+
+```sh
+rampart data show my-federation.toml     # who holds what
+rampart simulate my-federation.toml      # in this process
+rampart up my-federation.toml            # over HTTP, with the real services
+```
+
+Everything else has a default. `ls shared/experiments` has complete ones, which every command takes
+by name, too. Unknown keys, unknown names and values out of range are refused when the file is read,
+before anything starts, by the path that leads to them:
+
+```
+error: my-federation.toml: training.epoch: no such key (did you mean 'epochs'?)
+error: unknown personalizer 'dito' (did you mean 'ditto'?); known: apfl, ditto, ...
+```
+
+Where a *member* of a family is wanted, its name will do, or a table with `name` and its parameters:
+`partition = "iid"`, or `partition = { name = "dirichlet", beta = 0.3 }`. Two files with the same
+settings, defaults included, have the same digest, in whatever order their keys stand; every record
+of a run has it.
+"""
+
+FAMILIES: dict[str, Registry[Any]] = {
+    "data.dataset": datasets,
+    "data.partition": partitions,
+    "model": models,
+    "training.objective": objectives,
+    "training.schedule": schedules,
+    "personalizer": personalizers,
+    "server.detectors": detectors,
+    "server.customizer": customizers,
+    "attackers.attack": model_attacks,
+    "attackers.data_attack": data_attacks,
+}
+"""Keys that take a member, and of which family."""
+
+ALSO: dict[str, str] = {
+    "server.rule": f"{rules.family}s and {preaggregators.family}s, [rules.md](rules.md)",
+    "server.root.dataset": f"a {datasets.family}",
+    "server.public.dataset": f"a {datasets.family}",
+    "evaluation.trigger": f"a {data_attacks.family} with a trigger",
+}
+"""Keys that take members of families told elsewhere."""
+
+MEANINGS = {
+    "name": "What it is called, in lower case with hyphens.",
+    "description": "What it is for.",
+    "seed": "Every draw follows from it.",
+    "rounds": "How many rounds are run.",
+    "policy": "Rounds with a barrier, or arrivals without one.",
+    "model": "What is trained.",
+    "personalizer": "What a client keeps for itself, and how it trains.",
+    "attackers": "Groups of hostile clients.",
+    "data.dataset": "What is learned from; see [data.md](data.md).",
+    "data.partition": "Who gets which samples; see [data.md](data.md).",
+    "data.clients": "Clients, hostile ones among them.",
+    "training.epochs": "Passes over a client's samples in a round.",
+    "training.batch_size": "Samples of a step.",
+    "training.learning_rate": "Step size of the clients' SGD.",
+    "training.momentum": "Of the clients' SGD; it starts anew every round.",
+    "training.weight_decay": "Of the clients' SGD.",
+    "server.detectors": "Who is left out or barred, and on what evidence.",
+    "server.customizer": "Which model each client trains from next.",
+    "server.learning_rate": "Share of the aggregate that the global model moves by.",
+    "server.momentum": "Of the global model's steps.",
+    "server.root.dataset": "Where they come from; see [data.md](data.md).",
+    "server.public.dataset": "Where they come from; see [data.md](data.md).",
+    "phases.collecting.count.min": "Updates that suffice at the deadline.",
+    "phases.collecting.count.max": "Updates that close the round at once.",
+    "phases.collecting.time.min": "Seconds that a round stays open at least.",
+    "phases.collecting.time.max": "Seconds until the deadline.",
+    "attackers.count": "How many there are.",
+}
+"""What the keys without a docstring of their own mean."""
+
+
+def render() -> str:
+    """The reference as Markdown."""
+    parts = [OPENING, *("\n".join(_section(*found)) + "\n" for found in tables())]
+    return "\n".join([*parts, "\n".join(_members()) + "\n", "\n".join(_sweeps()) + "\n"])
+
+
+Found = tuple[str, type[Table], Table | None]
+"""A table's path, what it is, and what stands there if the file says nothing."""
+
+
+def tables(
+    model: type[Table] = Experiment, path: str = "", default: Table | None = None
+) -> Iterator[Found]:
+    """Every table of a file, the file itself (path "") first."""
+    yield path, model, default
+    for key, field in model.model_fields.items():
+        inner = _table(field.annotation)
+        if inner is not None:
+            given = getattr(default, key, field.default)
+            usual = given if isinstance(given, Table) else None
+            yield from tables(inner, f"{path}.{key}".lstrip("."), usual)
+
+
+def meaning(path: str, key: str, model: type[Table]) -> str:
+    """What a key means: its docstring in the code, else what is said here."""
+    inner = _table(model.model_fields[key].annotation)
+    full = f"{path}.{key}".lstrip(".")
+    told = _docstrings(model).get(key) or MEANINGS.get(full)
+    if told is None and inner is not None:
+        told = inspect.getdoc(inner)
+    assert told, f"{full} has no docstring, and tools.reference.MEANINGS does not have it"
+    return told.split("\n\n")[0].replace("\n", " ")
+
+
+def _section(path: str, model: type[Table], default: Table | None) -> Iterator[str]:
+    many = path == "attackers"
+    head = "The file" if not path else f"`[[{path}]]`" if many else f"`[{path}]`"
+    yield f"## {head}"
+    yield ""
+    if path:
+        yield (inspect.getdoc(model) or "").split("\n\n")[0].replace("\n", " ")
+        yield ""
+    yield "| key | value | default | meaning |"
+    yield "|---|---|---|---|"
+    for key, field in model.model_fields.items():
+        full = f"{path}.{key}".lstrip(".")
+        usual = _default(field, getattr(default, key, field.get_default()))
+        cells = (f"`{key}`", _value(full, field), usual, meaning(path, key, model))
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _value(full: str, field: FieldInfo) -> str:
+    if full in FAMILIES:
+        article = "" if "list" in str(field.annotation) else "a "
+        return f"{article}{FAMILIES[full].family}{'' if article else 's'}"
+    if full in ALSO:
+        return ALSO[full]
+    inner = _table(field.annotation)
+    if inner is not None:
+        return f"tables `[[{full}]]`" if full == "attackers" else f"table `[{full}]`"
+    kind = next(k for k in _arguments(field.annotation) if k is not type(None))
+    if get_origin(kind) is Literal:
+        return " or ".join(f'`"{choice}"`' for choice in get_args(kind))
+    names = {int: "whole number", float: "number", bool: "`true` or `false`", str: "text"}
+    names[dict[str, str]] = "table of texts"
+    assert kind in names, f"{full} takes {kind}: tools.reference does not know how to say that"
+    bounds = []
+    for bound in field.metadata:
+        for kind_of, sign in ((Ge, "≥"), (Gt, ">"), (Le, "≤"), (Lt, "<")):
+            if isinstance(bound, kind_of):
+                limit = getattr(bound, kind_of.__name__.lower())
+                bounds.append(f"{sign} {limit:,}")
+    return ", ".join([names[kind], *bounds])
+
+
+def _default(field: FieldInfo, default: Any) -> str:
+    if field.is_required():
+        return "must be given"
+    if isinstance(default, Table):
+        return "-"
+    if isinstance(default, list):
+        return ", ".join(f"`{member['name']}`" for member in default) or "none"
+    if default in (None, "", {}):
+        return "-"
+    if isinstance(default, dict):
+        return f"`{default['name']}`"
+    return f"`{str(default).lower() if isinstance(default, bool) else default}`"
+
+
+def _members() -> Iterator[str]:
+    yield "## Members"
+    yield ""
+    yield "Stages of the server are in [rules.md](rules.md), attacks in [attacks.md](attacks.md)."
+    yield ""
+    yield "| key | members |"
+    yield "|---|---|"
+    for path, family in FAMILIES.items():
+        yield f"| `{path}` | {', '.join(f'`{name}`' for name in family.names())} |"
+
+
+def _sweeps() -> Iterator[str]:
+    yield "## `[sweep]`"
+    yield ""
+    yield from (
+        (inspect.getdoc(sweep) or "")
+        .replace("    [sweep]", "```toml\n[sweep]", 1)
+        .replace("\n\nAny parameter", "\n```\n\nAny parameter", 1)
+        .replace("\n    ", "\n")
+        .splitlines()
+    )
+    yield ""
+    yield "`rampart simulate` runs every point; `rampart up` refuses such a file."
+
+
+def _table(annotation: Any) -> type[Table] | None:
+    """The table that an annotation stands for: itself, or within | None or a list."""
+    for kind in _arguments(annotation):
+        inner = get_args(kind)[0] if get_origin(kind) is list else kind
+        if inspect.isclass(inner) and issubclass(inner, Table):
+            return inner
+    return None
+
+
+def _arguments(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+
+
+def _docstrings(model: type[Table]) -> dict[str, str]:
+    """The strings that follow a class's fields, its bases' included."""
+    found: dict[str, str] = {}
+    for cls in reversed(model.__mro__[: model.__mro__.index(Table)]):
+        (node,) = ast.parse(inspect.getsource(cls)).body
+        assert isinstance(node, ast.ClassDef)
+        for field, text in pairwise(node.body):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                value = getattr(text.value, "value", None)
+                if isinstance(value, str) and isinstance(field.target, ast.Name):
+                    found[field.target.id] = inspect.cleandoc(value)
+    return found
+
+
+if __name__ == "__main__":
+    PATH.write_text(render(), encoding="utf-8")

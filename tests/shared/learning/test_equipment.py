@@ -17,6 +17,7 @@ from rampart_fl.shared.robust.base import Rule
 from rampart_fl.shared.robust.context import Need
 from rampart_fl.shared.robust.engine import Plan
 from rampart_fl.shared.simulation import simulate
+from rampart_fl.shared.validation import validate
 
 ROOT = {"dataset": "digits", "size": 30}
 PUBLIC = {"dataset": "digits", "size": 40, "augmentation": "weak"}
@@ -157,20 +158,20 @@ def test_what_is_missing_or_does_not_fit_is_said_at_start(
     rule: Any, server: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        experiment(rule, **server).check()
+        validate(experiment(rule, **server))
 
 
 def test_only_images_can_be_augmented() -> None:
     tables = experiment("median", public={"dataset": "wisdm", "augmentation": "weak"}).tables()
     asked = Experiment.from_tables({**tables, "data": {"dataset": "wisdm"}, "model": "mlp"})
     with pytest.raises(ConfigurationError, match="augmentation is for images"):
-        asked.check()
+        validate(asked)
 
 
 def test_samples_that_the_clients_hold_are_refused() -> None:
     asked = experiment(root={"dataset": "digits", "size": 200})
     with pytest.raises(ConfigurationError, match="reserved"):
-        Equipment.of(asked.check(), asked.plan())
+        Equipment.of(validate(asked), asked.plan())
 
 
 @pytest.mark.parametrize(
@@ -187,11 +188,11 @@ def test_the_servers_rules_stand_beside_whatever_clients_do(
     tables = experiment(rule, root=ROOT, public=PUBLIC).tables()
     tables["training"]["objective"] = objective
     changed = {**tables, "personalizer": personalizer, "rounds": 2}
-    result = simulate(Experiment.from_tables(changed).check())
+    result = simulate(validate(Experiment.from_tables(changed)))
     assert [record.status for record in result.records] == ["published"] * 2
     assert result.figures["accuracy_personalized"] is not None
     assert not torch.equal(result.global_D, initial_model(result.experiment)[1])
 
 
 def test_a_pivot_among_the_clients_needs_no_root_data() -> None:
-    experiment({"name": "monna", "pivot": "client-00"}).check()
+    validate(experiment({"name": "monna", "pivot": "client-00"}))

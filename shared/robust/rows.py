@@ -1,7 +1,6 @@
-"""Rows: clients' updates as a read-only view of a pool, seen through a mixing matrix.
+"""Rows: clients' updates in the order of their ids, as a view of the pool that holds them.
 
-Legend of shape suffixes: N rows of the pool, K of them in use, M rows that a stage sees,
-L rows after a mix, D coordinates, C coordinates of one chunk.
+Legend of shape suffixes: N rows of the pool, M rows that a stage sees, D coordinates.
 """
 
 from collections.abc import Mapping, Sequence

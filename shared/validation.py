@@ -1,8 +1,13 @@
 """An experiment's members, built and held against each other before anything runs."""
 
+from typing import TYPE_CHECKING
+
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.families import plugins
+
+if TYPE_CHECKING:
+    from rampart_fl.shared.robust.engine import Plan
 
 
 def validate(experiment: Experiment) -> Experiment:
@@ -19,6 +24,35 @@ def validate(experiment: Experiment) -> Experiment:
     return experiment.model_copy(update={"packages": packages})
 
 
+def build_plan(experiment: Experiment) -> "Plan":
+    """Builds the server's stages."""
+    with plugins.known(experiment.packages):
+        return _build_plan(experiment)
+
+
+def _build_plan(experiment: Experiment) -> "Plan":
+    from rampart_fl.shared.robust.engine import Plan, ServerStep
+
+    server = experiment.server
+    plan = Plan.of(
+        server.rule,
+        server.detectors,
+        server.customizer,
+        ServerStep(learning_rate=server.learning_rate, momentum=server.momentum),
+        server.calibrate,
+        server.eviction,
+        server.f,
+    )
+    customizer = plan.customizer
+    if customizer.recovers and not server.calibrate:
+        raise ConfigurationError(f"{customizer.name} needs whole models: calibrate = true")
+    if customizer.claims and experiment.policy != "sync":
+        raise ConfigurationError(
+            f"{customizer.name} reads what clients report of a round's models: policy = sync"
+        )
+    return plan
+
+
 def _validate(experiment: Experiment) -> None:
     from rampart_fl.shared.attacks.data import attacks as data_attacks
     from rampart_fl.shared.attacks.model import attacks as model_attacks
@@ -32,7 +66,7 @@ def _validate(experiment: Experiment) -> None:
     from rampart_fl.shared.learning.schedules import schedules
     from rampart_fl.shared.learning.vector import initial_model
 
-    plan = experiment.plan()
+    plan = build_plan(experiment)
     check_needs(experiment, plan)
     plan.check_rows(experiment.most_rows)
     datasets.parse(experiment.data.dataset)

@@ -11,7 +11,7 @@ import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
@@ -23,11 +23,7 @@ from rampart_fl.shared.experiment.selection import drawn_of
 from rampart_fl.shared.experiment.shipped import find
 from rampart_fl.shared.experiment.tables import MemberSpec
 from rampart_fl.shared.experiment.tables import Table as Table
-from rampart_fl.shared.families import plugins
 from rampart_fl.shared.families.registry import explain
-
-if TYPE_CHECKING:
-    from rampart_fl.shared.robust.engine import Plan
 
 
 class Data(Table):
@@ -250,33 +246,6 @@ class Experiment(Table):
         """
         clients = max(self.data.clients, self.phases.joining.clients or 0)
         return clients if self.policy == "buffered" else drawn_of(clients, self.fraction)
-
-    def plan(self) -> "Plan":
-        """The server's stages, built."""
-        with plugins.known(self.packages):
-            return self._plan()
-
-    def _plan(self) -> "Plan":
-        from rampart_fl.shared.robust.engine import Plan, ServerStep
-
-        server = self.server
-        plan = Plan.of(
-            server.rule,
-            server.detectors,
-            server.customizer,
-            ServerStep(learning_rate=server.learning_rate, momentum=server.momentum),
-            server.calibrate,
-            server.eviction,
-            server.f,
-        )
-        customizer = plan.customizer
-        if customizer.recovers and not server.calibrate:
-            raise ConfigurationError(f"{customizer.name} needs whole models: calibrate = true")
-        if customizer.claims and self.policy != "sync":
-            raise ConfigurationError(
-                f"{customizer.name} reads what clients report of a round's models: policy = sync"
-            )
-        return plan
 
 
 def client_names(count: int) -> list[str]:

@@ -15,7 +15,7 @@ from rampart_fl.shared.experiment.shipped import SHIPPED, find, shipped
 from rampart_fl.shared.experiment.sweep import Sweep
 from rampart_fl.shared.learning.datasets import datasets
 from rampart_fl.shared.learning.vector import build_module, flatten
-from rampart_fl.shared.validation import validate
+from rampart_fl.shared.validation import build_plan, validate
 
 SMALL: dict[str, Any] = {"name": "small", "data": {"dataset": "digits"}, "model": "mlp"}
 
@@ -38,7 +38,7 @@ def test_what_ships_can_run(name: str) -> None:
     assert experiment.name == name
     assert experiment.description
     assert validate(experiment) == experiment
-    plan = experiment.plan()
+    plan = build_plan(experiment)
     model_D = flatten(build_module(experiment))
     assert model_D.isfinite().all()
     plan.init(len(model_D))

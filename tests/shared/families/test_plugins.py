@@ -25,7 +25,7 @@ from rampart_fl.shared.robust.customizers import customizers
 from rampart_fl.shared.robust.detectors import detectors
 from rampart_fl.shared.robust.preaggregators import preaggregators
 from rampart_fl.shared.robust.rules import rules
-from rampart_fl.shared.validation import validate
+from rampart_fl.shared.validation import build_plan, validate
 
 FAMILIES: list[Registry] = [
     *(rules, preaggregators, detectors, customizers, model_attacks, data_attacks),
@@ -124,11 +124,11 @@ def test_an_experiment_says_which_packages_it_takes_members_from(install: Instal
 @pytest.mark.parametrize("stages", ["midrange", ["nnm", "midrange"]])
 def test_an_aggregator_without_the_package_names_it(stages: object) -> None:
     wanted = experiment(server={"rule": stages}, packages={"midrange": "my-rules==1.2"})
-    for build in (lambda: validate(wanted), wanted.plan):
+    for build in (validate, build_plan):
         with pytest.raises(
             UnknownMember, match=r"'midrange' comes from my-rules==1.2, which is not"
         ):
-            build()
+            build(wanted)
 
 
 def test_what_an_agent_is_told_names_the_packages_that_it_needs(install: Install) -> None:

@@ -17,7 +17,7 @@ from rampart_fl.shared.robust.base import Rule
 from rampart_fl.shared.robust.context import Need
 from rampart_fl.shared.robust.engine import Plan
 from rampart_fl.shared.simulation import simulate
-from rampart_fl.shared.validation import validate
+from rampart_fl.shared.validation import build_plan, validate
 
 ROOT = {"dataset": "digits", "size": 30}
 PUBLIC = {"dataset": "digits", "size": 40, "augmentation": "weak"}
@@ -38,12 +38,12 @@ def experiment(rule: Any = "fltrust", **server: Any) -> Experiment:
 
 
 def equipped(asked: Experiment, **context: Any) -> Context:
-    return Equipment.of(asked, asked.plan()).equip(Context(**context))
+    return Equipment.of(asked, build_plan(asked)).equip(Context(**context))
 
 
 def test_stages_that_ask_for_nothing_get_nothing() -> None:
     asked = experiment("median", root=ROOT, public=PUBLIC)
-    held = Equipment.of(asked, asked.plan())
+    held = Equipment.of(asked, build_plan(asked))
     assert held.learner is None and held.public is None and held.root is None
     given = held.equip(Context(round=3, reference_D=torch.ones(2)))
     assert (given.round, given.predict, given.public, given.server_update_D) == (
@@ -107,7 +107,7 @@ def by_hand(asked: Experiment, x: Tensor, y: Tensor, start_D: Tensor, round_: in
 def test_the_servers_update_is_plain_training_on_its_root_set() -> None:
     asked = experiment(root=ROOT)
     _, start_D = initial_model(asked)
-    held = Equipment.of(asked, asked.plan())
+    held = Equipment.of(asked, build_plan(asked))
     assert held.root is not None
     x, y = held.root.x_train_KN[0], held.root.y_train_KN[0]
     assert tuple(x.shape) == (30, 1, 8, 8)
@@ -171,7 +171,7 @@ def test_only_images_can_be_augmented() -> None:
 def test_samples_that_the_clients_hold_are_refused() -> None:
     asked = experiment(root={"dataset": "digits", "size": 200})
     with pytest.raises(ConfigurationError, match="reserved"):
-        Equipment.of(validate(asked), asked.plan())
+        Equipment.of(validate(asked), build_plan(asked))
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,17 @@ OUTSIDE = {
     "rampart_fl.shared.runtime.process",
 }
 """What mathematics may not know of: networks, services, logs, settings."""
+EXPERIMENT = {
+    "rampart_fl.shared.errors",
+    "rampart_fl.shared.experiment",
+    "rampart_fl.shared.families",
+    "rampart_fl.shared.seeding",
+}
+"""All of ours that experiment files know of."""
+UPWARD = {
+    # What cannot run is refused before the first of many experiments runs.
+    ("rampart_fl.shared.experiment.sweep", "rampart_fl.shared.validation"),
+}
 HEAVY = {"torch", "sklearn", "scipy"}
 """What a process of the api role never imports."""
 
@@ -106,6 +117,17 @@ def test_mathematics_knows_nothing_of_the_outside() -> None:
         for imported, _ in imports(module)
         if within(module, MATHEMATICS) and module not in AGENTS and within(imported, OUTSIDE)
     ]
+
+
+def test_experiment_files_know_only_what_stands_below_them() -> None:
+    upward = {
+        (module, imported)
+        for module in MODULES
+        for imported, _ in imports(module)
+        if within(module, ("rampart_fl.shared.experiment",)) and imported in MODULES
+        if not within(imported, EXPERIMENT)
+    }
+    assert upward == UPWARD
 
 
 def reached(module: str) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -43,6 +43,17 @@ OUTSIDE = {
     "rampart_fl.shared.runtime.process",
 }
 """What mathematics may not know of: networks, services, logs, settings."""
+EXPERIMENT = {
+    "rampart_fl.shared.errors",
+    "rampart_fl.shared.experiment",
+    "rampart_fl.shared.families",
+    "rampart_fl.shared.seeding",
+}
+"""All of ours that experiment files know of."""
+UPWARD = {
+    # What cannot run is refused before the first of many experiments runs.
+    ("rampart_fl.shared.experiment.sweep", "rampart_fl.shared.validation"),
+}
 HEAVY = {"torch", "sklearn", "scipy"}
 """What a process of the api role never imports."""
 
@@ -108,6 +119,17 @@ def test_mathematics_knows_nothing_of_the_outside() -> None:
     ]
 
 
+def test_experiment_files_know_only_what_stands_below_them() -> None:
+    upward = {
+        (module, imported)
+        for module in MODULES
+        for imported, _ in imports(module)
+        if within(module, ("rampart_fl.shared.experiment",)) and imported in MODULES
+        if not within(imported, EXPERIMENT)
+    }
+    assert upward == UPWARD
+
+
 def reached(module: str) -> dict[str, str]:
     """Everything that importing a module imports, each with who imports it."""
     found, waiting = {module: ""}, [module]
@@ -137,6 +159,38 @@ def test_the_walk_finds_what_it_looks_for() -> None:
     assert len(MODULES) > 100
 
 
+def cycles(imported: Mapping[str, Collection[str]]) -> list[frozenset[str]]:
+    """Sets of nodes that all reach each other, of a graph given by its edges."""
+    reach: dict[str, set[str]] = {}
+    for start in imported:
+        found, waiting = set[str](), [start]
+        while waiting:
+            new = set(imported[waiting.pop()]) - found
+            found |= new
+            waiting += new
+        reach[start] = found
+    sets = {
+        frozenset(node for node in reach[start] if start in reach[node])
+        for start in imported
+        if start in reach[start]
+    }
+    return sorted(sets, key=sorted)
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    ours = {
+        module: {name for name, _ in imports(module) if name in MODULES and name != module}
+        for module in MODULES
+    }
+    assert not [sorted(cycle) for cycle in cycles(ours)]
+
+
+def test_circles_are_found() -> None:
+    graph = {"a": ["b"], "b": ["c"], "c": ["b"], "d": ["e"], "e": ["f"], "f": ["d", "a"]}
+    assert cycles(graph) == [frozenset("bc"), frozenset("def")]
+    assert cycles({"a": ["b", "c"], "b": ["c"], "c": []}) == []
+
+
 def test_modules_are_short() -> None:
     lengths = {module: len(path.read_text().splitlines()) for module, path in MODULES.items()}
     assert not {m: n for m, n in lengths.items() if n > LONGER.get(m, LONGEST)}
@@ -163,7 +217,7 @@ WITH_A_REASON = re.compile(r"# noqa: [A-Z0-9, ]+ - \w|# type: ignore\[[a-z, -]+\
 
 
 def test_a_line_that_silences_a_checker_says_why() -> None:
-    tops = ("shared", "services", "src", "tests", "benchmarks")
+    tops = ("shared", "services", "src", "tools", "tests", "benchmarks")
     for path in (path for top in tops for path in (ROOT / top).rglob("*.py")):
         lines = [line for line in path.read_text().splitlines() if SILENCED.search(line)]
         bare = [line for line in lines if not WITH_A_REASON.search(line)]

@@ -15,6 +15,7 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.sweep import Sweep
 from rampart_fl.shared.robust import aggregate
 from rampart_fl.shared.robust.rules import rules
+from rampart_fl.shared.validation import validate
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -101,13 +102,13 @@ def test_every_decision_is_listed_and_complete() -> None:
 
 def test_the_readme_s_experiment_can_be_run() -> None:
     (text,) = re.findall(r"```toml\n(.*?)```", PAGES[0].read_text(), re.DOTALL)
-    assert Experiment.parse(text).check().name == "my-federation"
+    assert validate(Experiment.parse(text)).name == "my-federation"
 
 
 def test_the_experiment_to_try_a_client_against_has_its_model() -> None:
     text = (ROOT / "docs/your-own-client.md").read_text()
     (table,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
-    found = Experiment.parse(table).check()
+    found = validate(Experiment.parse(table))
     assert f"--slots 0-{found.data.clients - 1} " in text
     assert f"tokens --count {found.data.clients} " in text
     (written_for,) = re.findall(r"federation\nwhose model is `(.*?)`", text)

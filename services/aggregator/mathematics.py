@@ -30,6 +30,7 @@ from rampart_fl.shared.robust.base import Context
 from rampart_fl.shared.robust.engine import run_round
 from rampart_fl.shared.robust.models import Mixture, Models
 from rampart_fl.shared.runtime.stopwatch import Stopwatch
+from rampart_fl.shared.validation import build_plan
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Mathematics:
         self, experiment: Experiment, spec: ModelSpec, blobs: Blobs, device: torch.device
     ) -> None:
         self.experiment = experiment
-        self.plan = experiment.plan()
+        self.plan = build_plan(experiment)
         self._equipment = Equipment.of(experiment, self.plan, device)
         self.spec = spec
         self.device = device

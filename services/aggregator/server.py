@@ -13,6 +13,7 @@ from rampart_fl.services.aggregator.connections import Connection, open_files
 from rampart_fl.services.aggregator.runtime import Runtime
 from rampart_fl.services.aggregator.settings import Settings
 from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.validation import validate
 
 DRAIN = 30
 """Seconds for which requests in flight may finish after SIGTERM."""
@@ -54,7 +55,7 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
 
         experiment = None
         if settings.experiment is not None:
-            experiment = check_networked(Experiment.load(settings.experiment).check())
+            experiment = check_networked(validate(Experiment.load(settings.experiment)))
         worker = Worker(
             settings, runtime.store, runtime.blobs, experiment, [runtime.metrics.observe_round]
         )

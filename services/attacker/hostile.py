@@ -23,6 +23,7 @@ from rampart_fl.shared.learning.local import LocalResult
 from rampart_fl.shared.learning.participant import LearningClient
 from rampart_fl.shared.protocol.messages import Ticket
 from rampart_fl.shared.robust.engine import Plan
+from rampart_fl.shared.validation import build_plan
 
 
 class HostileClient(LearningClient):
@@ -146,7 +147,7 @@ class HostileClient(LearningClient):
         """The server's plan, and its own update (D,) where it makes one: its data can be had."""
         if self._server is None:
             experiment = Experiment.from_tables(tables)
-            plan = experiment.plan()
+            plan = build_plan(experiment)
             self._server = plan, Equipment.of(experiment, plan)
         plan, equipment = self._server
         return plan, equipment.update(reference_D, round_)

@@ -42,12 +42,13 @@ def certify(
 
     from rampart_fl.shared.experiment import Experiment
     from rampart_fl.shared.simulation.certification import certify_groups, certify_subsets
+    from rampart_fl.shared.validation import validate
 
     if (subsets is None) != (size is None):
         raise typer.BadParameter("--subsets and --size belong together")
     given = {"rounds": rounds, "seed": seed}
     changes = {name: value for name, value in given.items() if value is not None}
-    chosen = Experiment.from_tables({**Experiment.load(experiment).tables(), **changes}).check()
+    chosen = validate(Experiment.from_tables({**Experiment.load(experiment).tables(), **changes}))
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(chosen.name)
 

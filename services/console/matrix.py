@@ -24,6 +24,7 @@ from rampart_fl.shared.attacks.triggers import Backdoor
 from rampart_fl.shared.errors import ConfigurationError, RampartError, UnknownMember
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.runtime.tokens import mint
+from rampart_fl.shared.validation import validate
 
 NOBODY = "none"
 """The attack of a row in which everyone is honest; measured on the clients that are honest in the
@@ -151,7 +152,7 @@ def plan(
                 chosen = defended(tables, defence, hostile)
                 if defence == LOCAL_ONLY:  # Nothing is exchanged: one run stands for all attacks.
                     chosen["attackers"] = attacked(base, NOBODY)["attackers"]
-                experiment = Experiment.from_tables(chosen).check()
+                experiment = validate(Experiment.from_tables(chosen))
                 cells.append(Cell(attack, defence, experiment, network))
     return cells
 

@@ -20,6 +20,7 @@ from rampart_fl.shared.protocol.messages import FederationStatus, RoundRecord
 from rampart_fl.shared.runtime import durable
 from rampart_fl.shared.runtime.threads import use
 from rampart_fl.shared.simulation import Simulation, SimulationResult, checkpoint
+from rampart_fl.shared.validation import validate
 
 
 class Folder:
@@ -102,7 +103,7 @@ def run(
         accuracy: which rounds the final accuracies are of.
         threads: that compute; the simulation's own choice by default.
     """
-    simulation = Simulation.of(experiment.check(), device)
+    simulation = Simulation.of(validate(experiment), device)
     _, hostile = sides(experiment)
     with ExitStack() as opened:
         file = None

@@ -19,6 +19,7 @@ from rampart_fl.shared.protocol.client import AggregatorClient
 from rampart_fl.shared.protocol.identity import Identity, establish, kept_fresh
 from rampart_fl.shared.protocol.messages import FederationStatus, Ticket
 from rampart_fl.shared.protocol.participate import Participant, participate
+from rampart_fl.shared.validation import validate
 
 T = TypeVar("T")
 PATIENCE = 60.0
@@ -174,7 +175,7 @@ def run(
         experiment = Experiment.load(experiment)
     variables = {f"RAMPART_{name.upper()}": value for name, value in settings.items()}
     with (
-        LocalFederation(experiment.check(), folder, settings=variables) as local,
+        LocalFederation(validate(experiment), folder, settings=variables) as local,
         RunningFederation(local) as running,
     ):
         yield running

@@ -15,6 +15,7 @@ from rampart_fl.shared.figures.final import costs, decisions, final_figures, sid
 from rampart_fl.shared.figures.votes import vote_figures
 from rampart_fl.shared.learning.datasets import datasets
 from rampart_fl.shared.protocol.messages import RoundRecord
+from rampart_fl.shared.validation import validate
 
 POLL = 0.3
 """Seconds between looks at a running federation."""
@@ -48,7 +49,7 @@ def run_folder(experiment: Experiment, parent: Path) -> Path:
 
 def up(experiment: Experiment, folder: Path, per_process: int = 10) -> Outcome:
     """Runs a federation to its end, stops all it started, and keeps the records."""
-    experiment = experiment.check()
+    experiment = validate(experiment)
     # Once, here: the processes that start now would all fetch what is not here yet.
     for table in (experiment.data, experiment.server.root, experiment.server.public):
         if table is not None:

@@ -2,8 +2,8 @@
 
 Tables: `data` and `model` (what is learned), `training`, `personalizer` and `evaluation` (what a
 client does), `server` (what the aggregator does), `phases` and the round policy (when), `attackers`
-(who lies, for tests). Unknown keys are refused; `check` builds every named member, so that a wrong
-parameter fails at start. This module and the API role that uses it work without torch.
+(who lies, for tests). Unknown keys are refused; `rampart_fl.shared.validation` builds every member
+that is named. This module and the API role that uses it work without torch.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
@@ -23,11 +23,7 @@ from rampart_fl.shared.experiment.selection import drawn_of
 from rampart_fl.shared.experiment.shipped import find
 from rampart_fl.shared.experiment.tables import MemberSpec
 from rampart_fl.shared.experiment.tables import Table as Table
-from rampart_fl.shared.families import plugins
 from rampart_fl.shared.families.registry import explain
-
-if TYPE_CHECKING:
-    from rampart_fl.shared.robust.engine import Plan
 
 
 class Data(Table):
@@ -250,85 +246,6 @@ class Experiment(Table):
         """
         clients = max(self.data.clients, self.phases.joining.clients or 0)
         return clients if self.policy == "buffered" else drawn_of(clients, self.fraction)
-
-    def plan(self) -> "Plan":
-        """The server's stages, built."""
-        with plugins.known(self.packages):
-            return self._plan()
-
-    def _plan(self) -> "Plan":
-        from rampart_fl.shared.robust.engine import Plan, ServerStep
-
-        server = self.server
-        plan = Plan.of(
-            server.rule,
-            server.detectors,
-            server.customizer,
-            ServerStep(learning_rate=server.learning_rate, momentum=server.momentum),
-            server.calibrate,
-            server.eviction,
-            server.f,
-        )
-        customizer = plan.customizer
-        if customizer.recovers and not server.calibrate:
-            raise ConfigurationError(f"{customizer.name} needs whole models: calibrate = true")
-        if customizer.claims and self.policy != "sync":
-            raise ConfigurationError(
-                f"{customizer.name} reads what clients report of a round's models: policy = sync"
-            )
-        return plan
-
-    def check(self) -> "Experiment":
-        """Builds every member that the file names; raises what is wrong with it.
-
-        Returns:
-            The experiment with its `packages`.
-        """
-        with plugins.known(self.packages) as packages:
-            self._check()
-        return self.model_copy(update={"packages": packages})
-
-    def _check(self) -> None:
-        from rampart_fl.shared.attacks.data import attacks as data_attacks
-        from rampart_fl.shared.attacks.model import attacks as model_attacks
-        from rampart_fl.shared.attacks.triggers import parse_trigger
-        from rampart_fl.shared.learning.datasets import datasets
-        from rampart_fl.shared.learning.equipment import check_needs
-        from rampart_fl.shared.learning.models import models
-        from rampart_fl.shared.learning.objectives import parse_terms
-        from rampart_fl.shared.learning.partitions import partitions
-        from rampart_fl.shared.learning.personalizers import personalizers
-        from rampart_fl.shared.learning.schedules import schedules
-        from rampart_fl.shared.learning.vector import initial_model
-
-        plan = self.plan()
-        check_needs(self, plan)
-        plan.check_rows(self.most_rows)
-        datasets.parse(self.data.dataset)
-        partitions.parse(self.data.partition)
-        models.parse(self.model)
-        if plan.customizer.isolates and initial_model(self)[0].statistics:
-            plan.check_statistics()
-        personalizer = personalizers.parse(self.personalizer)
-        if personalizer.held_out and not plan.customizer.claims:
-            raise ConfigurationError(
-                f"the personalizer {personalizer.name} weighs models that the server offers: "
-                "name a customizer that does, such as fedfomo"
-            )
-        for detector in plan.detectors:
-            if detector.retraces and not personalizer.whole:
-                raise ConfigurationError(
-                    f"{detector.name} retraces training of the whole model, and uploads of the "
-                    f"personalizer {personalizer.name} are not that: use another one"
-                )
-        parse_terms(self.training.objective)
-        schedules.parse(self.training.schedule)
-        parse_trigger(self.evaluation.trigger)
-        for group in self.attackers:
-            if group.attack is not None:
-                model_attacks.parse(group.attack)
-            if group.data_attack is not None:
-                data_attacks.parse(group.data_attack)
 
 
 def client_names(count: int) -> list[str]:

@@ -27,6 +27,7 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment.schema import Experiment, Table
 from rampart_fl.shared.experiment.shipped import find
 from rampart_fl.shared.families.registry import explain
+from rampart_fl.shared.validation import validate
 
 DIGITS = 10
 """Decimals of the numbers of a range, so that 0.1 + 0.2 is 0.3."""
@@ -178,7 +179,7 @@ class Sweep:
                 for path in axis.paths:
                     put(tables, path, value)
             runs = [Experiment.from_tables({**tables, "seed": seed}) for seed in self.seeds]
-            runs[0].check()
+            validate(runs[0])
             keys = (axis.key for axis in self.axes)
             points.append(Point(dict(zip(keys, values, strict=True)), tuple(runs)))
         return points

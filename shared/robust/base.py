@@ -19,8 +19,8 @@ from rampart_fl.shared.experiment.eviction import Decision as Decision
 from rampart_fl.shared.families.registry import Member
 from rampart_fl.shared.robust.context import Context as Context
 from rampart_fl.shared.robust.context import Need
-from rampart_fl.shared.robust.rows import CHUNK as CHUNK
 from rampart_fl.shared.robust.rows import Rows as Rows
+from rampart_fl.shared.robust.view import CHUNK as CHUNK
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,11 +1,10 @@
-"""Rows: clients' updates as a read-only view of a pool, seen through a mixing matrix.
+"""Rows: clients' updates in the order of their ids, as a view of the pool that holds them.
 
-Legend of shape suffixes: N rows of the pool, K of them in use, M rows that a stage sees,
-L rows after a mix, D coordinates, C coordinates of one chunk.
+Legend of shape suffixes: N rows of the pool, M rows that a stage sees, D coordinates.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,47 +12,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.sketch import Traces
-from rampart_fl.shared.runtime.device import sent
+from rampart_fl.shared.robust.view import View
 
 Updates = Tensor | NDArray[Any] | Sequence[Tensor | NDArray[Any] | Sequence[float]]
 """One update per row: a matrix, or vectors of one length."""
 NARROW = (torch.float16, torch.bfloat16)
 FLOATING = (*NARROW, torch.float32, torch.float64)
-CHUNK = 32_768
-"""Default number of coordinates in one chunk."""
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
-    """Clients' updates as rows: a read-only view of a pool, seen through an optional mixing matrix.
-
-    The view is `mix_MK @ block_ND[index_K]`: a selection of the pool's rows, then a mix of those
-    (each the identity when None). Pre-aggregators return a new mix and never a second block;
-    `chunks` applies it.
-
-    Args:
-        block_ND: the pool, one update per row; never written.
-        ids: one name per row of the view; order of rows never matters beyond these names.
-        index_K: which rows of the pool are read, in order, on the CPU; all of them when None.
-        mix_MK: the mixing matrix over those rows, float64 on the CPU.
-        weights_M: trusted weights (float64, > 0), 1 each by default.
-        metadata: numbers per row by name: what clients claim ("loss_gap"), and what the server
-            measured ("moved", the norm of the raw upload; "fresh", 0 if judged before).
-        dropped: ids of rows already left out because they were not finite.
-        traces: what detectors remember the rows by, where one asks for it.
-        cache: what was measured of the pool, shared by all views of it.
-    """
-
-    block_ND: Tensor
-    ids: tuple[str, ...]
-    index_K: Tensor | None = None
-    mix_MK: Tensor | None = None
-    weights_M: Tensor | None = None
-    metadata: Mapping[str, Tensor] = field(default_factory=dict)
-    dropped: tuple[str, ...] = ()
-    traces: Traces | None = None
-    cache: dict[str, Any] = field(default_factory=dict, repr=False)
+class Rows(View):
+    """Clients' updates as rows: what the stages of a pipeline work on."""
 
     @staticmethod
     def of(
@@ -83,8 +54,6 @@ class Rows:
         >>> len(rows), rows.dropped
         (2, ('1',))
         """
-        from rampart_fl.shared.robust import linalg
-
         block_ND = _block(updates_ND).detach()
         if block_ND.ndim != 2 or block_ND.dtype not in FLOATING or block_ND.layout != torch.strided:
             raise ValueError(
@@ -116,116 +85,16 @@ class Rows:
             cache=cache,
         )
 
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    @property
-    def dim(self) -> int:
-        """Number of coordinates D."""
-        return self.block_ND.shape[1]
-
-    @property
-    def device(self) -> torch.device:
-        """Where the pool lives."""
-        return self.block_ND.device
-
-    def trusted_weights(self) -> Tensor:
-        """Weights (M,) in float64 on the CPU, 1 each where none were given."""
-        if self.weights_M is None:
-            return torch.ones(len(self), dtype=torch.float64)
-        return self.weights_M
-
-    def fresh(self) -> list[bool]:
-        """Whether each row is a new update; False where it was judged in an earlier round already.
-
-        >>> Rows.of(torch.eye(2), metadata={"fresh": [1, 0]}).fresh()
-        [True, False]
-        """
-        told_M = self.metadata.get("fresh")
-        return [True] * len(self) if told_M is None else [bool(new) for new in told_M.tolist()]
-
-    def chunks(self, size: int = CHUNK) -> Iterator[tuple[int, int, Tensor]]:
-        """Column bounds with the chunk (M, C) of the view, which the caller must not write to."""
-        mix_MK = self.mix_MK
-        if mix_MK is not None:
-            mix_MK = sent(mix_MK, self.device, self.block_ND.dtype)
-        index_K = None if self.index_K is None else sent(self.index_K, self.device)
-        for start in range(0, self.dim, size):
-            stop = min(start + size, self.dim)
-            block_KC = self.block_ND[:, start:stop]
-            if index_K is not None:
-                block_KC = block_KC.index_select(0, index_K)
-            yield start, stop, block_KC if mix_MK is None else mix_MK @ block_KC
-
     def row(self, position: int) -> Tensor:
         """One row (D,) of the view, as a copy."""
-        if self.mix_MK is not None:
-            unit_M = torch.zeros(len(self), dtype=torch.float64)
-            unit_M[position] = 1
-            return self.combine(unit_M)
-        source = position if self.index_K is None else int(self.index_K[position])
-        return self.block_ND[source].clone()
+        return linalg.row(self, position)
 
     def combine(self, coefficients_M: Tensor) -> Tensor:
         """The linear combination sum_i c_i row_i, (D,) in the pool's dtype; one pass.
 
         Rows of the pool with coefficient 0 are not read into the result, whatever they hold.
         """
-        from rampart_fl.shared.robust import linalg
-
         return linalg.combine(self, coefficients_M)
-
-    def keep(self, positions: Sequence[int] | Tensor) -> "Rows":
-        """The view restricted to some rows, in the order given (no copy of the pool)."""
-        picks = torch.as_tensor(positions, dtype=torch.long).cpu()
-        index_K, mix_MK = self.index_K, self.mix_MK
-        if mix_MK is not None:
-            mix_MK = mix_MK[picks]
-        else:
-            index_K = picks if index_K is None else index_K[picks]
-        return replace(
-            self,
-            ids=tuple(self.ids[i] for i in picks.tolist()),
-            index_K=index_K,
-            mix_MK=mix_MK,
-            weights_M=None if self.weights_M is None else self.weights_M[picks],
-            metadata={key: column[picks] for key, column in self.metadata.items()},
-            traces=None if self.traces is None else self.traces.keep(picks),
-        )
-
-    def columns(self, which: slice | Tensor) -> "Rows":
-        """The same rows over some coordinates only: no copy for a slice, a gather for indices.
-
-        >>> Rows.of(torch.tensor([[1.0, 2.0, 3.0]])).columns(slice(1, 3)).row(0)
-        tensor([2., 3.])
-        """
-        cache = {"finite": self.cache["finite"]} if "finite" in self.cache else {}
-        if isinstance(which, Tensor):
-            # Several times as fast as indexing, for drawn coordinates.
-            return replace(
-                self, block_ND=self.block_ND.index_select(1, sent(which, self.device)), cache=cache
-            )
-        return replace(self, block_ND=self.block_ND[:, which], cache=cache)
-
-    def mixed(
-        self, by_LM: Tensor, ids: Sequence[str] | None = None, weights_L: Tensor | None = None
-    ) -> "Rows":
-        """L new rows `by_LM @ rows`, without a copy of the pool.
-
-        Ids, weights, metadata and traces stay where L = M and no others are given.
-        """
-        names = self.ids if ids is None else tuple(ids)
-        assert len(names) == len(by_LM)
-        same = len(by_LM) == len(self)
-        mix_LM = by_LM.to(torch.float64).cpu()
-        return replace(
-            self,
-            ids=names,
-            mix_MK=mix_LM if self.mix_MK is None else mix_LM @ self.mix_MK,
-            weights_M=(self.weights_M if same else None) if weights_L is None else weights_L,
-            metadata=self.metadata if same else {},
-            traces=self.traces if same else None,
-        )
 
 
 def _block(updates: Updates) -> Tensor:

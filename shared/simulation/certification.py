@@ -23,6 +23,7 @@ from rampart_fl.shared.learning.votes import ballots
 from rampart_fl.shared.robust.certificates import certified, radii, subset_radii, winners
 from rampart_fl.shared.seeding import generator
 from rampart_fl.shared.simulation.federation import Simulation
+from rampart_fl.shared.validation import build_plan
 
 LIKELY_ENOUGH = 0.001
 """Probability with which a certificate of drawn subsets may claim too much, by default."""
@@ -66,7 +67,7 @@ def certify_groups(
             clients for each round, so that one who leaves could change who else is drawn, or ends
             rounds by arrivals, so that one who hurries could change who else has arrived.
     """
-    if not experiment.plan().customizer.isolates:
+    if not build_plan(experiment).customizer.isolates:
         raise ConfigurationError(
             f"{experiment.name} has no groups that train apart: choose the customizer flcert, or "
             "let random subsets of its clients vote (--subsets and --size)"

@@ -25,6 +25,7 @@ from rampart_fl.shared.learning.votes import vote
 from rampart_fl.shared.protocol.reports import with_gap
 from rampart_fl.shared.robust.engine import Plan
 from rampart_fl.shared.runtime.device import sent
+from rampart_fl.shared.validation import build_plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +93,7 @@ class Clients:
             groups,
             [client_data(experiment.data, k, experiment.seed) for k in range(len(names))],
             learner.first_states(initial_KD),
-            experiment.plan(),
+            build_plan(experiment),
             device,
         )
 

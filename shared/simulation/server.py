@@ -26,6 +26,7 @@ from rampart_fl.shared.robust.engine import Plan, RoundOutcome, run_round
 from rampart_fl.shared.robust.sketch import Traces, sketch
 from rampart_fl.shared.runtime.device import sent
 from rampart_fl.shared.simulation.clients import Uploads
+from rampart_fl.shared.validation import build_plan
 
 
 @dataclass(eq=False)
@@ -62,7 +63,7 @@ class Server:
     @staticmethod
     def of(experiment: Experiment, initial_D: Tensor, spec: ModelSpec) -> "Server":
         """Before round 0: everyone starts from the first global model."""
-        plan = experiment.plan()
+        plan = build_plan(experiment)
         equipment = Equipment.of(experiment, plan, initial_D.device)
         state = plan.init(spec.trainable)
         return Server(experiment, plan, equipment, spec, initial_D, initial_D, state)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from rampart_fl.shared.robust.customizers import Customizer
     from rampart_fl.shared.simulation import Simulation, SimulationResult, simulate
     from rampart_fl.shared.simulation.tuning import search_weight
+    from rampart_fl.shared.validation import validate
 
 __all__ = [
     "ConfigurationError",
@@ -69,6 +70,7 @@ __all__ = [
     "search_weight",
     "simulate",
     "take_part",
+    "validate",
 ]
 _NAMES = {
     "services.client_agent.custom": "take_part",
@@ -76,6 +78,7 @@ _NAMES = {
     "shared.attacks.base": "DataAttack, Knowledge, ModelAttack",
     "shared.errors": "ConfigurationError, PreconditionError, RampartError, UnknownMember",
     "shared.experiment": "Experiment",
+    "shared.experiment.sweep": "Sweep",
     "shared.learning.datasets": "Dataset",
     "shared.learning.models": "Model",
     "shared.learning.objectives": "Objective",
@@ -87,8 +90,8 @@ _NAMES = {
     "shared.robust.base": "Detector, PreAggregator, Rule",
     "shared.robust.customizers": "Customizer",
     "shared.simulation": "Simulation, SimulationResult, simulate",
-    "shared.experiment.sweep": "Sweep",
     "shared.simulation.tuning": "search_weight",
+    "shared.validation": "validate",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split(", ")}
 

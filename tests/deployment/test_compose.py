@@ -13,6 +13,7 @@ from rampart_fl.services.console.join_tokens import shares
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.learning.datasets.files import VARIABLE as DATA
 from rampart_fl.shared.runtime.process import SECRETS
+from rampart_fl.shared.validation import validate
 
 VARIABLE = re.compile(r"\$\$|\$\{(\w+)(?::-([^}]*))?\}")
 
@@ -189,7 +190,7 @@ def test_the_join_tokens_are_those_of_the_clients(
     services = compose["services"]
     job = services["join-tokens"]
     minted = settings_of(job["image"], [], environment(job), set(job["secrets"]))
-    experiment = Experiment.load(compose["experiment"]).check()
+    experiment = validate(Experiment.load(compose["experiment"]))
     hosted: dict[str, list[int]] = {"agents": [], "attackers": []}
     for group in minted.groups:
         if group in services:

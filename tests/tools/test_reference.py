@@ -6,6 +6,7 @@ import tomllib
 import pytest
 
 from rampart_fl.shared.experiment.schema import Experiment, Table
+from rampart_fl.shared.validation import validate
 from tools.reference import FAMILIES, PATH, meaning, render, tables
 
 TABLES = list(tables())
@@ -58,4 +59,4 @@ def test_every_member_is_named(path: str) -> None:
 def test_the_example_can_run() -> None:
     example = re.search(r"```toml\n(.*?)```", TEXT, re.DOTALL)
     assert example is not None
-    Experiment.from_tables(tomllib.loads(example[1])).check()
+    validate(Experiment.from_tables(tomllib.loads(example[1])))

@@ -16,6 +16,7 @@ from rampart_fl.shared.robust.linalg.products import (
     norm,
     norms,
     proved,
+    row,
     survey,
     uniform,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "norm",
     "norms",
     "proved",
+    "row",
     "signs",
     "squared_distances",
     "survey",

@@ -5,20 +5,21 @@ Legend: M rows of the view, D coordinates.
 
 from torch import Tensor
 
-from rampart_fl.shared.robust.base import Rows
 from rampart_fl.shared.robust.linalg.geometry import squared_distances
 from rampart_fl.shared.robust.linalg.products import dots, gram, norm, norms
+from rampart_fl.shared.robust.view import View
 
 PARALLEL = 0.99
 """Cosine from which 1 - cos is taken from distances: products alone would lose its digits."""
 
 
-def cosines(rows: Rows) -> Tensor:
+def cosines(rows: View) -> Tensor:
     """Cosine similarities (M, M) of the rows, clamped to [-1, 1]; -1 beside a zero row.
 
     Between almost parallel rows 1 - cos = (|x - y|² - (|x| - |y|)²) / (2 |x| |y|) is used, where
     their lengths are not so far apart that it would lose more digits than it saves.
 
+    >>> from rampart_fl.shared.robust import Rows
     >>> import torch
     >>> cosines(Rows.of(torch.tensor([[1.0, 0.0], [0.0, 0.0], [1.0, 1.0]])))[0]
     tensor([ 1.0000, -1.0000,  0.7071], dtype=torch.float64)
@@ -40,7 +41,7 @@ def cosines(rows: Rows) -> Tensor:
     return cosines_MM.nan_to_num(nan=-1.0).clamp(-1, 1)
 
 
-def cosines_to(rows: Rows, vector_D: Tensor) -> Tensor:
+def cosines_to(rows: View, vector_D: Tensor) -> Tensor:
     """Cosine similarity (M,) of every row to one vector, clamped; -1 beside a zero vector."""
     lengths_M = norms(rows) * norm(vector_D)
     cosines_M: Tensor = dots(rows, vector_D) / lengths_M

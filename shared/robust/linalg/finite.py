@@ -6,7 +6,7 @@ Legend: N rows of the pool, K of them in use, D coordinates.
 import torch
 from torch import Tensor
 
-from rampart_fl.shared.robust.base import Rows
+from rampart_fl.shared.robust.view import View
 
 
 class NotFinite(Exception):
@@ -27,12 +27,12 @@ def exactly(block_ND: Tensor) -> list[bool]:
     return finite
 
 
-def awaited(rows: Rows) -> bool:
+def awaited(rows: View) -> bool:
     """Whether the rows are still only assumed to be finite."""
     return rows.cache.get("finite") is False
 
 
-def told(rows: Rows, clean: bool) -> None:
+def told(rows: View, clean: bool) -> None:
     """Takes note of what a pass over all coordinates of unmixed rows met.
 
     Args:

@@ -9,10 +9,10 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from rampart_fl.shared.robust.base import Rows
 from rampart_fl.shared.robust.linalg.ordering import median
 from rampart_fl.shared.robust.linalg.products import gram, norms
 from rampart_fl.shared.robust.linalg.views import unmixed
+from rampart_fl.shared.robust.view import View
 
 NEAR = 1e-2
 """Pairs whose squared distance is below this share of their squared distances to the centre are
@@ -38,9 +38,10 @@ class Geometry:
     centre: int
 
 
-def squared_distances(rows: Rows) -> Tensor:
+def squared_distances(rows: View) -> Tensor:
     """Squared distances |row_i - row_j|² (M, M), float64 on the CPU, symmetric, diagonal 0.
 
+    >>> from rampart_fl.shared.robust import Rows
     >>> squared_distances(Rows.of(torch.tensor([[0.0, 0.0], [3.0, 4.0]])))
     tensor([[ 0., 25.],
             [25.,  0.]], dtype=torch.float64)
@@ -48,7 +49,7 @@ def squared_distances(rows: Rows) -> Tensor:
     return geometry(rows).squared_MM
 
 
-def geometry(rows: Rows) -> Geometry:
+def geometry(rows: View) -> Geometry:
     """The geometry of a view; that of the pool behind it is kept with the rows and used again."""
     plain = unmixed(rows)
     pool = _pool(plain)
@@ -68,7 +69,7 @@ def geometry(rows: Rows) -> Geometry:
     return Geometry((gram_MM + gram_MM.T) / 2, _distances(gram_MM), pool.centre)
 
 
-def _pool(plain: Rows) -> Geometry:
+def _pool(plain: View) -> Geometry:
     wanted = tuple(range(len(plain))) if plain.index_K is None else tuple(plain.index_K.tolist())
     kept = plain.cache.get("geometry")
     if kept is not None:
@@ -83,7 +84,7 @@ def _pool(plain: Rows) -> Geometry:
     return found
 
 
-def _measure(plain: Rows) -> Geometry:
+def _measure(plain: View) -> Geometry:
     centre = _middle(plain)
     gram_MM = gram(plain, centre)
     squared_MM = _distances(gram_MM)
@@ -106,7 +107,7 @@ def _measure(plain: Rows) -> Geometry:
     return Geometry(torch.where(near_MM, by_distance_MM, gram_MM), squared_MM, row)
 
 
-def _refined(plain: Rows) -> Tensor:
+def _refined(plain: View) -> Tensor:
     """Distances within a cluster, from its first row, and so on for what is nearer still."""
     gram_SS = gram(plain, 0)
     squared_SS = _distances(gram_SS)
@@ -158,7 +159,7 @@ def _clusters(near_MM: Tensor) -> list[list[int]]:
     return found
 
 
-def _middle(plain: Rows) -> int:
+def _middle(plain: View) -> int:
     """The row nearest the coordinate-wise median, over a sample of coordinates."""
     sample_NC = plain.block_ND
     if plain.dim > SAMPLE:
@@ -169,7 +170,7 @@ def _middle(plain: Rows) -> int:
     return int(norms(sample, median(sample)).argsort(stable=True)[0])
 
 
-def _with_origin(plain: Rows, pool: Geometry) -> Tensor:
+def _with_origin(plain: View, pool: Geometry) -> Tensor:
     """The pool's Gram matrix (K + 1, K + 1) with the zero vector as a last row."""
     k, squares_K = len(plain), norms(plain).square()
     centre = pool.centre if plain.index_K is None else plain.index_K.tolist().index(pool.centre)

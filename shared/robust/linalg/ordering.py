@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rampart_fl.shared.robust.base import Rows
 from rampart_fl.shared.robust.linalg import native
 from rampart_fl.shared.robust.linalg.finite import told
 from rampart_fl.shared.robust.linalg.networks import KEEP_MAX, KEEP_MIN, Comparator, network
 from rampart_fl.shared.robust.linalg.views import pieces, unmixed
+from rampart_fl.shared.robust.view import View
 
 MOST_WIRES = 1024
 """Rows up to which a compiled network is used."""
@@ -36,9 +36,10 @@ DEVICE_NUMBERS = 1 << 26
 """Numbers that another device sorts at once."""
 
 
-def median(rows: Rows) -> Tensor:
+def median(rows: View) -> Tensor:
     """Coordinate-wise median (D,); the mean of the middle two for an even number of rows.
 
+    >>> from rampart_fl.shared.robust import Rows
     >>> median(Rows.of(torch.tensor([[1.0], [2.0], [3.0], [100.0]])))
     tensor([2.5000])
     """
@@ -46,20 +47,22 @@ def median(rows: Rows) -> Tensor:
     return _by_rank(rows, (m - 1) // 2, m // 2 + 1)
 
 
-def trimmed_mean(rows: Rows, b: int) -> Tensor:
+def trimmed_mean(rows: View, b: int) -> Tensor:
     """Per coordinate (D,), the mean of the values without the b largest and b smallest.
 
+    >>> from rampart_fl.shared.robust import Rows
     >>> trimmed_mean(Rows.of(torch.tensor([[1.0], [2.0], [4.0], [1e20]])), 1)
     tensor([3.])
     """
     return _by_rank(rows, b, len(rows) - b)
 
 
-def mean_around_median(rows: Rows, keep: int) -> Tensor:
+def mean_around_median(rows: View, keep: int) -> Tensor:
     """Per coordinate (D,), the mean of the `keep` values nearest the median.
 
     Of two values equally near the median the lower one counts as nearer.
 
+    >>> from rampart_fl.shared.robust import Rows
     >>> mean_around_median(Rows.of(torch.tensor([[0.0], [1.0], [2.1], [3.3], [100.0]])), 4)
     tensor([1.6000])
     """
@@ -68,7 +71,7 @@ def mean_around_median(rows: Rows, keep: int) -> Tensor:
     return _by_rank(rows, -1, keep)
 
 
-def _by_rank(rows: Rows, first: int, last: int) -> Tensor:
+def _by_rank(rows: View, first: int, last: int) -> Tensor:
     """Mean of the ranks first .. last - 1, or of the `last` ranks nearest the median if first < 0.
 
     Ranks are numbered from the least value.
@@ -90,7 +93,7 @@ def _by_rank(rows: Rows, first: int, last: int) -> Tensor:
     return out_D
 
 
-def _compiled(kernels: native.Kernels, rows: Rows, first: int, last: int, out_D: Tensor) -> None:
+def _compiled(kernels: native.Kernels, rows: View, first: int, last: int, out_D: Tensor) -> None:
     """The network on tiles; rows of the pool are mixed tile by tile on the way."""
     m, mix = len(rows), None
     if rows.mix_MK is not None and rows.block_ND.stride(1) == 1:
@@ -170,7 +173,7 @@ def _through_network(chunk_MC: Tensor, first: int, last: int) -> Tensor:
     return _mean(torch.stack(wires[first:last]), 0, last - first)
 
 
-def _through_sort(rows: Rows, first: int, last: int, out_D: Tensor) -> None:
+def _through_sort(rows: View, first: int, last: int, out_D: Tensor) -> None:
     """Sorts transposed blocks, on as many Python threads as torch uses: numpy lets them run."""
 
     def one(start: int) -> None:

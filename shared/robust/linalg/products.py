@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rampart_fl.shared.robust.base import Rows
 from rampart_fl.shared.robust.linalg import native
 from rampart_fl.shared.robust.linalg.finite import awaited, exactly, told
 from rampart_fl.shared.robust.linalg.views import pieces, plain_width, sources, unmixed
+from rampart_fl.shared.robust.view import View
 from rampart_fl.shared.runtime.device import sent
 
 TINY = 1e-30
@@ -28,7 +28,7 @@ def survey(block_ND: Tensor) -> tuple[list[bool], Tensor]:
     >>> survey(torch.tensor([[1.0, 2.0], [float("inf"), 0.0]]))
     ([True, False], tensor([5., inf], dtype=torch.float64))
     """
-    pool = Rows(block_ND, ids=tuple(str(i) for i in range(len(block_ND))))
+    pool = View(block_ND, ids=tuple(str(i) for i in range(len(block_ND))))
     squares_N = _products(pool, None)[:, 0]
     finite = squares_N.isfinite().tolist()
     for i, known in enumerate(finite):
@@ -37,18 +37,19 @@ def survey(block_ND: Tensor) -> tuple[list[bool], Tensor]:
     return finite, squares_N
 
 
-def proved(rows: Rows) -> bool:
+def proved(rows: View) -> bool:
     """Whether the pool is finite: as its passes told where that was assumed, or else by looking."""
     if awaited(rows):
         rows.cache["finite"] = all(survey(rows.block_ND)[0])
     return bool(rows.cache["finite"])
 
 
-def combine(rows: Rows, coefficients_M: Tensor) -> Tensor:
+def combine(rows: View, coefficients_M: Tensor) -> Tensor:
     """The linear combination sum_i c_i row_i (D,) in the pool's dtype.
 
     Rows with coefficient 0 are never read, so what they hold cannot reach the result.
 
+    >>> from rampart_fl.shared.robust import Rows
     >>> combine(Rows.of(torch.tensor([[1.0, 2.0], [3.0, 4.0]])), torch.tensor([0.5, 0.5]))
     tensor([2., 3.])
     """
@@ -86,6 +87,16 @@ def combine(rows: Rows, coefficients_M: Tensor) -> Tensor:
     return out_D
 
 
+def row(rows: View, position: int) -> Tensor:
+    """One row (D,) of the view, as a copy."""
+    if rows.mix_MK is not None:
+        unit_M = torch.zeros(len(rows), dtype=torch.float64)
+        unit_M[position] = 1
+        return combine(rows, unit_M)
+    source = position if rows.index_K is None else int(rows.index_K[position])
+    return rows.block_ND[source].clone()
+
+
 def uniform(m: int, positions: Sequence[int] | Tensor) -> Tensor:
     """Coefficients (M,) of the mean of some rows, for `combine`.
 
@@ -97,9 +108,10 @@ def uniform(m: int, positions: Sequence[int] | Tensor) -> Tensor:
     return weights_M
 
 
-def norms(rows: Rows, centre_D: Tensor | None = None) -> Tensor:
+def norms(rows: View, centre_D: Tensor | None = None) -> Tensor:
     """Euclidean norms |row_i - centre| (M,), float64 on the CPU; the centre is 0 by default.
 
+    >>> from rampart_fl.shared.robust import Rows
     >>> norms(Rows.of(torch.tensor([[3.0, 4.0], [0.0, 0.0]])))
     tensor([5., 0.], dtype=torch.float64)
     """
@@ -133,12 +145,12 @@ def norm(vector_D: Tensor) -> float:
     return float(np.sqrt(total))
 
 
-def dots(rows: Rows, vector_D: Tensor) -> Tensor:
+def dots(rows: View, vector_D: Tensor) -> Tensor:
     """Inner products <row_i, vector> (M,), float64 on the CPU."""
     return _products(rows, vector_D)[:, 1]
 
 
-def _products(rows: Rows, centre_D: Tensor | None) -> Tensor:
+def _products(rows: View, centre_D: Tensor | None) -> Tensor:
     """|row_i - centre|² and <row_i, centre> as columns (M, 2), float64 on the CPU."""
     sums_M2 = _sums(rows, centre_D)
     if rows.mix_MK is None:
@@ -146,7 +158,7 @@ def _products(rows: Rows, centre_D: Tensor | None) -> Tensor:
     return sums_M2
 
 
-def _sums(rows: Rows, centre_D: Tensor | None) -> Tensor:
+def _sums(rows: View, centre_D: Tensor | None) -> Tensor:
     m = len(rows)
     kernels = native.kernels_for(rows.block_ND.dtype, rows.device)
     if kernels is None:
@@ -169,7 +181,7 @@ def _sums(rows: Rows, centre_D: Tensor | None) -> Tensor:
     return total_M2
 
 
-def _products_by_torch(rows: Rows, centre_D: Tensor | None, wide: bool) -> Tensor:
+def _products_by_torch(rows: View, centre_D: Tensor | None, wide: bool) -> Tensor:
     dtype = torch.float64 if wide else rows.block_ND.dtype
     total_M2 = torch.zeros(len(rows), 2, dtype=torch.float64, device=rows.device)
     for start, stop, chunk_MC in rows.chunks(plain_width(rows)):
@@ -182,7 +194,7 @@ def _products_by_torch(rows: Rows, centre_D: Tensor | None, wide: bool) -> Tenso
     return total_M2.cpu()
 
 
-def gram(rows: Rows, centre: int | None = None) -> Tensor:
+def gram(rows: View, centre: int | None = None) -> Tensor:
     """Inner products <row_i - c, row_j - c> (M, M), float64 on the CPU, symmetric.
 
     Products are made in float32 and added up in float64, blockwise; where they overflow or vanish
@@ -192,6 +204,7 @@ def gram(rows: Rows, centre: int | None = None) -> Tensor:
         rows: to be multiplied.
         centre: the position of the row c that is subtracted from all; none by default.
 
+    >>> from rampart_fl.shared.robust import Rows
     >>> gram(Rows.of(torch.tensor([[3.0, 4.0], [1.0, 0.0]])))
     tensor([[25.,  3.],
             [ 3.,  1.]], dtype=torch.float64)
@@ -204,7 +217,7 @@ def gram(rows: Rows, centre: int | None = None) -> Tensor:
     return gram_MM
 
 
-def _lost(rows: Rows, centre: int | None, gram_MM: Tensor) -> bool:
+def _lost(rows: View, centre: int | None, gram_MM: Tensor) -> bool:
     """Whether products overflowed in float32, or all of a row's vanished that is not the centre."""
     if not bool(gram_MM.isfinite().all()):
         return True
@@ -212,11 +225,11 @@ def _lost(rows: Rows, centre: int | None, gram_MM: Tensor) -> bool:
     small = [row for row in small_M.nonzero().flatten().tolist() if row != centre]
     if not small:
         return False
-    centre_D = None if centre is None else rows.row(centre)
+    centre_D = None if centre is None else row(rows, centre)
     return bool((norms(rows.keep(small), centre_D) > 0).any())
 
 
-def _gram(rows: Rows, centre: int | None, wide: bool) -> Tensor:
+def _gram(rows: View, centre: int | None, wide: bool) -> Tensor:
     m = len(rows)
     kernels = native.kernels_for(rows.block_ND.dtype, rows.device, wide)
     if kernels is None:
@@ -237,7 +250,7 @@ def _gram(rows: Rows, centre: int | None, wide: bool) -> Tensor:
     return total_MM
 
 
-def _gram_by_torch(rows: Rows, centre: int | None, wide: bool) -> Tensor:
+def _gram_by_torch(rows: View, centre: int | None, wide: bool) -> Tensor:
     m = len(rows)
     total_MM = torch.zeros(m, m, dtype=torch.float64, device=rows.device)
     for _, _, chunk_MC in rows.chunks(plain_width(rows)):

@@ -6,17 +6,18 @@ Legend: M rows of the view, R coordinates that are counted.
 import torch
 from torch import Tensor
 
-from rampart_fl.shared.robust.base import CHUNK, Rows
 from rampart_fl.shared.robust.linalg import native
 from rampart_fl.shared.robust.linalg.views import sources
+from rampart_fl.shared.robust.view import CHUNK, View
 
 
-def signs(rows: Rows, columns_R: Tensor | None = None) -> Tensor:
+def signs(rows: View, columns_R: Tensor | None = None) -> Tensor:
     """Numbers (M, 3) of positive, negative and zero coordinates, float64 on the CPU.
 
     Args:
         columns_R: which coordinates are counted; all of them when None.
 
+    >>> from rampart_fl.shared.robust import Rows
     >>> signs(Rows.of(torch.tensor([[3.0, -1.0, 0.0, 2.0]])))
     tensor([[2., 1., 1.]], dtype=torch.float64)
     """

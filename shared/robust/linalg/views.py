@@ -8,20 +8,20 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from rampart_fl.shared.robust.base import Rows
+from rampart_fl.shared.robust.view import View
 
 MIXED_BYTES = 1 << 24
 """Size of one chunk of mixed rows."""
 
 
-def unmixed(rows: Rows) -> Rows:
+def unmixed(rows: View) -> View:
     """The K rows of the pool behind a view, named by their position."""
     k = len(rows.block_ND) if rows.index_K is None else len(rows.index_K)
     names = tuple(str(i) for i in range(k))
     return replace(rows, ids=names, mix_MK=None, weights_M=None, metadata={})
 
 
-def sources(rows: Rows) -> list[Tensor]:
+def sources(rows: View) -> list[Tensor]:
     """The rows (D,) of an unmixed view, in order, without a copy."""
     block_ND = rows.block_ND
     if rows.index_K is None:
@@ -29,7 +29,7 @@ def sources(rows: Rows) -> list[Tensor]:
     return [block_ND[i] for i in rows.index_K.tolist()]
 
 
-def pieces(rows: Rows) -> Iterator[tuple[int, int, Sequence[Tensor]]]:
+def pieces(rows: View) -> Iterator[tuple[int, int, Sequence[Tensor]]]:
     """Column bounds and the view's M rows there, each contiguous: what native kernels read."""
     if rows.mix_MK is None and rows.block_ND.stride(1) == 1:
         yield 0, rows.dim, sources(rows)
@@ -38,12 +38,12 @@ def pieces(rows: Rows) -> Iterator[tuple[int, int, Sequence[Tensor]]]:
         yield start, stop, chunk_MC.contiguous().unbind(0)
 
 
-def plain_width(rows: Rows) -> int:
+def plain_width(rows: View) -> int:
     """How many coordinates torch multiplies at once, in the rows' own precision."""
     return 1 << 14 if rows.device.type == "cpu" else 1 << 16
 
 
-def mixed_width(rows: Rows) -> int:
+def mixed_width(rows: View) -> int:
     """How many coordinates of mixed rows one chunk holds."""
     size = max(1, len(rows)) * rows.block_ND.element_size()
     return max(1024, min(1 << 16, MIXED_BYTES // size) // 1024 * 1024)

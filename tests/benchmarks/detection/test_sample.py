@@ -15,6 +15,7 @@ from benchmarks.detection.combinations import (
 from benchmarks.detection.sample import draw
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.learning.data import divided
+from rampart_fl.shared.validation import validate
 
 ONE = Combination("digits", "2 classes", 20, 1.0, 5, "mlp", 60, "fedcap", seed=3)
 LEVELS = {**FACTORS, "data_set": ("digits",)}
@@ -55,7 +56,7 @@ def test_a_level_that_cannot_be_had_is_told() -> None:
 def test_every_combination_that_is_admitted_can_be_run() -> None:
     sample = draw(5, 40, refusal, LEVELS, often=0)
     for one in sample.combinations:
-        experiment = Experiment.from_tables(one.tables()).check()
+        experiment = validate(Experiment.from_tables(one.tables()))
         _, parts = divided(experiment.data, one.seed)
         sizes = sorted(map(len, parts))
         assert sizes[0] >= 4

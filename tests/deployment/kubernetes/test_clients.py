@@ -10,6 +10,7 @@ import pytest
 from rampart_fl.services.console.join_tokens import shares
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.runtime.ranges import parse_lists
+from rampart_fl.shared.validation import validate
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def groups(manifests: Any) -> dict[str, str]:
 @pytest.fixture
 def experiment(manifests: Any) -> Experiment:
     """What the worker founds."""
-    return Experiment.parse(manifests.data("ConfigMap", "experiment")["experiment.toml"]).check()
+    return validate(Experiment.parse(manifests.data("ConfigMap", "experiment")["experiment.toml"]))
 
 
 def test_every_client_of_the_experiment_has_a_pod_of_its_role(

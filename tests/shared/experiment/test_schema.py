@@ -15,6 +15,7 @@ from rampart_fl.shared.experiment.shipped import SHIPPED, find, shipped
 from rampart_fl.shared.experiment.sweep import Sweep
 from rampart_fl.shared.learning.datasets import datasets
 from rampart_fl.shared.learning.vector import build_module, flatten
+from rampart_fl.shared.validation import build_plan, validate
 
 SMALL: dict[str, Any] = {"name": "small", "data": {"dataset": "digits"}, "model": "mlp"}
 
@@ -36,8 +37,8 @@ def test_what_ships_can_run(name: str) -> None:
     experiment = Experiment.load(name) if sweep is None else sweep.base
     assert experiment.name == name
     assert experiment.description
-    assert experiment.check() == experiment
-    plan = experiment.plan()
+    assert validate(experiment) == experiment
+    plan = build_plan(experiment)
     model_D = flatten(build_module(experiment))
     assert model_D.isfinite().all()
     plan.init(len(model_D))
@@ -159,7 +160,7 @@ def test_what_must_be_given(key: str) -> None:
 def test_unknown_members_are_refused_at_start(path: str, value: Any, message: str) -> None:
     experiment = Experiment.from_tables(changed(path, value))
     with pytest.raises(ConfigurationError, match=message):
-        experiment.check()
+        validate(experiment)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +178,7 @@ def test_what_retraces_training_is_refused_where_it_is_not_all_from_the_global_m
     tables = changed(path, value)
     tables.setdefault("server", {})["detectors"] = ["fedredefense"]
     with pytest.raises(ConfigurationError, match=f"fedredefense retraces training.*{reason}"):
-        Experiment.from_tables(tables).check()
+        validate(Experiment.from_tables(tables))
 
 
 @pytest.mark.parametrize("personalizer", ["none", "ditto", "fedcap", "apfl", "fine_tune"])
@@ -186,7 +187,7 @@ def test_what_retraces_training_is_allowed_beside_models_that_clients_keep(
 ) -> None:
     tables = changed("personalizer", personalizer)
     tables["server"] = {"detectors": ["fedredefense"]}
-    assert Experiment.from_tables(tables).check()
+    assert validate(Experiment.from_tables(tables))
 
 
 def test_the_file_is_named_in_the_message(tmp_path: Path) -> None:
@@ -376,7 +377,7 @@ def test_rules_are_held_to_the_rows_that_a_round_may_have() -> None:
     few = {**SMALL, "data": {"dataset": "digits", "clients": 10}, "fraction": 0.5}
     few["server"] = {"rule": "krum", "f": 3}
     with pytest.raises(ConfigurationError, match="n=5, f=3"):
-        Experiment.from_tables(few).check()
-    Experiment.from_tables({**few, "policy": "buffered"}).check()
+        validate(Experiment.from_tables(few))
+    validate(Experiment.from_tables({**few, "policy": "buffered"}))
     more = {**few, "phases": {"joining": {"clients": 18}}}
-    assert Experiment.from_tables(more).check().most_rows == 9
+    assert validate(Experiment.from_tables(more)).most_rows == 9

@@ -25,6 +25,7 @@ from rampart_fl.shared.robust.customizers import customizers
 from rampart_fl.shared.robust.detectors import detectors
 from rampart_fl.shared.robust.preaggregators import preaggregators
 from rampart_fl.shared.robust.rules import rules
+from rampart_fl.shared.validation import build_plan, validate
 
 FAMILIES: list[Registry] = [
     *(rules, preaggregators, detectors, customizers, model_attacks, data_attacks),
@@ -111,10 +112,10 @@ def test_a_member_may_register_itself_as_well(install: Install) -> None:
 def test_an_experiment_says_which_packages_it_takes_members_from(install: Install) -> None:
     midrange(install)
     nested = {"name": "clustered", "rule": "midrange"}
-    plain = experiment().check()
+    plain = validate(experiment())
     assert plain.packages == {}
     for server in ({"rule": "midrange"}, {"customizer": nested}):
-        checked = experiment(server=server).check()
+        checked = validate(experiment(server=server))
         assert checked.packages == {"midrange": "my-rules==1.2"}
         assert Experiment.from_tables(checked.tables()) == checked
         assert checked.client_part()["packages"] == {}, "clients do not learn the server's rule"
@@ -123,24 +124,24 @@ def test_an_experiment_says_which_packages_it_takes_members_from(install: Instal
 @pytest.mark.parametrize("stages", ["midrange", ["nnm", "midrange"]])
 def test_an_aggregator_without_the_package_names_it(stages: object) -> None:
     wanted = experiment(server={"rule": stages}, packages={"midrange": "my-rules==1.2"})
-    for build in (wanted.check, wanted.plan):
+    for build in (validate, build_plan):
         with pytest.raises(
             UnknownMember, match=r"'midrange' comes from my-rules==1.2, which is not"
         ):
-            build()
+            build(wanted)
 
 
 def test_what_an_agent_is_told_names_the_packages_that_it_needs(install: Install) -> None:
     midrange(install)
     install("my-pace", "0.1", SCHEDULE, schedules="halving = my_pace:Halving")
-    wanted = experiment(server={"rule": "midrange"}, training={"schedule": "halving"}).check()
+    wanted = validate(experiment(server={"rule": "midrange"}, training={"schedule": "halving"}))
     assert wanted.packages == {"midrange": "my-rules==1.2", "halving": "my-pace==0.1"}
     assert client_experiment(wanted.client_part()).packages == {"halving": "my-pace==0.1"}
 
 
 def test_without_a_package_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(UnknownMember, match=r"unknown stage 'midrange'.*known: .*median"):
-        experiment(server={"rule": "midrange"}).check()
+        validate(experiment(server={"rule": "midrange"}))
 
 
 def test_another_package_s_member_of_the_same_name_is_refused(install: Install) -> None:
@@ -148,9 +149,9 @@ def test_another_package_s_member_of_the_same_name_is_refused(install: Install) 
     server = {"rule": "midrange"}
     wanted = experiment(server=server, packages={"midrange": "my-rules==1.2"})
     with pytest.raises(ConfigurationError, match=r"from my-rules==1.2, but from my-other-rules=="):
-        wanted.check()
+        validate(wanted)
     newer = experiment(server=server, packages={"midrange": "my-other-rules==2.9"})
-    assert newer.check().packages == {"midrange": "my-other-rules==3.0"}
+    assert validate(newer).packages == {"midrange": "my-other-rules==3.0"}
 
 
 def test_a_name_in_two_packages_is_refused(install: Install) -> None:

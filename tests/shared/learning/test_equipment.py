@@ -17,6 +17,7 @@ from rampart_fl.shared.robust.base import Rule
 from rampart_fl.shared.robust.context import Need
 from rampart_fl.shared.robust.engine import Plan
 from rampart_fl.shared.simulation import simulate
+from rampart_fl.shared.validation import build_plan, validate
 
 ROOT = {"dataset": "digits", "size": 30}
 PUBLIC = {"dataset": "digits", "size": 40, "augmentation": "weak"}
@@ -37,12 +38,12 @@ def experiment(rule: Any = "fltrust", **server: Any) -> Experiment:
 
 
 def equipped(asked: Experiment, **context: Any) -> Context:
-    return Equipment.of(asked, asked.plan()).equip(Context(**context))
+    return Equipment.of(asked, build_plan(asked)).equip(Context(**context))
 
 
 def test_stages_that_ask_for_nothing_get_nothing() -> None:
     asked = experiment("median", root=ROOT, public=PUBLIC)
-    held = Equipment.of(asked, asked.plan())
+    held = Equipment.of(asked, build_plan(asked))
     assert held.learner is None and held.public is None and held.root is None
     given = held.equip(Context(round=3, reference_D=torch.ones(2)))
     assert (given.round, given.predict, given.public, given.server_update_D) == (
@@ -106,7 +107,7 @@ def by_hand(asked: Experiment, x: Tensor, y: Tensor, start_D: Tensor, round_: in
 def test_the_servers_update_is_plain_training_on_its_root_set() -> None:
     asked = experiment(root=ROOT)
     _, start_D = initial_model(asked)
-    held = Equipment.of(asked, asked.plan())
+    held = Equipment.of(asked, build_plan(asked))
     assert held.root is not None
     x, y = held.root.x_train_KN[0], held.root.y_train_KN[0]
     assert tuple(x.shape) == (30, 1, 8, 8)
@@ -157,20 +158,20 @@ def test_what_is_missing_or_does_not_fit_is_said_at_start(
     rule: Any, server: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        experiment(rule, **server).check()
+        validate(experiment(rule, **server))
 
 
 def test_only_images_can_be_augmented() -> None:
     tables = experiment("median", public={"dataset": "wisdm", "augmentation": "weak"}).tables()
     asked = Experiment.from_tables({**tables, "data": {"dataset": "wisdm"}, "model": "mlp"})
     with pytest.raises(ConfigurationError, match="augmentation is for images"):
-        asked.check()
+        validate(asked)
 
 
 def test_samples_that_the_clients_hold_are_refused() -> None:
     asked = experiment(root={"dataset": "digits", "size": 200})
     with pytest.raises(ConfigurationError, match="reserved"):
-        Equipment.of(asked.check(), asked.plan())
+        Equipment.of(validate(asked), build_plan(asked))
 
 
 @pytest.mark.parametrize(
@@ -187,11 +188,11 @@ def test_the_servers_rules_stand_beside_whatever_clients_do(
     tables = experiment(rule, root=ROOT, public=PUBLIC).tables()
     tables["training"]["objective"] = objective
     changed = {**tables, "personalizer": personalizer, "rounds": 2}
-    result = simulate(Experiment.from_tables(changed).check())
+    result = simulate(validate(Experiment.from_tables(changed)))
     assert [record.status for record in result.records] == ["published"] * 2
     assert result.figures["accuracy_personalized"] is not None
     assert not torch.equal(result.global_D, initial_model(result.experiment)[1])
 
 
 def test_a_pivot_among_the_clients_needs_no_root_data() -> None:
-    experiment({"name": "monna", "pivot": "client-00"}).check()
+    validate(experiment({"name": "monna", "pivot": "client-00"}))

@@ -12,6 +12,7 @@ from rampart_fl.shared.learning.data import client_data
 from rampart_fl.shared.learning.learner import Learner
 from rampart_fl.shared.learning.local import train, train_round
 from rampart_fl.shared.learning.personalizers.fedfomo import FedFomo
+from rampart_fl.shared.validation import validate
 
 HUGE = 2.0**120
 EXAMPLE = [((3.0, 4.0), 0.5), ((0.0, 1.0), 0.8), ((1.0, 0.0), 1.2)]
@@ -188,5 +189,5 @@ def test_what_is_held_out_is_the_same_every_round_and_never_trained_on() -> None
 def test_a_server_that_offers_nothing_is_refused() -> None:
     tables = {**EXPERIMENT.tables(), "server": {}}
     with pytest.raises(ConfigurationError, match="weighs models that the server offers"):
-        Experiment.from_tables(tables).check()
-    EXPERIMENT.check()
+        validate(Experiment.from_tables(tables))
+    validate(EXPERIMENT)

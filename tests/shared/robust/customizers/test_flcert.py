@@ -16,6 +16,7 @@ from rampart_fl.shared.robust.customizers import Customization, customizers
 from rampart_fl.shared.robust.customizers.flcert import FLCert
 from rampart_fl.shared.robust.engine import Plan, RoundOutcome, run_round
 from rampart_fl.shared.robust.rules import rules
+from rampart_fl.shared.validation import validate
 
 D = 5
 CLIENTS = [f"client-{k}" for k in range(9)]
@@ -206,7 +207,7 @@ def test_running_statistics_which_all_clients_share_are_refused() -> None:
         "server": {"customizer": "flcert"},
     }
     with pytest.raises(ConfigurationError, match="without batch normalization"):
-        Experiment.from_tables(tables).check()
+        validate(Experiment.from_tables(tables))
     held = Context(reference_D=torch.zeros(D), statistics=(("~norm.running_mean", 3, D),))
     plan, rows = Plan.of("weighted_mean", (), "flcert"), Rows.of(torch.randn(4, D))
     with pytest.raises(ConfigurationError, match="without batch normalization"):

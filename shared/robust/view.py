@@ -1,0 +1,147 @@
+"""A view of a pool of rows: which are read, how they are mixed, what is known of them.
+
+Passes over rows (`linalg`) work on this; `Rows` adds what needs such a pass.
+
+Legend of shape suffixes: N rows of the pool, K of them in use, M rows that a stage sees,
+L rows after a mix, D coordinates, C coordinates of one chunk.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from rampart_fl.shared.robust.sketch import Traces
+from rampart_fl.shared.runtime.device import sent
+
+CHUNK = 32_768
+"""Default number of coordinates in one chunk."""
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A read-only view of a pool of rows, seen through an optional mixing matrix.
+
+    The view is `mix_MK @ block_ND[index_K]`: a selection of the pool's rows, then a mix of those
+    (each the identity when None). Pre-aggregators return a new mix and never a second block;
+    `chunks` applies it.
+
+    Args:
+        block_ND: the pool, one update per row; never written.
+        ids: one name per row of the view; order of rows never matters beyond these names.
+        index_K: which rows of the pool are read, in order, on the CPU; all of them when None.
+        mix_MK: the mixing matrix over those rows, float64 on the CPU.
+        weights_M: trusted weights (float64, > 0), 1 each by default.
+        metadata: numbers per row by name: what clients claim ("loss_gap"), and what the server
+            measured ("moved", the norm of the raw upload; "fresh", 0 if judged before).
+        dropped: ids of rows already left out because they were not finite.
+        traces: what detectors remember the rows by, where one asks for it.
+        cache: what was measured of the pool, shared by all views of it.
+    """
+
+    block_ND: Tensor
+    ids: tuple[str, ...]
+    index_K: Tensor | None = None
+    mix_MK: Tensor | None = None
+    weights_M: Tensor | None = None
+    metadata: Mapping[str, Tensor] = field(default_factory=dict)
+    dropped: tuple[str, ...] = ()
+    traces: Traces | None = None
+    cache: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def dim(self) -> int:
+        """Number of coordinates D."""
+        return self.block_ND.shape[1]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the pool lives."""
+        return self.block_ND.device
+
+    def trusted_weights(self) -> Tensor:
+        """Weights (M,) in float64 on the CPU, 1 each where none were given."""
+        if self.weights_M is None:
+            return torch.ones(len(self), dtype=torch.float64)
+        return self.weights_M
+
+    def fresh(self) -> list[bool]:
+        """Whether each row is a new update; False where it was judged in an earlier round already.
+
+        >>> from rampart_fl.shared.robust import Rows
+        >>> Rows.of(torch.eye(2), metadata={"fresh": [1, 0]}).fresh()
+        [True, False]
+        """
+        told_M = self.metadata.get("fresh")
+        return [True] * len(self) if told_M is None else [bool(new) for new in told_M.tolist()]
+
+    def chunks(self, size: int = CHUNK) -> Iterator[tuple[int, int, Tensor]]:
+        """Column bounds with the chunk (M, C) of the view, which the caller must not write to."""
+        mix_MK = self.mix_MK
+        if mix_MK is not None:
+            mix_MK = sent(mix_MK, self.device, self.block_ND.dtype)
+        index_K = None if self.index_K is None else sent(self.index_K, self.device)
+        for start in range(0, self.dim, size):
+            stop = min(start + size, self.dim)
+            block_KC = self.block_ND[:, start:stop]
+            if index_K is not None:
+                block_KC = block_KC.index_select(0, index_K)
+            yield start, stop, block_KC if mix_MK is None else mix_MK @ block_KC
+
+    def keep(self, positions: Sequence[int] | Tensor) -> Self:
+        """The view restricted to some rows, in the order given (no copy of the pool)."""
+        picks = torch.as_tensor(positions, dtype=torch.long).cpu()
+        index_K, mix_MK = self.index_K, self.mix_MK
+        if mix_MK is not None:
+            mix_MK = mix_MK[picks]
+        else:
+            index_K = picks if index_K is None else index_K[picks]
+        return replace(
+            self,
+            ids=tuple(self.ids[i] for i in picks.tolist()),
+            index_K=index_K,
+            mix_MK=mix_MK,
+            weights_M=None if self.weights_M is None else self.weights_M[picks],
+            metadata={key: column[picks] for key, column in self.metadata.items()},
+            traces=None if self.traces is None else self.traces.keep(picks),
+        )
+
+    def columns(self, which: slice | Tensor) -> Self:
+        """The same rows over some coordinates only: no copy for a slice, a gather for indices.
+
+        >>> from rampart_fl.shared.robust import Rows
+        >>> Rows.of(torch.tensor([[1.0, 2.0, 3.0]])).columns(slice(1, 3)).row(0)
+        tensor([2., 3.])
+        """
+        cache = {"finite": self.cache["finite"]} if "finite" in self.cache else {}
+        if isinstance(which, Tensor):
+            # Several times as fast as indexing, for drawn coordinates.
+            return replace(
+                self, block_ND=self.block_ND.index_select(1, sent(which, self.device)), cache=cache
+            )
+        return replace(self, block_ND=self.block_ND[:, which], cache=cache)
+
+    def mixed(
+        self, by_LM: Tensor, ids: Sequence[str] | None = None, weights_L: Tensor | None = None
+    ) -> Self:
+        """L new rows `by_LM @ rows`, without a copy of the pool.
+
+        Ids, weights, metadata and traces stay where L = M and no others are given.
+        """
+        names = self.ids if ids is None else tuple(ids)
+        assert len(names) == len(by_LM)
+        same = len(by_LM) == len(self)
+        mix_LM = by_LM.to(torch.float64).cpu()
+        return replace(
+            self,
+            ids=names,
+            mix_MK=mix_LM if self.mix_MK is None else mix_LM @ self.mix_MK,
+            weights_M=(self.weights_M if same else None) if weights_L is None else weights_L,
+            metadata=self.metadata if same else {},
+            traces=self.traces if same else None,
+        )

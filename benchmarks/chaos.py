@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rampart_fl.services.console.local import LocalFederation
-from rampart_fl.services.console.processes import ChildFailed
+from rampart_fl.services.console.launcher.local import LocalFederation
+from rampart_fl.services.console.launcher.processes import ChildFailed
 from rampart_fl.shared.errors import RampartError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import RoundRecord

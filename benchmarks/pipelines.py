@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rampart_fl.services.console.up import up
+from rampart_fl.services.console.launcher.up import up
 from rampart_fl.shared.experiment import Experiment
 
 PIPELINES = (

@@ -121,7 +121,7 @@ def started(*arguments: object) -> subprocess.Popen[bytes]:
 
 
 def measure_floor(kind: str, clients: int, dim: int, rounds: int) -> tuple[list[float], int]:
-    from rampart_fl.services.console.processes import free_port
+    from rampart_fl.services.console.launcher.processes import free_port
 
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         out, port = Path(folder) / "stamps.json", free_port()
@@ -148,7 +148,7 @@ def measure_floor(kind: str, clients: int, dim: int, rounds: int) -> tuple[list[
 def measure_rampart(
     clients: int, dim: int, rounds: int, fedcap: bool
 ) -> tuple[list[float], int, dict[str, float]]:
-    from rampart_fl.services.console.local import LocalFederation
+    from rampart_fl.services.console.launcher.local import LocalFederation
     from rampart_fl.shared.experiment import Experiment
     from rampart_fl.shared.runtime import cpus
 

@@ -91,7 +91,7 @@ class Cache:
 
 def finish(runs: Sequence[Run], kept: Cache, jobs: int) -> list[tuple[Run, Figures]]:
     """Runs what is not kept yet; every run with its figures, without those that failed."""
-    from rampart_fl.services.console.batch import each
+    from rampart_fl.services.console.studies.batch import each
 
     waiting = [run for run in runs if run.key not in kept.found]
     left, began = sum(run.seconds for run in waiting), time.monotonic()
@@ -163,7 +163,7 @@ def _claim(simulation: Any, hostile: set[str], samples: int) -> None:
 def networked(experiment: Any) -> Figures:
     """A run with real processes on this machine, as `rampart up` starts them."""
     from benchmarks.detection.figures import figures
-    from rampart_fl.services.console.up import up
+    from rampart_fl.services.console.launcher.up import up
 
     with tempfile.TemporaryDirectory() as folder:
         outcome = up(experiment, Path(folder))

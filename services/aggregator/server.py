@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from rampart_fl.services.aggregator.app import create_app
-from rampart_fl.services.aggregator.connections import Connection, open_files
-from rampart_fl.services.aggregator.runtime import Runtime
+from rampart_fl.services.aggregator.api.app import create_app
+from rampart_fl.services.aggregator.api.connections import Connection, open_files
+from rampart_fl.services.aggregator.api.runtime import Runtime
 from rampart_fl.services.aggregator.settings import Settings
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.validation import validate
@@ -49,8 +49,8 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
     runtime = Runtime(settings)
     worker = None
     if settings.role != "api":
-        from rampart_fl.services.aggregator.mathematics import check_networked
-        from rampart_fl.services.aggregator.worker import Worker
+        from rampart_fl.services.aggregator.worker.mathematics import check_networked
+        from rampart_fl.services.aggregator.worker.worker import Worker
         from rampart_fl.shared.experiment import Experiment
 
         experiment = None

@@ -12,14 +12,22 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rampart_fl.services.console.certify_command import certify
-from rampart_fl.services.console.connection import OPENED, RUNS, Ca, Json, Token, Url, connect, emit
-from rampart_fl.services.console.data_command import data
-from rampart_fl.services.console.live import LiveTable, percent
-from rampart_fl.services.console.matrix_command import matrix
-from rampart_fl.services.console.roles_command import roles
-from rampart_fl.services.console.simulate_command import simulate
-from rampart_fl.services.console.steering import (
+from rampart_fl.services.console.commands.certify import certify
+from rampart_fl.services.console.commands.connection import (
+    OPENED,
+    RUNS,
+    Ca,
+    Json,
+    Token,
+    Url,
+    connect,
+    emit,
+)
+from rampart_fl.services.console.commands.data import data
+from rampart_fl.services.console.commands.matrix import matrix
+from rampart_fl.services.console.commands.roles import roles
+from rampart_fl.services.console.commands.simulate import simulate
+from rampart_fl.services.console.commands.steering import (
     clients,
     confirm,
     dismiss,
@@ -33,6 +41,7 @@ from rampart_fl.services.console.steering import (
     stop,
     tokens,
 )
+from rampart_fl.services.console.live import LiveTable, percent
 from rampart_fl.shared.errors import RampartError, Unavailable
 from rampart_fl.shared.figures.final import accuracy, attack_success
 from rampart_fl.shared.protocol.messages import RoundRecord
@@ -62,8 +71,8 @@ def up(
 
     Ends with accuracy, DAcc, FPR and FNR, and stops everything that it started.
     """
-    from rampart_fl.services.console.up import describe, run_folder
-    from rampart_fl.services.console.up import up as run
+    from rampart_fl.services.console.launcher.up import describe, run_folder
+    from rampart_fl.services.console.launcher.up import up as run
     from rampart_fl.shared.experiment import Experiment
 
     changes = {"rounds": rounds, "seed": seed}

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from rampart_fl.services.console.local import LocalFederation
+from rampart_fl.services.console.launcher.local import LocalFederation
 from rampart_fl.services.console.operator import Operator
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.client import AggregatorClient

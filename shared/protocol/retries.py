@@ -1,7 +1,7 @@
 """The one policy for requests that may succeed later: growing, jittered pauses until patience ends.
 
 Whoever speaks HTTP repeats by it: clients, operators, attackers. Redis is asked by its own client's
-policy (see services/aggregator/redis_access.py), which knows its errors.
+policy (see services/aggregator/state/redis_access.py), which knows its errors.
 """
 
 import logging

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from pydantic_settings import BaseSettings
 
-from rampart_fl.services.aggregator.app import create_app
-from rampart_fl.services.aggregator.runtime import Runtime
+from rampart_fl.services.aggregator.api.app import create_app
+from rampart_fl.services.aggregator.api.runtime import Runtime
 from rampart_fl.services.aggregator.settings import Settings
 from rampart_fl.services.attacker.__main__ import AttackerSettings
 from rampart_fl.services.attacker.cohort import CohortSettings

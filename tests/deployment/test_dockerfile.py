@@ -138,8 +138,8 @@ sys.meta_path.insert(0, Absent())
 {statements}
 """
 SERVE = """
-from rampart_fl.services.aggregator.app import create_app
-from rampart_fl.services.aggregator.runtime import Runtime
+from rampart_fl.services.aggregator.api.app import create_app
+from rampart_fl.services.aggregator.api.runtime import Runtime
 from rampart_fl.services.aggregator.server import serve
 from rampart_fl.services.aggregator.settings import Settings
 import rampart_fl.services.aggregator.__main__

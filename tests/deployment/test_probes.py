@@ -6,9 +6,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rampart_fl.services.aggregator.app import create_app
-from rampart_fl.services.aggregator.routes import operations
-from rampart_fl.services.aggregator.runtime import Runtime
+from rampart_fl.services.aggregator.api.app import create_app
+from rampart_fl.services.aggregator.api.routes import operations
+from rampart_fl.services.aggregator.api.runtime import Runtime
 from rampart_fl.services.aggregator.settings import Settings
 
 pytestmark = pytest.mark.anyio

@@ -17,9 +17,9 @@ import pytest
 import zstandard
 
 from benchmarks import chaos
-from rampart_fl.services.aggregator.redis_access import connect
-from rampart_fl.services.aggregator.round_store import RoundStore
-from rampart_fl.services.console.local import LocalFederation
+from rampart_fl.services.aggregator.state.redis_access import connect
+from rampart_fl.services.aggregator.state.round_store import RoundStore
+from rampart_fl.services.console.launcher.local import LocalFederation
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire

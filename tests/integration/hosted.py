@@ -22,13 +22,13 @@ import torch
 from numpy.typing import NDArray
 from pydantic import SecretStr
 
-from rampart_fl.services.aggregator.redis_access import connect
-from rampart_fl.services.aggregator.round_store import RoundStore
 from rampart_fl.services.aggregator.server import serve
 from rampart_fl.services.aggregator.settings import Settings
-from rampart_fl.services.console.local import to_toml
+from rampart_fl.services.aggregator.state.redis_access import connect
+from rampart_fl.services.aggregator.state.round_store import RoundStore
+from rampart_fl.services.console.launcher.local import to_toml
+from rampart_fl.services.console.launcher.processes import free_port
 from rampart_fl.services.console.operator import Operator
-from rampart_fl.services.console.processes import free_port
 from rampart_fl.services.console.testing import PATIENCE, Company
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.learning.agent import AgentSettings, honest

@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from rampart_fl.services.aggregator.blobs import Blobs
-from rampart_fl.services.aggregator.mathematics import Decided, Mathematics
-from rampart_fl.services.aggregator.round_store import RoundStore
-from rampart_fl.services.aggregator.snapshot import Snapshot
-from rampart_fl.services.aggregator.stored import Event
+from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.state.round_store import RoundStore
+from rampart_fl.services.aggregator.state.snapshot import Snapshot
+from rampart_fl.services.aggregator.state.stored import Event
+from rampart_fl.services.aggregator.worker.mathematics import Decided, Mathematics
 from rampart_fl.services.console.testing import Company
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Standing

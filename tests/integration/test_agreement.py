@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rampart_fl.services.aggregator.blobs import Blobs
-from rampart_fl.services.aggregator.round_store import RoundStore
-from rampart_fl.services.console.local import LocalFederation
+from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.state.round_store import RoundStore
+from rampart_fl.services.console.launcher.local import LocalFederation
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import final_figures
 from rampart_fl.shared.learning.learner import Learner

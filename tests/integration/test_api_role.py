@@ -12,11 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rampart_fl.services.aggregator.blobs import Blobs
-from rampart_fl.services.aggregator.redis_access import connect
-from rampart_fl.services.aggregator.round_store import RoundStore
+from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.state.redis_access import connect
+from rampart_fl.services.aggregator.state.round_store import RoundStore
+from rampart_fl.services.console.launcher.processes import (
+    Processes,
+    free_port,
+    wait_until_listening,
+)
 from rampart_fl.services.console.operator import Operator
-from rampart_fl.services.console.processes import Processes, free_port, wait_until_listening
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.modelspec import ModelSpec

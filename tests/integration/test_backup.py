@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import chaos
-from rampart_fl.services.console.local import LocalFederation
-from rampart_fl.services.console.up import models_digest
+from rampart_fl.services.console.launcher.local import LocalFederation
+from rampart_fl.services.console.launcher.up import models_digest
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import FederationStatus, RoundRecord
 from tests.integration.hosted import QUICK

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rampart_fl.services.aggregator.round_store import RoundStore
+from rampart_fl.services.aggregator.state.round_store import RoundStore
 from rampart_fl.shared.experiment import Experiment
 from tests.integration.hosted import FEDCAP, Hold, Hosted, Scripted, experiment, until
 from tests.integration.replay import check_replay

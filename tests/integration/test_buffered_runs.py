@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rampart_fl.services.aggregator.redis_access import connect
-from rampart_fl.services.aggregator.round_store import RoundStore
+from rampart_fl.services.aggregator.state.redis_access import connect
+from rampart_fl.services.aggregator.state.round_store import RoundStore
 from rampart_fl.services.console.testing import RunningFederation
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import final_figures

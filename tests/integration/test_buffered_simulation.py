@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from rampart_fl.services.aggregator.blobs import Blobs
-from rampart_fl.services.aggregator.mathematics import Mathematics
+from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.worker.mathematics import Mathematics
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Standing
 from rampart_fl.shared.learning.data import client_data

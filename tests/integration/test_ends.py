@@ -11,8 +11,8 @@ import httpx
 import numpy as np
 import pytest
 
-from rampart_fl.services.aggregator.blobs import Blobs
-from rampart_fl.services.aggregator.round_store import RoundStore
+from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.state.round_store import RoundStore
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Ticket
 from tests.integration.hosted import FEDCAP, Hosted, Scripted, experiment, until, upload_of, vector

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from rampart_fl.services.aggregator.blobs import BlobWriter
+from rampart_fl.services.aggregator.state.blobs import BlobWriter
 from rampart_fl.shared.protocol import wire
 from tests.integration.hosted import Hosted, experiment, until, upload_of
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rampart_fl.services.aggregator.routes.federation import STREAMS
+from rampart_fl.services.aggregator.api.routes.federation import STREAMS
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.runtime.tokens import mint, token_hash
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import chaos
-from rampart_fl.services.console.local import LocalFederation
+from rampart_fl.services.console.launcher.local import LocalFederation
 from rampart_fl.shared.experiment import Experiment
 from tests.integration.hosted import QUICK
 

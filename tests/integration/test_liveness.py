@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from rampart_fl.services.aggregator.mathematics import Mathematics
+from rampart_fl.services.aggregator.worker.mathematics import Mathematics
 from rampart_fl.shared.protocol.messages import Ticket
 from tests.integration.hosted import FEDCAP, Hold, Hosted, collecting, experiment
 

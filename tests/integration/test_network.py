@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import zstandard
 
-from rampart_fl.services.aggregator.redis_access import connect
-from rampart_fl.services.aggregator.round_store import RoundStore
-from rampart_fl.services.aggregator.routes.federation import STREAMS
+from rampart_fl.services.aggregator.api.routes.federation import STREAMS
+from rampart_fl.services.aggregator.state.redis_access import connect
+from rampart_fl.services.aggregator.state.round_store import RoundStore
 from rampart_fl.services.console.operator import OperatorRefused
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.protocol import wire

@@ -18,7 +18,7 @@ from pydantic import SecretStr
 from rampart_fl.services.aggregator.settings import TAPPED
 from rampart_fl.services.attacker import cohort
 from rampart_fl.services.attacker.__main__ import AttackerSettings, attack
-from rampart_fl.services.console.processes import free_port
+from rampart_fl.services.console.launcher.processes import free_port
 from rampart_fl.shared.attacks.base import Knowledge
 from rampart_fl.shared.attacks.model import attacks
 from rampart_fl.shared.learning.agent import AgentSettings, honest

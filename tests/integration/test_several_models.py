@@ -14,8 +14,8 @@ import pytest
 from numpy.typing import NDArray
 
 from benchmarks import chaos
-from rampart_fl.services.aggregator.blobs import Blobs
-from rampart_fl.services.aggregator.snapshot import Snapshot
+from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.attacker.hostile import HostileClient
 from rampart_fl.shared.assignment import group_of
 from rampart_fl.shared.attacks.data import attacks as data_attacks

@@ -10,9 +10,9 @@ import pytest
 import redis
 
 from benchmarks.chaos import comparable
-from rampart_fl.services.console.local import to_toml
+from rampart_fl.services.console.launcher.local import to_toml
+from rampart_fl.services.console.launcher.processes import Processes, free_port
 from rampart_fl.services.console.operator import Operator
-from rampart_fl.services.console.processes import Processes, free_port
 from rampart_fl.services.console.testing import PATIENCE, Company
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import RoundRecord

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from rampart_fl.services.aggregator.round_store import RoundStore
+from rampart_fl.services.aggregator.state.round_store import RoundStore
 from rampart_fl.services.console.operator import OperatorRefused
 from tests.integration.hosted import FEDCAP, Hold, Hosted, collecting, experiment, upload_of
 

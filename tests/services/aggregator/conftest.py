@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from rampart_fl.services.aggregator.redis_access import connect
-from rampart_fl.services.aggregator.round_store import RoundStore
+from rampart_fl.services.aggregator.state.redis_access import connect
+from rampart_fl.services.aggregator.state.round_store import RoundStore
 from rampart_fl.shared.protocol.messages import Receipt, RoundRecord, Ticket
 
 DIGEST = "d" * 64

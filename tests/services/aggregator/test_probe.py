@@ -13,7 +13,7 @@ import pytest
 
 from rampart_fl.services.aggregator import probe
 from rampart_fl.services.aggregator.settings import Settings
-from rampart_fl.services.console.processes import free_port
+from rampart_fl.services.console.launcher.processes import free_port
 
 
 class Answers(BaseHTTPRequestHandler):

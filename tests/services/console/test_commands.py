@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from rampart_fl.services.console import connection
 from rampart_fl.services.console.__main__ import app
+from rampart_fl.services.console.commands import connection
 from rampart_fl.services.console.operator import Operator
 from rampart_fl.shared.protocol.messages import FederationStatus, RoundRecord, VerdictRecord
 from tests.integration.hosted import FEDCAP, Hold, Hosted, experiment, host

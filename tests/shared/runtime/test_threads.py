@@ -30,7 +30,7 @@ importlib.import_module("torch")
 @pytest.mark.parametrize(
     "module",
     [
-        "rampart_fl.services.aggregator.worker",
+        "rampart_fl.services.aggregator.worker.worker",
         "rampart_fl.services.aggregator.__main__",
         "rampart_fl.services.attacker.__main__",
         "rampart_fl.services.client_agent.__main__",

@@ -1,0 +1,44 @@
+"""The HTTP application of an aggregator process."""
+
+from fastapi import FastAPI
+
+from rampart_fl.services.aggregator.api.measured import Measured
+from rampart_fl.services.aggregator.api.problems import SmallBodies, add_problem_handlers
+from rampart_fl.services.aggregator.api.routes import (
+    clients,
+    federation,
+    models,
+    operations,
+    tap,
+    tickets,
+    training,
+)
+from rampart_fl.services.aggregator.api.runtime import Runtime
+
+
+def create_app(runtime: Runtime) -> FastAPI:
+    """The application over a process's parts; a pure worker serves the operations alone."""
+    app = FastAPI(
+        title="Rampart aggregator",
+        version="1",
+        summary="Byzantine-robust, personalized federated learning",
+        docs_url="/docs",
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.runtime = runtime
+    add_problem_handlers(app)
+    app.include_router(operations.router)
+    if runtime.settings.role != "worker":
+        # Fixed paths stand before those with parameters.
+        app.include_router(federation.router)
+        app.include_router(tickets.router)
+        app.include_router(training.router)
+        app.include_router(models.router)
+        app.include_router(clients.router)
+    if runtime.settings.test_tap is not None:
+        app.include_router(tap.router)
+    app.add_middleware(SmallBodies, seconds=runtime.settings.body_idle)
+
+    app.add_middleware(Measured, metrics=runtime.metrics)
+    return app

@@ -1,0 +1,83 @@
+"""Who is asking: dependencies of the routes, async so that none takes a thread."""
+
+import time
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPBearer
+
+from rampart_fl.services.aggregator.api.identities import Known
+from rampart_fl.services.aggregator.api.runtime import Runtime
+from rampart_fl.shared.protocol.refusals import Forbidden, Malformed, Unauthorized
+from rampart_fl.shared.runtime.tokens import matches, token_hash
+
+
+async def get_runtime(request: Request) -> Runtime:
+    """The process's parts."""
+    return cast(Runtime, request.app.state.runtime)
+
+
+RuntimeDep = Annotated[Runtime, Depends(get_runtime)]
+
+
+SCHEME = HTTPBearer(auto_error=False, description="a client's, an operator's or a join token")
+
+
+async def bearer(request: Request, _: Annotated[object, Depends(SCHEME)]) -> str:
+    """The token of the Authorization header."""
+    given = request.headers.getlist("authorization")
+    if len(given) > 1:
+        raise Malformed("more than one Authorization header")
+    scheme, _, token = "".join(given).partition(" ")
+    if scheme.lower() != "bearer" or not 16 <= len(token) <= 512:
+        raise Unauthorized("an Authorization header with a bearer token is needed")
+    return token
+
+
+Bearer = Annotated[str, Depends(bearer)]
+
+
+async def identify(runtime: RuntimeDep, token: Bearer) -> Known:
+    """The client that the token belongs to: identity comes from nothing else."""
+    known = await runtime.identities.of(token_hash(token))
+    if known is None:
+        if matches(token, runtime.operator_hash):
+            raise Forbidden("an operator's token cannot act as a client")
+        raise Unauthorized("unknown or revoked client token")
+    if known.expires_at < time.time():
+        raise Unauthorized("this client token has expired; rotate tokens before they do")
+    runtime.hub.saw(known.client)
+    return known
+
+
+KnownDep = Annotated[Known, Depends(identify)]
+
+
+async def client_id(known: KnownDep) -> str:
+    """The id of the client that asks."""
+    return known.client
+
+
+ClientDep = Annotated[str, Depends(client_id)]
+
+
+async def require_operator(runtime: RuntimeDep, token: Bearer) -> None:
+    """Lets operators pass only."""
+    if matches(token, runtime.operator_hash):
+        return
+    if await runtime.identities.of(token_hash(token)) is not None:
+        raise Forbidden("this needs an operator's token")
+    raise Unauthorized("unknown token")
+
+
+OperatorDep = Depends(require_operator)
+
+
+async def client_or_operator(runtime: RuntimeDep, token: Bearer) -> str | None:
+    """A client's id, or None for an operator."""
+    if matches(token, runtime.operator_hash):
+        return None
+    return (await identify(runtime, token)).client
+
+
+CallerDep = Annotated[str | None, Depends(client_or_operator)]

@@ -1,0 +1,142 @@
+"""The hub: one reader of the event stream per process, whom any number of requests wait on.
+
+A waiting request costs an event and no Redis connection; events that concern one client wake that
+client's request alone.
+"""
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+from rampart_fl.services.aggregator.state.round_store import RoundStore
+from rampart_fl.services.aggregator.state.stored import Event
+from rampart_fl.shared.errors import Unavailable
+
+log = logging.getLogger(__name__)
+
+PAUSE = 0.005
+"""Seconds between reads of the stream, so that what happens in a burst is read together."""
+FOR_ONE = frozenset(
+    {"ticket", "evicted", "confirmed", "reinstated", "dismissed", "released", "customized"}
+)
+FOR_ALL = frozenset({"opened", "finished", "founded"})
+ANYONE = ""
+
+
+class Hub:
+    """Wakes waiting requests, and gathers when clients were last seen.
+
+    Args:
+        store: the federation's state.
+        flush_every: seconds between writes of the times at which clients were seen.
+    """
+
+    def __init__(self, store: RoundStore, flush_every: float = 2.0) -> None:
+        self._store = store
+        self._flush_every = flush_every
+        self._waiters: dict[str, set[asyncio.Event]] = defaultdict(set)
+        self._seen: dict[str, float] = {}
+        self.closing = False
+        self.listening = False
+        """Whether events are heard as they happen."""
+        self.token_changes = 0
+        """Grows whenever tokens may have changed."""
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait."""
+        return sum(len(waiters) for waiters in self._waiters.values())
+
+    def count(self, topic: str) -> int:
+        """How many requests wait for a topic."""
+        return len(self._waiters.get(topic, ()))
+
+    def saw(self, client: str) -> None:
+        """Notes that a client was heard of now."""
+        self._seen[client] = time.time()
+
+    @contextmanager
+    def listen(self, topic: str) -> Iterator[Callable[[float], Awaitable[bool]]]:
+        """Listens for events that concern a topic (a client, a request).
+
+        Gives a function that waits so many seconds for the next one; False when none came. What
+        happens between entering and waiting is not missed.
+        """
+        loop = asyncio.get_running_loop()
+        heard = asyncio.Event()
+        self._waiters[topic].add(heard)
+
+        async def wait(seconds: float) -> bool:
+            if self.closing:
+                return False
+            timer = loop.call_later(seconds, heard.set)
+            started = loop.time()
+            await heard.wait()
+            timer.cancel()
+            heard.clear()
+            return not self.closing and loop.time() - started < seconds
+
+        try:
+            yield wait
+        finally:
+            self._waiters[topic].discard(heard)
+            if not self._waiters[topic]:
+                del self._waiters[topic]
+
+    def close(self) -> None:
+        """Lets every waiting request go, so that the server can stop."""
+        self.closing = True
+        self._wake_all()
+
+    async def run(self) -> None:
+        """Reads events for as long as the process lives."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._read())
+            tasks.create_task(self._flush())
+
+    async def _read(self) -> None:
+        position = ""
+        while True:
+            try:
+                if not position:
+                    position = await self._store.last_event()
+                    self._wake_all()  # What happened before is unknown: everyone looks again.
+                self.listening = True
+                for event in await self._store.events(position, 5.0):
+                    position = event.position
+                    self._dispatch(event)
+                await asyncio.sleep(PAUSE)
+            except Unavailable as error:
+                log.warning("no events: %s", error)
+                self.listening = False
+                self.token_changes += 1
+                await asyncio.sleep(0.5)
+                self._wake_all()
+
+    async def _flush(self) -> None:
+        while True:
+            await asyncio.sleep(self._flush_every)
+            seen, self._seen = self._seen, {}
+            try:
+                await self._store.saw(seen)
+            except Unavailable:
+                self._seen = {**seen, **self._seen}
+
+    def _dispatch(self, event: Event) -> None:
+        if event.type in {"rotated", "revoked"}:
+            self.token_changes += 1
+        elif event.type in FOR_ALL:
+            self._wake_all()
+        elif event.type in FOR_ONE:
+            self._wake(event.fields.get("client") or event.fields.get("request", ANYONE))
+
+    def _wake_all(self) -> None:
+        for topic in list(self._waiters):
+            self._wake(topic)
+
+    def _wake(self, topic: str) -> None:
+        for heard in self._waiters.get(topic, ()):
+            heard.set()

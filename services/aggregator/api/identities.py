@@ -1,0 +1,48 @@
+"""Whose token it is: looked up in Redis once, remembered until anyone's token changes."""
+
+from dataclasses import dataclass
+
+from rampart_fl.services.aggregator.api.hub import Hub
+from rampart_fl.services.aggregator.state.round_store import RoundStore
+
+
+@dataclass(frozen=True)
+class Known:
+    """The client behind a token, and what it may claim."""
+
+    client: str
+    expires_at: float
+    sample_cap: int
+
+
+class Identities:
+    """Clients by the hash of their token.
+
+    Args:
+        store: the federation's state.
+        hub: tells of rotated and revoked tokens; while it hears nothing, nothing is remembered.
+    """
+
+    def __init__(self, store: RoundStore, hub: Hub) -> None:
+        self._store = store
+        self._hub = hub
+        self._known: dict[str, Known] = {}
+        self._as_of = -1
+
+    async def of(self, token_hash: str) -> Known | None:
+        """The client behind a token's hash; None if it is unknown or was revoked."""
+        if self._as_of != self._hub.token_changes:
+            self._known.clear()
+            self._as_of = self._hub.token_changes
+        if token_hash in self._known:
+            return self._known[token_hash]
+        as_of, found = self._as_of, await self._store.client_of(token_hash)
+        if found is None:
+            return None
+        record = await self._store.client_record(found["client"])
+        if record is None:
+            return None
+        known = Known(found["client"], found["expires_at"], record["sample_cap"])
+        if self._hub.listening and as_of == self._hub.token_changes:
+            self._known[token_hash] = known
+        return known

@@ -1,0 +1,41 @@
+"""Middleware that times requests, without touching what they stream."""
+
+import time
+from collections.abc import MutableMapping
+from typing import Any
+
+from rampart_fl.services.aggregator.api.problems import Receive, Scope, Send
+from rampart_fl.services.aggregator.metrics import Metrics
+
+HELD = ("/ticket", "/events")
+"""Routes whose requests are held on purpose."""
+
+
+class Measured:
+    """Observes the seconds of every request by route and status, without waiting on purpose."""
+
+    def __init__(self, app: Any, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started, status = time.perf_counter(), 500
+
+        async def note(message: MutableMapping[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, note)
+        finally:
+            route = getattr(scope.get("route"), "path", "unknown")
+            if not route.endswith(HELD):
+                held = scope.get("state", {}).get("held", 0.0)
+                seconds = time.perf_counter() - started - held
+                self._metrics.requests.labels(route, str(status)).observe(seconds)

@@ -1,0 +1,222 @@
+"""Identities: joining, token rotation, the roster, eviction and proposals of it."""
+
+import secrets
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request
+
+from rampart_fl.services.aggregator.api.deps import Bearer, CallerDep, OperatorDep, RuntimeDep
+from rampart_fl.services.aggregator.api.routes import PROBLEMS, problems
+from rampart_fl.services.aggregator.api.runtime import Runtime
+from rampart_fl.shared.protocol import refusals
+from rampart_fl.shared.protocol.messages import (
+    CLIENT_ID,
+    ClientInfo,
+    Decision,
+    Joined,
+    JoinRequest,
+    JoinTokenRequest,
+    JoinTokens,
+    Proposal,
+    TokenChange,
+)
+from rampart_fl.shared.runtime.tokens import mint, token_hash
+
+router = APIRouter(prefix="/v1", tags=["clients"], responses=PROBLEMS)
+ClientPath = Annotated[str, Path(pattern=CLIENT_ID)]
+ROTATIONS = 20
+"""Changes of its own token that a client may make in a minute; every process hears of each."""
+
+
+@router.post("/join-tokens", dependencies=[OperatorDep])
+async def mint_join_tokens(runtime: RuntimeDep, body: JoinTokenRequest) -> JoinTokens:
+    """Makes single-use tokens with which clients may join; each is shown once."""
+    ids = body.client_ids
+    if ids is not None and len(set(ids)) != len(ids):
+        raise refusals.InvalidRequest("client_ids repeat")
+    if ids is not None and "count" in body.model_fields_set and body.count != len(ids):
+        raise refusals.InvalidRequest(f"count says {body.count}, client_ids names {len(ids)}")
+    tokens = [mint() for _ in range(len(ids) if ids else body.count)]
+    expires_at = time.time() + body.lifetime
+    joins = {}
+    for position, token in enumerate(tokens):
+        join: dict[str, object] = {"expires_at": expires_at}
+        if ids:
+            join["client_id"] = ids[position]
+        if body.sample_cap:
+            join["sample_cap"] = body.sample_cap
+        joins[token_hash(token)] = join
+    await runtime.store.add_joins(joins)
+    return JoinTokens(tokens=tokens, expires_at=expires_at)
+
+
+@router.post("/clients", status_code=201, responses=problems(refusals.Conflict, refusals.TooMany))
+async def join(request: Request, runtime: RuntimeDep, token: Bearer, body: JoinRequest) -> Joined:
+    """Turns a join token into a client; the same request again gets the same answer."""
+    settings, now = runtime.settings, time.time()
+    address = request.client.host if request.client else "unknown"
+    if await runtime.store.count_attempt(f"join:{address}", 60, now) > settings.joins_per_minute:
+        raise refusals.TooMany("too many attempts to join from this address", retry_after=60)
+    server = (await runtime.fixed())[2]["server"]
+    assert isinstance(server, dict)
+    fresh = f"client-{secrets.token_hex(6)}"
+    answer, client_id, client = await runtime.store.join(
+        token_hash(token),
+        body.token_hash,
+        body.client_id,
+        fresh,
+        now,
+        now + settings.client_token_lifetime,
+        int(server["sample_cap"]),
+    )
+    if answer == "taken":
+        raise refusals.Conflict(f"there is a client {client_id} already")
+    if answer == "token-taken":
+        raise refusals.Conflict("this token is in use")
+    runtime.hub.token_changes += 1
+    if answer != "joined":
+        raise refusals.Unauthorized(f"join token {answer}")
+    runtime.hub.saw(client_id)
+    return Joined(
+        client_id=client_id, sample_cap=client["sample_cap"], expires_at=client["expires_at"]
+    )
+
+
+@router.put(
+    "/clients/{client_id}/token",
+    responses=problems(refusals.NotFound, refusals.Conflict, refusals.TooMany),
+)
+async def rotate_token(
+    runtime: RuntimeDep, caller: CallerDep, client_id: ClientPath, body: TokenChange
+) -> Joined:
+    """Replaces a client's token, which ends at once; by the client itself or an operator."""
+    if caller not in (None, client_id):
+        raise refusals.Forbidden("a client may rotate its own token only")
+    now = time.time()
+    if caller and await runtime.store.count_attempt(f"rotate:{caller}", 60, now) > ROTATIONS:
+        raise refusals.TooMany("too many changes of this client's token", retry_after=60)
+    expires = now + runtime.settings.client_token_lifetime
+    await change_token(runtime, client_id, body.token_hash, expires)
+    known = await runtime.store.client_record(client_id)
+    assert known is not None
+    return Joined(client_id=client_id, sample_cap=known["sample_cap"], expires_at=expires)
+
+
+@router.delete(
+    "/clients/{client_id}/token",
+    status_code=204,
+    dependencies=[OperatorDep],
+    responses=problems(refusals.NotFound),
+)
+async def revoke_token(runtime: RuntimeDep, client_id: ClientPath) -> None:
+    """Ends a client's token; an operator may set another hash later."""
+    await change_token(runtime, client_id, "", 0)
+
+
+async def change_token(runtime: Runtime, client_id: str, hash_: str, expires: float) -> None:
+    """Sets or clears a token's hash."""
+    answer = await runtime.store.change_token(client_id, hash_, expires)
+    if answer == "unknown":
+        raise refusals.NotFound(f"no client {client_id}")
+    if answer == "taken":
+        raise refusals.Conflict("this token is in use")
+    runtime.hub.token_changes += 1
+
+
+@router.get("/clients", dependencies=[OperatorDep])
+async def clients(runtime: RuntimeDep) -> list[ClientInfo]:
+    """Every client: online or not, its ticket, its eviction or quarantine."""
+    known, seen = await runtime.store.clients(), await runtime.store.seen()
+    barred, tickets = await runtime.store.barred(), await runtime.store.tickets()
+    since = time.time() - runtime.settings.offline_after
+    return [
+        ClientInfo(
+            client_id=client_id,
+            registered_at=client["registered_at"],
+            sample_cap=client["sample_cap"],
+            last_seen=seen.get(client_id),
+            online=seen.get(client_id, 0) > since,
+            evicted=client_id in barred.evicted,
+            eviction=barred.evicted.get(client_id),
+            quarantine=barred.quarantined.get(client_id),
+            ticket=tickets.get(client_id),
+        )
+        for client_id, client in known.items()
+    ]
+
+
+@router.get("/clients/{client_id}", responses=problems(refusals.NotFound))
+async def client(runtime: RuntimeDep, caller: CallerDep, client_id: ClientPath) -> ClientInfo:
+    """One client; a client may see itself."""
+    if caller not in (None, client_id):
+        raise refusals.Forbidden("a client may see itself only")
+    for info in await clients(runtime):
+        if info.client_id == client_id:
+            return info
+    raise refusals.NotFound(f"no client {client_id}")
+
+
+@router.post(
+    "/clients/{client_id}/evict",
+    dependencies=[OperatorDep],
+    responses=problems(refusals.NotFound),
+)
+async def evict(runtime: RuntimeDep, client_id: ClientPath, body: Decision) -> ClientInfo:
+    """Bars a client for good; `reinstate` takes it back."""
+    why = {"reason": body.reason, "detector": "operator", "at": time.time()}
+    answer = await runtime.store.evict(client_id, why)
+    if answer == "unknown":
+        raise refusals.NotFound(f"no client {client_id}")
+    return await client(runtime, None, client_id)
+
+
+@router.post(
+    "/clients/{client_id}/reinstate",
+    dependencies=[OperatorDep],
+    responses=problems(refusals.NotFound),
+)
+async def reinstate(runtime: RuntimeDep, client_id: ClientPath, body: Decision) -> ClientInfo:
+    """Takes an eviction or a quarantine back; the client is probed like a newcomer."""
+    answer = await runtime.store.reinstate(client_id, body.reason)
+    if answer == "unknown":
+        raise refusals.NotFound(f"no client {client_id}")
+    return await client(runtime, None, client_id)
+
+
+@router.get("/proposals", dependencies=[OperatorDep])
+async def proposals(runtime: RuntimeDep) -> list[Proposal]:
+    """The evictions that wait for an operator, each with its evidence."""
+    waiting = (await runtime.store.barred()).proposals
+    return [
+        Proposal.model_validate({"client_id": c, **{k: v for k, v in why.items() if k != "kind"}})
+        for c, why in waiting.items()
+    ]
+
+
+@router.post(
+    "/clients/{client_id}/confirm",
+    dependencies=[OperatorDep],
+    responses=problems(refusals.NotFound, refusals.Conflict),
+)
+async def confirm(runtime: RuntimeDep, client_id: ClientPath, body: Decision) -> ClientInfo:
+    """Evicts a client as was proposed."""
+    return await settled(runtime, client_id, await runtime.store.confirm(client_id, body.reason))
+
+
+@router.post(
+    "/clients/{client_id}/dismiss",
+    dependencies=[OperatorDep],
+    responses=problems(refusals.NotFound, refusals.Conflict),
+)
+async def dismiss(runtime: RuntimeDep, client_id: ClientPath, body: Decision) -> ClientInfo:
+    """Lets a client back whose eviction was proposed; the evidence against it is forgotten."""
+    return await settled(runtime, client_id, await runtime.store.dismiss(client_id, body.reason))
+
+
+async def settled(runtime: Runtime, client_id: str, answer: str) -> ClientInfo:
+    """A client once its proposal was decided; `Conflict` where none stands."""
+    found = await client(runtime, None, client_id)
+    if answer == "gone":
+        raise refusals.Conflict(f"no proposal to evict {client_id} stands")
+    return found

@@ -1,0 +1,176 @@
+"""What operators see and steer: status, records, events, pause, resume, stop."""
+
+import time
+from collections.abc import AsyncIterable, AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Path, Query
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from rampart_fl.services.aggregator.api.deps import OperatorDep, RuntimeDep
+from rampart_fl.services.aggregator.api.routes import PROBLEMS, problems
+from rampart_fl.services.aggregator.api.runtime import Runtime
+from rampart_fl.services.aggregator.settings import TAPPED
+from rampart_fl.services.aggregator.state.redis_access import CONNECTIONS
+from rampart_fl.shared.errors import Unavailable
+from rampart_fl.shared.protocol import refusals
+from rampart_fl.shared.protocol.messages import FederationStatus, ModeChange, RoundRecord
+
+router = APIRouter(
+    prefix="/v1", tags=["federation"], responses=PROBLEMS, dependencies=[OperatorDep]
+)
+STREAM, STREAMS = "streams of events", CONNECTIONS // 2
+"""What an open stream counts as, and how many there may be: each holds a connection to Redis."""
+TICK = 2.0
+"""Seconds without an event after which a stream says that it is alive."""
+ABSTAINING = (
+    "the detector abstains: it would bar {} more of the last round's clients, but as many are "
+    "barred as may be; evict or reinstate by hand"
+)
+
+
+@router.get("/rounds/current")
+async def current(runtime: RuntimeDep) -> FederationStatus:
+    """Where the federation stands now."""
+    federation = await runtime.store.federation()
+    if federation is None:
+        raise Unavailable("no federation has been founded yet")
+    known, seen = await runtime.store.clients(), await runtime.store.seen()
+    barred = await runtime.store.barred()
+    receipts = await runtime.store.receipts(federation.round)
+    wanted = "evaluation" if federation.phase in {"evaluating", "done"} else "update"
+    since = time.time() - runtime.settings.offline_after
+    return FederationStatus(
+        name=str(federation.experiment["name"]),
+        experiment=federation.digest,
+        status=federation.status,
+        phase=federation.phase,
+        round=federation.round,
+        rounds=int(federation.experiment["rounds"]),
+        deadline=federation.deadline,
+        clients=len(known),
+        online=sum(seen.get(client, 0) > since for client in known),
+        mode=federation.mode or federation.experiment["server"]["eviction"]["mode"],
+        evicted=list(barred.evicted),
+        quarantined=list(barred.quarantined),
+        proposed=list(barred.proposals),
+        abstained=list(federation.abstained),
+        selected=sorted(federation.selected),
+        received=[r.client for r in receipts if r.kind == wanted],
+        probing=[c for c, t in (await runtime.store.tickets()).items() if t.kind == "probe"],
+        models={
+            "global": federation.snapshot["global_model"],
+            "reference": federation.snapshot["reference"],
+        },
+        warnings=[
+            *([TAPPED] if runtime.settings.test_tap else []),
+            *runtime.warnings,
+            *([ABSTAINING.format(len(federation.abstained))] if federation.abstained else []),
+        ],
+    )
+
+
+@router.get("/rounds")
+async def rounds(
+    runtime: RuntimeDep,
+    since: Annotated[int, Query(ge=0, le=10**9, description="first round")] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> list[RoundRecord]:
+    """Records of finished rounds, oldest first."""
+    return await runtime.store.records(since, since + limit - 1)
+
+
+@router.get("/rounds/{round}", responses=problems(refusals.NotFound))
+async def one_round(
+    runtime: RuntimeDep,
+    round: Annotated[int, Path(ge=0, le=10**9)],  # noqa: A002 - the path's name
+) -> RoundRecord:
+    """One round: verdicts with evidence, weights, norms, metrics, timings, failure cause."""
+    found = await runtime.store.record(round)
+    if found is None:
+        raise refusals.NotFound(f"round {round} has not ended")
+    return found
+
+
+@router.get("/evaluations")
+async def evaluations(runtime: RuntimeDep) -> dict[str, dict[str, float]]:
+    """What clients measured with the final models, by client; empty before the end."""
+    brief = await runtime.store.brief()
+    if brief is None:
+        raise Unavailable("no federation has been founded yet")
+    receipts = await runtime.store.receipts(brief.round)
+    return {r.client: r.metrics for r in receipts if r.kind == "evaluation"}
+
+
+async def stream_slot(runtime: RuntimeDep) -> AsyncIterator[None]:
+    """One of the streams that may be open, from the request to the end of its answer."""
+    if runtime.hub.count(STREAM) >= STREAMS:
+        raise refusals.TooMany("too many streams of events are open already", retry_after=5)
+    with runtime.hub.listen(STREAM):
+        yield
+
+
+@router.get(
+    "/events",
+    response_class=EventSourceResponse,
+    responses=problems(refusals.TooMany),
+    dependencies=[Depends(stream_slot)],
+)
+async def events(
+    runtime: RuntimeDep,
+    last_event_id: Annotated[str | None, Header(pattern=r"^[0-9]{1,19}-[0-9]{1,19}$")] = None,
+) -> AsyncIterable[ServerSentEvent]:
+    """Everything that happens, as server-sent events; `Last-Event-ID` takes up where one left.
+
+    Where nothing happens, an event `tick` without data comes every two seconds.
+    """
+    position = last_event_id or await runtime.store.last_event()
+    while not runtime.hub.closing:
+        try:
+            found = await runtime.store.events(position, TICK)
+        except Unavailable:
+            return
+        for event in found:
+            position = event.position
+            data = {name: value for name, value in event.fields.items() if name != "receipt"}
+            yield ServerSentEvent(id=position, event=event.type, data=data)
+        if not found:
+            yield ServerSentEvent(event="tick")
+
+
+@router.post("/federation/pause", responses=problems(refusals.Conflict))
+async def pause(runtime: RuntimeDep) -> FederationStatus:
+    """Ends the current round as usual and opens no other until `resume`."""
+    return await set_status(runtime, "paused")
+
+
+@router.post("/federation/resume", responses=problems(refusals.Conflict))
+async def resume(runtime: RuntimeDep) -> FederationStatus:
+    """Goes on after `pause`."""
+    return await set_status(runtime, "running")
+
+
+@router.post("/federation/stop", responses=problems(refusals.Conflict))
+async def stop(runtime: RuntimeDep) -> FederationStatus:
+    """Gives up the current round, lets clients evaluate the final models, and ends."""
+    return await set_status(runtime, "stopping")
+
+
+@router.post("/federation/mode", responses=problems(refusals.Conflict))
+async def mode(runtime: RuntimeDep, body: ModeChange) -> FederationStatus:
+    """How far decisions about clients may go, from the next round that is decided."""
+    return await changed(runtime, *await runtime.store.set_mode(body.mode, body.reason))
+
+
+async def set_status(runtime: Runtime, status: str) -> FederationStatus:
+    """Changes the status; `Conflict` once the federation is over."""
+    return await changed(runtime, *await runtime.store.set_status(status))
+
+
+async def changed(runtime: Runtime, answer: str, now: str) -> FederationStatus:
+    """The status after a change, or why there was none."""
+    if answer == "unfounded":
+        raise Unavailable("no federation has been founded yet")
+    if answer == "over":
+        raise refusals.Conflict(f"the federation is {now}")
+    return await current(runtime)

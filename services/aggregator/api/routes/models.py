@@ -1,0 +1,47 @@
+"""Models as safetensors, to those who may have them."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Path, Response
+
+from rampart_fl.services.aggregator.api.deps import CallerDep, RuntimeDep
+from rampart_fl.services.aggregator.api.routes import BYTES, PROBLEMS, problems
+from rampart_fl.services.aggregator.api.routes.tickets import current_ticket
+from rampart_fl.services.aggregator.api.sending import model_response
+from rampart_fl.shared.errors import Unavailable
+from rampart_fl.shared.protocol import refusals
+from rampart_fl.shared.protocol.messages import DIGEST
+
+router = APIRouter(prefix="/v1", tags=["training"], responses=PROBLEMS)
+
+
+@router.get(
+    "/models/{name}",
+    response_class=Response,
+    responses={
+        200: {"description": "The model", "content": BYTES},
+        304: {"description": "The client has it already"},
+        **problems(refusals.NotFound),
+    },
+)
+async def model(
+    runtime: RuntimeDep,
+    caller: CallerDep,
+    name: Annotated[str, Path(pattern=rf"^(global|reference|{DIGEST[1:-1]})$")],
+    if_none_match: Annotated[str | None, Header()] = None,
+) -> Response:
+    """A model as safetensors, by digest or by name; a client may load those its ticket names."""
+    digest = name
+    if name in {"global", "reference"}:
+        federation = await runtime.store.federation()
+        if federation is None:
+            raise Unavailable("no federation has been founded yet")
+        digest = federation.snapshot["global_model" if name == "global" else "reference"]
+    if caller is not None:
+        allowed = await current_ticket(runtime, caller)
+        if digest not in allowed.models.values():
+            raise refusals.Forbidden("a client may load the models that its ticket names")
+    headers = {"ETag": f'"{digest}"', "Cache-Control": "private, immutable, max-age=31536000"}
+    if if_none_match is not None and f'"{digest}"' in if_none_match:
+        return Response(status_code=304, headers=headers)
+    return await model_response(runtime, digest, headers)

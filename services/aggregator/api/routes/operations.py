@@ -1,0 +1,64 @@
+"""Probes and metrics, for the platform that runs the process."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import APIRouter, Response
+
+from rampart_fl.services.aggregator.api.deps import RuntimeDep
+from rampart_fl.services.aggregator.api.routes import PROBLEMS
+from rampart_fl.shared.errors import Unavailable
+
+router = APIRouter(tags=["operations"], responses=PROBLEMS)
+PATIENCE = 2.0
+"""Seconds for which Redis may keep a probe waiting; platforms give up soon after."""
+
+
+@asynccontextmanager
+async def soon() -> AsyncIterator[None]:
+    """`Unavailable` where Redis, with all retries, would answer too late for a probe."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            yield
+    except TimeoutError:
+        raise Unavailable(f"Redis: no answer in {PATIENCE:g} seconds") from None
+
+
+@router.get("/healthz")
+async def healthz() -> dict[str, str]:
+    """Answers as long as the event loop turns."""
+    return {"status": "alive"}
+
+
+@router.get("/readyz")
+async def readyz(runtime: RuntimeDep) -> dict[str, str]:
+    """Answers 200 once Redis and the blobs can be reached and a federation stands."""
+    if runtime.hub.closing:
+        raise Unavailable("the process is stopping")
+    async with soon():
+        await runtime.store.ping()
+        await runtime.fixed()
+    await asyncio.get_running_loop().run_in_executor(runtime.disk, runtime.blobs.check)
+    return {"status": "ready"}
+
+
+@router.get("/metrics", response_class=Response)
+async def metrics(runtime: RuntimeDep) -> Response:
+    """Prometheus metrics of this process."""
+    known = runtime.metrics
+    try:
+        async with soon():
+            brief = await runtime.store.brief()
+            if brief is not None:
+                known.set_phase(brief.phase, brief.round)
+                barred = await runtime.store.barred()
+                known.evictions.set(len(barred.evicted))
+                known.quarantines.set(len(barred.quarantined))
+                known.proposals.set(len(barred.proposals))
+                known.clients.labels("registered").set(barred.clients)
+        known.redis_up.set(1)
+    except Unavailable:
+        known.redis_up.set(0)
+    known.waiting.set(runtime.hub.waiting)
+    return Response(known.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

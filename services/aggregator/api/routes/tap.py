@@ -1,0 +1,122 @@
+"""The red team's tap: all honest updates of a round, for attackers with full knowledge.
+
+Part of the application only where RAMPART_TEST_TAP is set, which no production setting allows. It
+cannot tell who is honest: the caller names those to leave out.
+"""
+
+import asyncio
+import json
+import logging
+from typing import Annotated, Literal
+
+import numpy as np
+from fastapi import APIRouter, Depends, Path, Query, Response
+from safetensors.numpy import save
+
+from rampart_fl.services.aggregator.api.deps import Bearer, RuntimeDep
+from rampart_fl.services.aggregator.api.routes import BYTES, PROBLEMS, problems
+from rampart_fl.services.aggregator.api.runtime import Runtime
+from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol import refusals, wire
+from rampart_fl.shared.protocol.messages import Receipt
+from rampart_fl.shared.runtime.tokens import matches
+
+log = logging.getLogger(__name__)
+PAUSE = 0.05
+"""Seconds between looks at a round that is not complete."""
+REFERENCE = "/reference"
+"""Name of the global model among the updates; no client can be called so."""
+STARTED = "/started/"
+"""Before a client's id: the model that it trained from."""
+
+
+async def require_tap(runtime: RuntimeDep, token: Bearer) -> None:
+    """Lets nobody pass but the holder of the tap's own token."""
+    if not matches(token, runtime.tap_hash):
+        raise refusals.Unauthorized("this needs the token of RAMPART_TEST_TAP")
+
+
+router = APIRouter(
+    prefix="/v1/test-tap", tags=["tests"], responses=PROBLEMS, dependencies=[Depends(require_tap)]
+)
+
+
+@router.get(
+    "/rounds/{round}/{kind}",
+    response_class=Response,
+    responses={
+        200: {"description": "Updates by client", "content": BYTES},
+        **problems(refusals.Late),
+    },
+)
+async def honest_updates(
+    runtime: RuntimeDep,
+    round: Annotated[int, Path(ge=0, le=10**9)],  # noqa: A002 - the path's name
+    kind: Literal["train", "probe"],
+    without: Annotated[str, Query(description="client ids with commas between")] = "",
+    patience: Annotated[float, Query(ge=0, le=600)] = 60.0,
+) -> Response:
+    """All updates of a round but some clients', once they are there or the round is over.
+
+    Safetensors: one vector per client, the model that it trained from as `/started/<client>`, the
+    model that rows are relative to as `/reference`, and the server's table of the experiment in the
+    metadata.
+    """
+    left_out = frozenset(without.split(","))
+    receipts = await gather(runtime, round, kind, left_out, patience)
+    log.critical("the tap hands out %d updates", len(receipts), extra={"round": round})
+    _, spec, tables = await runtime.fixed()
+    federation = await runtime.store.federation()
+    assert federation is not None
+    reference = federation.snapshot["global_model" if kind == "train" else "reference"]
+    digests = {REFERENCE: reference}
+    for receipt in receipts:
+        started = receipt.started or reference
+        digests |= {receipt.client: receipt.digest, STARTED + receipt.client: started}
+
+    def read() -> bytes:
+        vectors = {name: read_vector(runtime, digest, spec) for name, digest in digests.items()}
+        return save(vectors, {"server": json.dumps(tables["server"])})
+
+    try:
+        body = await asyncio.get_running_loop().run_in_executor(runtime.disk, read)
+    except FileNotFoundError:
+        raise refusals.Late(f"round {round} is over, and its updates are gone") from None
+    return Response(body, media_type=wire.MEDIA_TYPE, headers={"Cache-Control": "no-store"})
+
+
+async def gather(
+    runtime: Runtime, round_: int, kind: str, left_out: frozenset[str], patience: float
+) -> list[Receipt]:
+    """The receipts of a round, sorted by client, once no other client owes one."""
+    wanted = "update" if kind == "train" else "probe"
+    loop = asyncio.get_running_loop()
+    until = loop.time() + patience
+    while True:
+        federation = await runtime.store.federation()
+        over = federation is None or federation.round != round_ or federation.phase != "collecting"
+        if over or loop.time() > until or not await owing(runtime, round_, kind, left_out):
+            # Read last: who owes nothing any more has its receipt by now.
+            receipts = [r for r in await runtime.store.receipts(round_) if r.kind == wanted]
+            found = [r for r in receipts if r.client not in left_out]
+            return sorted(found, key=lambda receipt: receipt.client)
+        await asyncio.sleep(PAUSE)
+
+
+async def owing(runtime: Runtime, round_: int, kind: str, left_out: frozenset[str]) -> bool:
+    """Whether some other client still holds a ticket that leads to such an upload."""
+    leading = {"train", "probe"} if kind == "train" else {"probe"}
+    return any(
+        ticket.round == round_ and ticket.kind in leading and client not in left_out
+        for client, ticket in (await runtime.store.tickets()).items()
+    )
+
+
+def read_vector(runtime: Runtime, digest: str, spec: ModelSpec) -> "np.typing.NDArray[np.float32]":
+    """A stored update's numbers (D,)."""
+    with runtime.blobs.open(digest) as file:
+        size = file.seek(0, 2)
+        file.seek(0)
+        vector_D = np.empty(spec.dim, dtype=np.float32)
+        wire.read_vector(file, wire.read_header(file, size, spec), vector_D)
+        return vector_D

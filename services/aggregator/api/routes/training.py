@@ -1,0 +1,258 @@
+"""What clients upload: updates, answers to probes, measurements."""
+
+import asyncio
+import hashlib
+import time
+import uuid
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Request, Response
+
+from rampart_fl.services.aggregator.api.admission import (
+    Limits,
+    check_encoding,
+    check_length,
+    check_update,
+)
+from rampart_fl.services.aggregator.api.deps import CallerDep, ClientDep, KnownDep, RuntimeDep
+from rampart_fl.services.aggregator.api.identities import Known
+from rampart_fl.services.aggregator.api.routes import BYTES, PROBLEMS, problems
+from rampart_fl.services.aggregator.api.routes.tickets import (
+    IN_HEADER,
+    POLLS,
+    WANTED,
+    WishDep,
+    await_ticket,
+    ticket_response,
+)
+from rampart_fl.services.aggregator.api.runtime import Runtime
+from rampart_fl.services.aggregator.state.blobs import BlobWriter
+from rampart_fl.services.aggregator.state.stored import ClientStanding
+from rampart_fl.shared.errors import Unavailable
+from rampart_fl.shared.protocol import refusals, wire
+from rampart_fl.shared.protocol.messages import Evaluation, Receipt, Report
+
+router = APIRouter(prefix="/v1", tags=["training"], responses=PROBLEMS)
+BODY = (
+    refusals.LengthRequired,
+    refusals.InvalidUpdate,
+    refusals.NotFinite,
+    refusals.InvalidClaim,
+    refusals.TooMany,
+)
+"""What may be wrong with a body of a model's size."""
+
+
+@router.put(
+    "/rounds/{round}/evaluation",
+    response_model=Receipt,
+    responses=problems(refusals.Evicted, refusals.Conflict, refusals.NoTicket, refusals.Late),
+)
+async def evaluation(
+    runtime: RuntimeDep,
+    client: ClientDep,
+    round: Annotated[int, Path(ge=0, le=10**9)],  # noqa: A002 - the path's name
+    body: Evaluation,
+) -> Receipt:
+    """Takes what a client measured with the final models."""
+    standing = await runtime.store.standing(client)
+    if await runtime.store.receipt(round, "evaluation", client) is None:
+        check_standing(standing, round, "evaluation")
+    digest = hashlib.sha256(body.model_dump_json().encode()).hexdigest()
+    receipt = Receipt(
+        round=round, kind="evaluation", client=client, digest=digest, metrics=body.metrics
+    )
+    return await record(runtime, receipt)
+
+
+@router.put(
+    "/rounds/{round}/{kind}",
+    response_model=Receipt,
+    responses=problems(
+        refusals.Evicted,
+        refusals.Conflict,
+        refusals.NoTicket,
+        refusals.Late,
+        *BODY,
+    ),
+    openapi_extra={"requestBody": {"required": True, "content": BYTES}},
+)
+async def upload(
+    request: Request,
+    runtime: RuntimeDep,
+    known: KnownDep,
+    wish: WishDep,
+    round: Annotated[int, Path(ge=0, le=10**9)],  # noqa: A002 - the path's name
+    kind: Literal["update", "probe"],
+) -> Response:
+    """Takes an update or the answer to a probe, as safetensors with a report in its metadata.
+
+    The bytes are durable when this answers 2xx. The same bytes again give the same receipt.
+
+    With `Prefer: wait=N`, the answer is held until the client has its next ticket, or, where
+    rounds draw their clients, is not drawn for a later one, and is that of `/v1/ticket`, with the
+    receipt as the header `Rampart-Receipt`: one request a round. Whoever would know sooner that
+    its bytes are stored asks without.
+    """
+    outcome = "failed"
+    try:
+        receipt = await take_upload(request, runtime, known, round, kind)
+        outcome = "accepted"
+    except refusals.Refusal as refusal:
+        outcome = refusal.slug
+        raise
+    finally:
+        runtime.metrics.uploads.labels(kind, outcome).inc()
+    text = receipt.model_dump_json()
+    if wish.patience and len(text) <= IN_HEADER and runtime.hub.count(known.client) < POLLS:
+        started = time.perf_counter()
+        _, _, tables = await runtime.fixed()
+        # Who is not drawn for a later round hears of that too, as one that asks for its ticket.
+        # Without a barrier rounds end while it trains, and its next ticket comes all the same.
+        draws = tables["policy"] == "sync"
+        found = await await_ticket(
+            runtime,
+            known.client,
+            wish.patience,
+            lambda found: found.kind != "wait" or (draws and found.round > round),
+        )
+        request.state.held = time.perf_counter() - started
+        if found is not None:
+            answer = await ticket_response(runtime, found, wish.held)
+            answer.headers[wire.RECEIPT_HEADER] = text
+            return answer
+    return Response(text, media_type="application/json")
+
+
+async def take_upload(
+    request: Request,
+    runtime: Runtime,
+    known: Known,
+    round_: int,
+    kind: Literal["update", "probe"],
+) -> Receipt:
+    """Checks what can be checked without the body, then reads, checks and records it."""
+    length, zstd, limits = await bounds_of_body(request, runtime)
+    standing = await runtime.store.standing(known.client, (round_, kind))
+    held = standing.receipt
+    if held is None or standing.eviction is not None:
+        check_standing(standing, round_, kind)
+    _, spec, _ = await runtime.fixed()
+
+    def judge(writer: BlobWriter) -> Report | None:
+        if held is None:
+            return check_update(writer, spec, known.sample_cap)
+        if held.digest != writer.digest:
+            raise refusals.Conflict("other bytes were accepted for this round")
+        return None
+
+    async with runtime.slots.take(known.client):
+        body = request.stream()
+        admitted = await runtime.admission.admit(body, length, zstd, limits, judge)
+    runtime.metrics.bytes_in.inc(admitted.size)
+    if held is not None:
+        return held
+    assert admitted.report is not None
+    assert standing.ticket is not None
+    assert standing.brief is not None
+    return await record(
+        runtime,
+        Receipt(
+            round=round_,
+            kind=kind,
+            client=known.client,
+            digest=admitted.digest,
+            samples=admitted.report.samples,
+            metrics=admitted.report.metrics,
+            started=standing.ticket.models["model"],
+            closing_round=standing.brief.round,
+            size=admitted.size,
+            diverged=admitted.report.diverged,
+        ),
+    )
+
+
+async def bounds_of_body(request: Request, runtime: Runtime) -> tuple[int, bool, Limits]:
+    """Length, whether it is zstd, and the limits that it is read under."""
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media not in {wire.MEDIA_TYPE, "application/octet-stream"}:
+        raise refusals.UnsupportedMedia(f"content type {media[:80]!r}; send {wire.MEDIA_TYPE}")
+    zstd = check_encoding(request.headers.get("content-encoding"))
+    _, spec, _ = await runtime.fixed()
+    limits = Limits(wire.size_cap(spec), runtime.settings.body_idle, runtime.settings.body_rate)
+    return check_length(request.headers.get("content-length"), limits.size), zstd, limits
+
+
+def check_standing(standing: ClientStanding, round_: int, kind: str) -> None:
+    """Refuses what the script would refuse, before a byte of the body is read."""
+    if standing.eviction is not None:
+        raise refusals.Evicted(str(standing.eviction.get("reason", "evicted")))
+    brief, held = standing.brief, standing.ticket
+    if brief is None:
+        raise Unavailable("no federation has been founded yet")
+    if held is None or held.round != round_ or held.kind != WANTED[kind]:
+        if round_ < brief.round:
+            raise refusals.Late(f"round {round_} is closed; the current one is {brief.round}")
+        raise refusals.NoTicket(f"no ticket asks this client for a {kind} in round {round_}")
+
+
+async def record(runtime: Runtime, receipt: Receipt) -> Receipt:
+    """Records a stored upload; the refusal if another request or the deadline came first."""
+    answer, stands = await runtime.store.accept(receipt)
+    if stands is not None:
+        return stands
+    errors: dict[str, refusals.Refusal] = {
+        "evicted": refusals.Evicted("this client was evicted"),
+        "conflict": refusals.Conflict("other bytes were accepted for this round"),
+        "late": refusals.Late(f"round {receipt.round} has closed"),
+        "no-ticket": refusals.NoTicket("no ticket asks for this"),
+    }
+    raise errors[answer]
+
+
+@router.post("/heartbeat", status_code=204)
+async def heartbeat(client: ClientDep) -> None:
+    """Says that this client is alive; useful during long training."""
+
+
+@router.post(
+    "/customize",
+    response_class=Response,
+    responses={200: {"description": "The model", "content": BYTES}, **problems(*BODY)},
+    openapi_extra={"requestBody": {"required": True, "content": BYTES}},
+)
+async def customize(request: Request, runtime: RuntimeDep, caller: CallerDep) -> Response:
+    """A customized model for a client with no part in training.
+
+    The body is the update that it computed from the reference model (`/v1/models/reference`); the
+    answer is safetensors. Trained clients may ask too; nothing is stored of them.
+    """
+    if caller is not None:
+        attempts = await runtime.store.count_attempt(f"customize:{caller}", 60, time.time())
+        if attempts > runtime.settings.customizations_per_minute:
+            raise refusals.TooMany("too many customized models were asked for", retry_after=60)
+    length, zstd, limits = await bounds_of_body(request, runtime)
+    _, spec, tables = await runtime.fixed()
+    server = tables["server"]
+    assert isinstance(server, dict)
+    async with runtime.slots.take(caller or "operator"):
+        cap = int(server["sample_cap"])
+        admitted = await runtime.admission.admit(
+            request.stream(), length, zstd, limits, lambda w: check_update(w, spec, cap)
+        )
+    digest = admitted.digest
+    ask = uuid.uuid4().hex
+    with runtime.hub.listen(ask) as wait:
+        await runtime.store.ask_customize(ask, caller or "operator", digest)
+        made = None
+        for _ in range(3):
+            await wait(10.0)
+            made = await runtime.store.customized(ask)
+            if made is not None:
+                break
+    if made is None:
+        raise Unavailable("the worker did not answer in time")
+    file = await asyncio.get_running_loop().run_in_executor(runtime.disk, runtime.blobs.open, made)
+    with file:
+        data = await asyncio.get_running_loop().run_in_executor(runtime.disk, file.read)
+    return Response(data, media_type=wire.MEDIA_TYPE, headers={"ETag": f'"{made}"'})

@@ -1,0 +1,91 @@
+"""What one aggregator process is made of, wired in one place; nothing connects at import."""
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+
+from rampart_fl.services.aggregator.api.admission import Admission
+from rampart_fl.services.aggregator.api.hub import Hub
+from rampart_fl.services.aggregator.api.identities import Identities
+from rampart_fl.services.aggregator.api.recent_models import RecentModels
+from rampart_fl.services.aggregator.api.slots import Slots
+from rampart_fl.services.aggregator.metrics import Metrics
+from rampart_fl.services.aggregator.settings import TAPPED, Settings
+from rampart_fl.services.aggregator.state.blobs import Blobs, open_blobs
+from rampart_fl.services.aggregator.state.redis_access import connect
+from rampart_fl.services.aggregator.state.round_store import RoundStore
+from rampart_fl.shared.errors import Unavailable
+from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.runtime.tokens import token_hash
+
+log = logging.getLogger(__name__)
+FORGETFUL = (
+    "Redis does not report appendonly yes with appendfsync always: an acknowledged update may be "
+    "lost with it"
+)
+RETRY = 1.0
+"""Seconds until Redis is asked again after it did not answer."""
+
+
+class Runtime:
+    """The parts of a process, shared by all its requests.
+
+    Args:
+        settings: of the deployment.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        password = settings.redis_password
+        self.settings = settings
+        self.redis = connect(settings.redis_url, password.get_secret_value() if password else None)
+        self.store = RoundStore(self.redis, settings.namespace)
+        # A worker sweeps what its federation does not refer to: each has a folder of its own.
+        self.blobs: Blobs = open_blobs(
+            f"{settings.blobs.rstrip('/')}/{settings.namespace}",
+            settings.blob_cache / settings.namespace,
+            settings.blob_cache_gib * 2**30,
+        )
+        self.disk = ThreadPoolExecutor(8, thread_name_prefix="disk")
+        self.models = RecentModels(self.blobs, self.disk)
+        self.admission = Admission(self.blobs, self.disk)
+        self.hub = Hub(self.store)
+        self.identities = Identities(self.store, self.hub)
+        self.metrics = Metrics()
+        self.slots = Slots(settings.uploads, self.metrics)
+        self.operator_hash = token_hash(settings.operator_token.get_secret_value())
+        self.warnings: list[str] = []
+        self.tap_hash = (
+            token_hash(settings.test_tap.get_secret_value()) if settings.test_tap else ""
+        )
+        if settings.test_tap:
+            log.critical(TAPPED)
+        self._fixed: tuple[str, ModelSpec, dict[str, object]] | None = None
+
+    async def fixed(self) -> tuple[str, ModelSpec, dict[str, object]]:
+        """The parts of the federation that never change: digest, spec, experiment; read once."""
+        if self._fixed is None:
+            federation = await self.store.federation()
+            if federation is None:
+                raise Unavailable("no federation has been founded yet")
+            spec = ModelSpec.model_validate(federation.spec)
+            self._fixed = (federation.digest, spec, federation.experiment)
+        return self._fixed
+
+    async def watch_durability(self, every: float = 60.0) -> None:
+        """Warns for as long as Redis may forget what was acknowledged."""
+        while True:
+            try:
+                durable = await self.store.durable()
+            except Unavailable:
+                await asyncio.sleep(RETRY)
+                continue
+            if not durable and not self.warnings:
+                log.warning(FORGETFUL)
+            self.warnings = [] if durable else [FORGETFUL]
+            await asyncio.sleep(every)
+
+    async def close(self) -> None:
+        """Closes connections and threads."""
+        await self.store.end()
+        await self.redis.aclose()
+        self.disk.shutdown(wait=True)

@@ -1,0 +1,53 @@
+"""Sends models: whole when small, in pieces when large, so that none is held for a slow reader."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
+from typing import BinaryIO
+
+from fastapi import Response
+from fastapi.responses import StreamingResponse
+
+from rampart_fl.services.aggregator.api.runtime import Runtime
+from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.shared.protocol import refusals, wire
+
+PIECE = 1 << 20
+"""Bytes of a model handed to the socket at once."""
+
+
+async def model_response(runtime: Runtime, digest: str, headers: Mapping[str, str]) -> Response:
+    """The answer that carries a model.
+
+    Raises:
+        NotFound: there is no such model (any more).
+    """
+    run = partial(asyncio.get_running_loop().run_in_executor, runtime.disk)
+    try:
+        whole = await runtime.models.read(digest)
+        if whole is not None:
+            runtime.metrics.bytes_out.inc(len(whole))
+            return Response(whole, media_type=wire.MEDIA_TYPE, headers=dict(headers))
+        file, size = await run(open_model, runtime.blobs, digest)
+    except FileNotFoundError:
+        raise refusals.NotFound(f"no model {digest}") from None
+    runtime.metrics.bytes_out.inc(size)
+
+    async def send() -> AsyncIterator[bytes]:
+        with file:
+            piece = await run(file.read, PIECE)
+            while piece:
+                following = run(file.read, PIECE)
+                yield piece
+                piece = await following
+
+    length = {"Content-Length": str(size)}
+    return StreamingResponse(send(), media_type=wire.MEDIA_TYPE, headers={**headers, **length})
+
+
+def open_model(blobs: Blobs, digest: str) -> tuple[BinaryIO, int]:
+    """A model's file and its size."""
+    file = blobs.open(digest)
+    size = file.seek(0, 2)
+    file.seek(0)
+    return file, size

@@ -1,0 +1,43 @@
+"""Who is there: clients that were heard of lately, and those that may be drawn."""
+
+import asyncio
+from collections.abc import Callable
+
+from rampart_fl.services.aggregator.state.round_store import RoundStore
+
+
+class Census:
+    """Counts clients for one worker.
+
+    Args:
+        store: the federation's state.
+        offline_after: seconds of silence after which a client is not drawn.
+        clock: Unix time.
+    """
+
+    def __init__(self, store: RoundStore, offline_after: float, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._offline_after = offline_after
+        self._clock = clock
+        self._started_at = clock()
+
+    async def online(self) -> set[str]:
+        """Clients heard of lately; time in which no worker was there does not count."""
+        since = self._clock() - self._offline_after
+        if self._started_at > since:
+            return set(await self._store.clients())
+        return {client for client, at in (await self._store.seen()).items() if at > since}
+
+    async def candidates(self, round_: int) -> list[str]:
+        """Clients that may be drawn for a round: registered, not barred from it, online."""
+        online, barred, clients = await asyncio.gather(
+            self.online(), self._store.barred(), self._store.clients()
+        )
+        away = barred.away(round_)
+        return [c for c in clients if c not in away and c in online]
+
+    async def all_quarantined(self, round_: int) -> bool:
+        """Whether there are clients for a round, but quarantine keeps every one of them out."""
+        barred, clients = await asyncio.gather(self._store.barred(), self._store.clients())
+        members = clients.keys() - barred.evicted.keys()
+        return bool(members) and members <= barred.away(round_)

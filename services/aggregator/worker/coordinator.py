@@ -1,0 +1,389 @@
+"""The phases of a federation, as the one worker that holds the lease runs them.
+
+    joining ──> collecting ──> aggregating ──> published | failed ──┬──> collecting (next round)
+                                                                    └──> evaluating ──> done
+
+Every arrow is one atomic script under the worker's fence. A worker that dies anywhere is followed
+by one that reads the same events from the last published position and comes to the same digests.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.state.round_store import RoundStore
+from rampart_fl.services.aggregator.state.snapshot import Snapshot
+from rampart_fl.services.aggregator.state.stored import Brief, Event, Federation
+from rampart_fl.services.aggregator.worker.census import Census
+from rampart_fl.services.aggregator.worker.mathematics import Decided, Mathematics
+from rampart_fl.services.aggregator.worker.open_round import (
+    OpenRound,
+    failed,
+    published,
+    why_barred,
+)
+from rampart_fl.services.aggregator.worker.reception import Compute, Reception
+from rampart_fl.shared.errors import PreconditionError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.selection import quota, select
+from rampart_fl.shared.protocol.messages import Receipt, RoundRecord
+
+log = logging.getLogger(__name__)
+
+
+class Coordinator:
+    """Runs the phases under one lease.
+
+    Args:
+        store, blobs: the federation's state.
+        mathematics: the vectors.
+        compute: runs a function on the mathematics' thread.
+        experiment: what is run.
+        fence: the lease's token.
+        offline_after: seconds of silence after which a client is not drawn.
+        clock: Unix time.
+    """
+
+    def __init__(
+        self,
+        store: RoundStore,
+        blobs: Blobs,
+        mathematics: Mathematics,
+        compute: Compute,
+        experiment: Experiment,
+        fence: int,
+        offline_after: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.store = store
+        self.blobs = blobs
+        self.mathematics = mathematics
+        self.compute = compute
+        self.experiment = experiment
+        self.fence = fence
+        self.clock = clock
+        self.census = Census(store, offline_after, clock)
+        self.reception = Reception(store, mathematics, compute, experiment, fence)
+        self.position = "0-0"
+        self.open: OpenRound | None = None
+        self.observers: list[Callable[[RoundRecord, Decided | None], None]] = []
+        self.warnings: list[str] = []
+
+    @property
+    def buffered(self) -> bool:
+        """Whether rounds close on arrivals instead of a barrier."""
+        return self.experiment.policy == "buffered"
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The last published state."""
+        assert self.mathematics.snapshot is not None
+        return self.mathematics.snapshot
+
+    # -- the main flow -------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Takes up the federation where it stands and runs it to its end."""
+        federation = await self.federation()
+        await self.compute(self.mathematics.restore, Snapshot.parse(federation.snapshot))
+        self.position = self.snapshot.position
+        while federation.phase != "done":
+            match federation.phase:
+                case "joining":
+                    await self.join()
+                case "collecting":
+                    await self.collect(federation)
+                case "aggregating":
+                    await self.aggregate(federation)
+                case "evaluating":
+                    await self.evaluate()
+                case _:
+                    await self.next_round(federation)
+            federation = await self.federation()
+        log.info("the federation has ended", extra={"round": federation.round})
+        while True:  # Newcomers may still ask for a customized model.
+            for event in await self.events(5.0):
+                await self.reception.serve(event)
+            await self.store.trim_events()
+
+    async def join(self) -> None:
+        """Waits for clients until enough have joined or the deadline passes; opens round 0."""
+        wanted = self.experiment.phases.joining.clients or self.experiment.data.clients
+        heard, brief = self.position, await self.brief()
+        while brief.status != "stopping":
+            joined = len(await self.store.clients())
+            late = brief.deadline is not None and self.clock() >= brief.deadline
+            if brief.status == "running" and joined >= (1 if late else wanted):
+                log.info("joining ends", extra={"clients": joined, "wanted": wanted})
+                await self.open_round(0)
+                return
+            heard, brief = await self.pass_time(heard), await self.brief()
+        await self.open_evaluation(0)
+
+    async def next_round(self, brief: Brief) -> None:
+        """After a round: pause, end, or open the next one."""
+        heard = self.position
+        while brief.status == "paused":
+            heard, brief = await self.pass_time(heard), await self.brief()
+        following = brief.round + 1
+        if brief.status == "stopping" or following >= self.experiment.rounds:
+            await self.open_evaluation(brief.round)
+        else:
+            await self.open_round(following)
+
+    async def open_round(self, number: int) -> None:
+        """Draws the clients of a round and gives each its ticket."""
+        heard, candidates = self.position, await self.census.candidates(number)
+        while not candidates and not await self.census.all_quarantined(number):
+            if (await self.brief()).status != "running":
+                return
+            heard, candidates = await self.pass_time(heard), await self.census.candidates(number)
+        now = self.clock()
+        limit = self.experiment.phases.collecting.time.max
+        deadline = None if limit is None else now + limit
+        if self.buffered:
+            selected = tuple(candidates)
+            # Whoever asked gets its ticket, offline or not: asking again would not be heard.
+            first = candidates if number == 0 else self.snapshot.pulls
+            tickets = {c: self.reception.first_ticket(c, number, None) for c in first}
+        else:
+            selected = select(self.experiment.seed, number, candidates, self.experiment.fraction)
+            tickets = {c: self.reception.first_ticket(c, number, deadline) for c in selected}
+        await self.store.open(
+            self.fence,
+            number,
+            "collecting",
+            now,
+            deadline,
+            tickets,
+            selected,
+            clear=not self.buffered,
+        )
+        log.info("round opened", extra={"round": number, "clients": len(selected)})
+
+    async def collect(self, federation: Federation) -> None:
+        """Takes in updates and probes until the round may close, then decides it."""
+        await self.enter(federation)
+        opened = self.open
+        assert opened is not None
+        bounds = self.experiment.phases.collecting
+        brief, barred, expected = await self.awaited(opened)
+        while True:
+            if opened.stale:
+                brief, barred, expected = await self.awaited(opened)
+            if brief.status == "stopping":
+                await self.fail(brief, "stopped by the operator")
+                return
+            if not expected:
+                barring = "of this round was evicted" if opened.selected else "is quarantined"
+                await self.fail(brief, f"every client {barring}")
+                return
+            now, enough = self.clock(), self.quota(len(expected))
+            arrived = len(opened.receipts.keys() - barred)
+            soonest = brief.opened_at + bounds.time.min
+            if arrived >= enough and now >= soonest:
+                break
+            if brief.deadline is not None and now >= brief.deadline:
+                least = 1 if self.buffered else max(1, bounds.count.least(len(expected)))
+                if arrived >= least:
+                    break
+                await self.fail(
+                    brief, f"{arrived} of {len(expected)} updates came, {least} are needed"
+                )
+                return
+            moments = [now + 1.0, brief.deadline, soonest if soonest > now else None]
+            until = min(moment for moment in moments if moment is not None)
+            await self.take(max(0.01, until - now), enough)
+        await self.store.close(self.fence, opened.number, self.position)
+        await self.aggregate(await self.federation())
+
+    async def awaited(self, opened: OpenRound) -> tuple[Brief, frozenset[str], set[str]]:
+        """Where the federation stands, who is barred, and whose updates are expected."""
+        opened.stale = False  # First: what changes during these reads comes as an event.
+        brief, barred = await self.brief(), (await self.store.barred()).standing.barred
+        out = barred | (opened.evicted - opened.receipts.keys())
+        return brief, barred, opened.selected - out
+
+    def quota(self, expected: int) -> int:
+        """How many arrivals close the round at once."""
+        if not self.buffered:
+            return max(1, self.experiment.phases.collecting.count.most(expected))
+        return quota(self.experiment.buffer, expected)
+
+    async def enter(self, federation: Federation) -> None:
+        """Makes ready for an open round, unless this worker already is."""
+        if self.open is not None and self.open.number == federation.round:
+            return
+        self.open = OpenRound(federation.round, set(federation.selected))
+        self.position = self.snapshot.position
+        await self.compute(self.mathematics.open_round, federation.selected)
+
+    async def take(self, patience: float, quota: int, until: str | None = None) -> None:
+        """Handles the next events, up to the arrival that fills the buffer (buffered policy)."""
+        opened, arrived = self.open, list[Receipt]()
+        assert opened is not None
+        for event in await self.events(patience, advance=False):
+            self.position = event.position
+            if event.type == "update" and (self.buffered or event.round == opened.number):
+                if event.client not in opened.receipts:
+                    opened.receipts[event.client] = event.receipt
+                    arrived.append(event.receipt)
+            else:
+                await self.reception.handle(event, opened)
+            if event.position == until or (self.buffered and len(opened.receipts) >= quota):
+                break
+        if arrived:
+            started = time.perf_counter()
+            await self.compute(self.mathematics.load, arrived)
+            opened.loading += time.perf_counter() - started
+
+    # -- the end of a round --------------------------------------------------------------------
+
+    async def aggregate(self, federation: Federation) -> None:
+        """Decides a closed round and publishes the outcome."""
+        await self.enter(federation)
+        opened = self.open
+        assert opened is not None
+        if self.buffered:
+            while self.position != federation.closing:
+                await self.take(1.0, len(opened.selected) + 1, until=federation.closing)
+        else:
+            # Updates accepted between the last look at the events and the closing count too.
+            for receipt in await self.store.receipts(opened.number):
+                opened.uploads.add(receipt.digest)
+                if receipt.kind == "update":
+                    opened.receipts.setdefault(receipt.client, receipt)
+                elif receipt.kind == "probe":
+                    opened.probed[receipt.client] = receipt.size
+            while self.position != await self.store.last_event():
+                for event in await self.events(0.001):
+                    await self.reception.serve(event)
+        standing = (await self.store.barred()).standing
+        receipts = {r.client: r for r in self.snapshot.pool if self.buffered}
+        receipts.update(opened.receipts)
+        receipts = {c: receipts[c] for c in sorted(receipts) if c not in standing.barred}
+        try:
+            decided: Decided = await self.compute(
+                self.mathematics.close_round,
+                opened.number,
+                receipts,
+                self.position,
+                tuple(opened.waiting),
+                standing,
+            )
+        except PreconditionError as error:
+            await self.compute(self.mathematics.restore, Snapshot.parse(federation.snapshot))
+            await self.fail(federation, error.detail)
+            return
+        await self.publish(federation, opened, receipts, decided)
+
+    async def publish(
+        self,
+        federation: Federation,
+        opened: OpenRound,
+        receipts: Mapping[str, Receipt],
+        decided: Decided,
+    ) -> None:
+        """Makes the outcome the truth, then drops the blobs that nothing points to any more."""
+        before = Snapshot.parse(federation.snapshot)
+        now = self.clock()
+        record = published(self.experiment, federation, opened, receipts, before, decided, now)
+        record = record.model_copy(update={"warnings": self.warnings})
+        evicted, away = why_barred(self.experiment, decided, opened.number, now)
+        snapshot, abstained = decided.snapshot.model_dump(mode="json"), decided.about("abstained")
+        await self.store.publish(
+            self.fence, record, evicted, snapshot, self.position, away, list(abstained)
+        )
+        self.open = None
+        self.observe(record, decided)
+        used = {d for r in opened.receipts.values() for d in (r.digest, r.started) if d}
+        await self.drop(before.blobs() | used | opened.uploads)
+
+    async def fail(self, federation: Brief, reason: str) -> None:
+        """Ends a round without an outcome; models and pool stay as they were."""
+        opened = self.open
+        assert opened is not None
+        record = failed(self.experiment, federation, opened, reason, self.clock())
+        record = record.model_copy(update={"warnings": self.warnings})
+        snapshot = self.snapshot.model_copy(
+            update={"position": self.position, "pulls": tuple(opened.waiting)}
+        )
+        await self.store.publish(
+            self.fence, record, {}, snapshot.model_dump(mode="json"), self.position
+        )
+        self.mathematics.snapshot = snapshot
+        self.open = None
+        log.warning("round failed: %s", reason, extra={"round": federation.round})
+        self.observe(record, None)
+        await self.drop({r.digest for r in opened.receipts.values()} | opened.uploads)
+
+    async def drop(self, digests: set[str]) -> None:
+        """Deletes those of these blobs that nothing refers to."""
+        # A ticket that is used up between these two reads shows up as an event in the second.
+        kept = {d for t in (await self.store.tickets()).values() for d in t.models.values()}
+        position = self.position
+        while waiting := await self.store.events(position, 0):
+            position = waiting[-1].position
+            receipts = [event.receipt for event in waiting if "receipt" in event.fields]
+            kept |= {d for r in receipts for d in (r.digest, r.started) if d}
+        await self.compute(self.blobs.delete, sorted(digests - kept - self.snapshot.blobs()))
+
+    def observe(self, record: RoundRecord, decided: Decided | None) -> None:
+        """Tells the metrics about a finished round."""
+        for observer in self.observers:
+            observer(record, decided)
+
+    # -- the end of the federation -------------------------------------------------------------
+
+    async def open_evaluation(self, number: int) -> None:
+        """Gives every client that is not evicted a last ticket, to measure the final models."""
+        now = self.clock()
+        limit = self.experiment.phases.collecting.time.max or 600.0
+        evicted = await self.store.evicted()
+        clients = [c for c in await self.store.clients() if c not in evicted]
+        tickets = {c: self.reception.last_ticket(c, number, now + limit) for c in clients}
+        await self.store.open(
+            self.fence, number, "evaluating", now, now + limit, tickets, sorted(tickets)
+        )
+
+    async def evaluate(self) -> None:
+        """Waits until every client that is online has measured the final models."""
+        while True:
+            now = self.clock()
+            brief = await self.brief()
+            online = await self.census.online()
+            waiting = [c for c in await self.store.tickets() if c in online]
+            if not waiting or (brief.deadline is not None and now >= brief.deadline):
+                break
+            for event in await self.events(1.0):
+                await self.reception.serve(event)
+        await self.store.finish(self.fence)
+
+    # -- events and state ----------------------------------------------------------------------
+
+    async def pass_time(self, heard: str) -> str:
+        """Waits for events after one that was heard; leaves what concerns rounds to the next."""
+        for event in await self.store.events(heard, 1.0):
+            heard = event.position
+            await self.reception.serve(event)
+        return heard
+
+    async def events(self, patience: float, advance: bool = True) -> list[Event]:
+        """The next events, waiting up to `patience` seconds for the first."""
+        events = await self.store.events(self.position, patience)
+        if advance and events:
+            self.position = events[-1].position
+        return events
+
+    async def federation(self) -> Federation:
+        """The federation as it stands."""
+        federation = await self.store.federation()
+        assert federation is not None
+        return federation
+
+    async def brief(self) -> Brief:
+        """The federation's small fields."""
+        brief = await self.store.brief()
+        assert brief is not None
+        return brief

@@ -1,0 +1,109 @@
+"""A round while it is open, and the record that it becomes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rampart_fl.services.aggregator.state.snapshot import Snapshot
+from rampart_fl.services.aggregator.state.stored import Brief
+from rampart_fl.services.aggregator.worker.mathematics import Decided
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.protocol.messages import Receipt, RoundRecord, VerdictRecord
+
+
+@dataclass
+class OpenRound:
+    """What the worker knows of the round that is open; rebuilt from events after a restart."""
+
+    number: int
+    selected: set[str]
+    receipts: dict[str, Receipt] = field(default_factory=dict)
+    """Latest update of each client that has arrived in this round."""
+    probed: dict[str, int] = field(default_factory=dict)
+    """Size of each answer to a probe."""
+    evicted: set[str] = field(default_factory=set)
+    """Clients that lost their ticket by eviction: not waited for, even if they are reinstated."""
+    waiting: list[str] = field(default_factory=list)
+    """Clients that asked for a ticket and get it when the next round opens (buffered policy)."""
+    uploads: set[str] = field(default_factory=set)
+    """Blobs that are needed no longer than this round."""
+    stale: bool = True
+    """Whether the federation's status or the evictions may have changed."""
+    loading: float = 0.0
+    """Seconds spent reading updates while the round was open."""
+
+
+def published(
+    experiment: Experiment,
+    federation: Brief,
+    opened: OpenRound,
+    receipts: Mapping[str, Receipt],
+    before: Snapshot,
+    decided: Decided,
+    now: float,
+) -> RoundRecord:
+    """The record of a round that began with `before` and was decided over these receipts."""
+    arrived = {c: opened.receipts[c] for c in sorted(receipts) if c in opened.receipts}
+    waited_for = set() if experiment.policy == "buffered" else opened.selected
+
+    def given(client: str) -> int:
+        """Models that a client was given: those of its ticket, and the one it was probed with."""
+        return len(set(before.handed(client).values())) + (client in opened.probed)
+
+    steps = {**decided.timings, "load": opened.loading + decided.timings["load"]}
+    return RoundRecord(
+        round=opened.number,
+        status="published",
+        policy=experiment.policy,
+        participants=sorted(receipts),
+        missing=sorted(waited_for - receipts.keys()),
+        **decided.fields,
+        staleness={client: opened.number - r.round for client, r in receipts.items()},
+        metrics={client: r.metrics for client, r in receipts.items()},
+        probed=sorted(opened.probed),
+        models={
+            "global": decided.snapshot.global_model,
+            "reference": decided.snapshot.reference,
+        },
+        customized=decided.snapshot.customized,
+        opened_at=federation.opened_at,
+        closed_at=now,
+        bytes_down={client: given(client) * decided.model_bytes for client in arrived},
+        bytes_up={client: r.size + opened.probed.get(client, 0) for client, r in arrived.items()},
+        timings={"collect": now - federation.opened_at - sum(decided.timings.values()), **steps},
+    )
+
+
+def failed(
+    experiment: Experiment, federation: Brief, opened: OpenRound, reason: str, now: float
+) -> RoundRecord:
+    """The record of a round that came to nothing."""
+    return RoundRecord(
+        round=federation.round,
+        status="failed",
+        reason=reason,
+        policy=experiment.policy,
+        participants=sorted(opened.receipts),
+        missing=sorted(opened.selected - opened.receipts.keys()),
+        opened_at=federation.opened_at,
+        closed_at=now,
+    )
+
+
+def why_barred(
+    experiment: Experiment, decided: Decided, round_: int, now: float
+) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+    """What is kept of each client that this round bars for good, and of each for a while, by id."""
+
+    def why(verdict: VerdictRecord) -> dict[str, Any]:
+        told = verdict.model_dump(include={"reason", "detector", "score", "threshold", "evidence"})
+        return {**told, "round": round_, "at": now}
+
+    def quarantine(verdict: VerdictRecord) -> dict[str, Any]:
+        kind = "proposal" if verdict.decision == "proposed" else "quarantine"
+        until = experiment.server.eviction.until(verdict.decision, round_)
+        return {**why(verdict), "kind": kind, "until": until}
+
+    evicted = {c: why(v) for c, v in decided.about("evicted").items()}
+    away = {c: quarantine(v) for c, v in decided.about("quarantined", "proposed").items()}
+    return evicted, away

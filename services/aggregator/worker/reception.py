@@ -1,0 +1,136 @@
+"""What the worker answers to a client: its tickets, and models made for it out of turn."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from rampart_fl.services.aggregator.state.round_store import RoundStore
+from rampart_fl.services.aggregator.state.stored import Brief, Event
+from rampart_fl.services.aggregator.worker.mathematics import Mathematics
+from rampart_fl.services.aggregator.worker.open_round import OpenRound
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.protocol.messages import Receipt, Ticket, TicketKind
+
+Compute = Callable[..., Awaitable[Any]]
+"""Runs a function of the mathematics on its own thread."""
+
+
+class Reception:
+    """Answers clients under one lease.
+
+    Args:
+        store: the federation's state.
+        mathematics: the vectors; its snapshot says which models are handed out.
+        compute: runs a function on the mathematics' thread.
+        experiment: what is run.
+        fence: the lease's token.
+    """
+
+    def __init__(
+        self,
+        store: RoundStore,
+        mathematics: Mathematics,
+        compute: Compute,
+        experiment: Experiment,
+        fence: int,
+    ) -> None:
+        self._store = store
+        self._mathematics = mathematics
+        self._compute = compute
+        self._digest = experiment.digest()
+        self._buffered = experiment.policy == "buffered"
+        self._fence = fence
+
+    # -- tickets -------------------------------------------------------------------------------
+
+    def first_ticket(self, client: str, number: int, deadline: float | None) -> Ticket:
+        """Train from one's customized model; without one, probe first where that is the way."""
+        snapshot = self._mathematics.snapshot
+        assert snapshot is not None
+        if self._mathematics.probes and snapshot.customized and not snapshot.knows(client):
+            return self._ticket(number, "probe", {"model": snapshot.reference}, deadline)
+        return self._ticket(number, "train", snapshot.handed(client), deadline)
+
+    def last_ticket(self, client: str, number: int, deadline: float) -> Ticket:
+        """Measure the final models."""
+        snapshot = self._mathematics.snapshot
+        assert snapshot is not None
+        return self._ticket(number, "evaluate", snapshot.handed(client, True), deadline)
+
+    def _ticket(
+        self,
+        number: int,
+        kind: TicketKind,
+        models: Mapping[str, str],
+        deadline: float | None = None,
+    ) -> Ticket:
+        return Ticket(
+            round=number,
+            kind=kind,
+            models=dict(models),
+            deadline=deadline,
+            experiment=self._digest,
+        )
+
+    # -- answers -------------------------------------------------------------------------------
+
+    async def handle(self, event: Event, opened: OpenRound) -> None:
+        """What an event that is no update means for the open round."""
+        match event.type:
+            case "probe" if self._buffered or event.round == opened.number:
+                await self._answer_probe(event, opened)
+            case "pull":
+                await self._answer_pull(event.client, opened)
+            case "joined" if self._buffered:
+                opened.selected.add(event.client)
+                opened.stale = True
+            case "opened":
+                opened.evicted.clear()
+            case "evicted":
+                opened.stale = True
+                if not self._buffered:
+                    opened.evicted.add(event.client)
+            case "reinstated" | "confirmed" | "dismissed" | "stopping":
+                opened.stale = True
+            case _:
+                await self.serve(event)
+
+    async def serve(self, event: Event) -> None:
+        """Answers what may be asked in any phase: a model for a client with no part in training."""
+        if event.type != "customize" or await self._store.customized(event.fields["request"]):
+            return
+        probe = Receipt(round=0, kind="probe", client=event.client, digest=event.fields["digest"])
+        number = (await self._brief()).round
+        try:
+            digest = await self._compute(self._mathematics.welcome, probe, number)
+        except FileNotFoundError:  # An old event, heard again: its bytes were swept long ago.
+            return
+        await self._store.answer_customize(self._fence, event.fields["request"], digest)
+
+    async def _answer_probe(self, event: Event, opened: OpenRound) -> None:
+        """Gives a client that was probed the model made for it."""
+        probe = event.receipt
+        opened.probed[event.client] = probe.size
+        if await self._store.receipt(event.round, "update", event.client):
+            return
+        digest = await self._compute(self._mathematics.welcome, probe, opened.number)
+        opened.uploads |= {probe.digest, digest}
+        await self._grant(event.client, self._ticket(event.round, "train", {"model": digest}))
+
+    async def _answer_pull(self, client: str, opened: OpenRound) -> None:
+        """Gives a client its next ticket, or keeps it waiting if this round has its update."""
+        if client in opened.receipts:
+            opened.waiting.append(client)
+        else:
+            await self._grant(client, self.first_ticket(client, opened.number, None))
+
+    async def _grant(self, client: str, ticket: Ticket) -> None:
+        """Hands out one ticket in an open round."""
+        deadline = None if self._buffered else (await self._brief()).deadline
+        await self._store.grant(
+            self._fence, client, ticket.model_copy(update={"deadline": deadline})
+        )
+
+    async def _brief(self) -> Brief:
+        brief = await self._store.brief()
+        assert brief is not None
+        return brief

@@ -1,0 +1,196 @@
+"""The worker: holds the lease, keeps the mathematics on a thread of its own, runs the phases."""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from rampart_fl.services.aggregator.settings import TAPPED, Settings
+from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.state.redis_access import Fenced
+from rampart_fl.services.aggregator.state.round_store import RoundStore
+from rampart_fl.services.aggregator.state.snapshot import Snapshot
+from rampart_fl.services.aggregator.state.stored import SCHEMA, Federation
+from rampart_fl.services.aggregator.worker.coordinator import Coordinator
+from rampart_fl.services.aggregator.worker.mathematics import Decided, Mathematics
+from rampart_fl.shared.errors import ConfigurationError, Unavailable
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol.messages import RoundRecord
+
+log = logging.getLogger(__name__)
+
+SWEEP = 600.0
+"""Seconds between sweeps of the blobs, and for which a blob may lie before anything names it."""
+Observer = Callable[[RoundRecord, Decided | None], None]
+
+
+class Worker:
+    """Runs a federation for as long as this process lives.
+
+    Args:
+        settings: of the deployment.
+        store, blobs: the federation's state.
+        experiment: what to found, if nothing is founded yet.
+        observers: told about every round that ends.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: RoundStore,
+        blobs: Blobs,
+        experiment: Experiment | None,
+        observers: list[Observer] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._blobs = blobs
+        self._experiment = experiment
+        self._observers = observers or []
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="mathematics")
+        self._fence: int | None = None
+        self.mathematics: Mathematics | None = None
+
+    async def run(self) -> None:
+        """Takes the lease whenever it is free, and runs the phases under it."""
+        await self.compute(self._prepare)
+        own = True
+        while True:
+            try:
+                self._fence, own = await self._acquire(own), True
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._keep_lease(self._fence))
+                    tasks.create_task(self._coordinate(self._fence))
+                    tasks.create_task(self._sweep_regularly())
+            except* Fenced:
+                # If it is called as we are, each would take the lease from the other for ever.
+                own = False
+                log.warning("the lease went to another worker; standing by")
+            except* Unavailable as errors:
+                log.warning("waiting for Redis or blobs: %s", errors.exceptions[0])
+            self._fence = None
+            await asyncio.sleep(min(1.0, self._settings.lease / 4))
+
+    async def stop(self) -> None:
+        """Gives the lease back and ends the thread; call after `run` was cancelled."""
+        if self._fence is not None:
+            await self._store.release(self._settings.worker_id, self._fence)
+        self._thread.shutdown(wait=True)
+
+    async def compute(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Runs a function on the mathematics' thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+
+    def _prepare(self) -> None:
+        import torch
+
+        # cuBLAS is deterministic with a workspace of a fixed size alone, and torch insists on it.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.set_num_threads(self._settings.threads)
+        torch.use_deterministic_algorithms(True)
+        if self._settings.device.startswith("cuda") and not torch.cuda.is_available():
+            raise ConfigurationError(
+                f"RAMPART_DEVICE={self._settings.device}, but torch sees no CUDA device"
+            )
+
+    async def _acquire(self, own: bool) -> int:
+        while True:
+            settings = self._settings
+            fence = await self._store.acquire(settings.worker_id, settings.lease, time.time(), own)
+            if fence is not None:
+                log.info("lease taken", extra={"fence": fence})
+                return fence
+            await asyncio.sleep(settings.lease / 5)
+
+    async def _keep_lease(self, fence: int) -> None:
+        settings = self._settings
+        while True:
+            await asyncio.sleep(settings.lease / 4)
+            await self._store.renew(settings.worker_id, fence, settings.lease, time.time())
+
+    async def _coordinate(self, fence: int) -> None:
+        federation = await self._found(fence)
+        experiment = Experiment.from_tables(federation.experiment)
+        spec = ModelSpec.model_validate(federation.spec)
+        self.mathematics = await self.compute(self._mathematics, experiment, spec)
+        coordinator = Coordinator(
+            self._store,
+            self._blobs,
+            self.mathematics,
+            self.compute,
+            experiment,
+            fence,
+            self._settings.offline_after,
+        )
+        coordinator.observers += self._observers
+        coordinator.warnings += [TAPPED] if self._settings.test_tap else []
+        await coordinator.run()
+
+    def _mathematics(self, experiment: Experiment, spec: ModelSpec) -> Mathematics:
+        import torch
+
+        return Mathematics(experiment, spec, self._blobs, torch.device(self._settings.device))
+
+    async def _found(self, fence: int) -> Federation:
+        """The federation in Redis, founded from the experiment if there is none."""
+        known = await self._store.federation()
+        if known is None and self._experiment is None:
+            raise ConfigurationError(
+                "no federation stands in Redis and RAMPART_EXPERIMENT names none to found"
+            )
+        if known is None:
+            assert self._experiment is not None
+            experiment = self._experiment
+            spec, snapshot = await self.compute(Mathematics.found, experiment, self._blobs)
+            now, patience = time.time(), experiment.phases.joining.deadline
+            fields = {
+                "experiment": experiment.model_dump_json(),
+                "spec": spec.model_dump_json(),
+                "policy": experiment.policy,
+                "status": "running",
+                "phase": "joining",
+                "round": "0",
+                "alive_at": str(now),
+                "deadline": "" if patience is None else str(now + patience),
+                "snapshot": snapshot.model_dump_json(),
+            }
+            await self._store.found(fence, experiment.digest(), fields)
+            known = await self._store.federation()
+            assert known is not None
+        if known.schema != SCHEMA:
+            raise ConfigurationError(
+                f"Redis holds schema {known.schema}, this version reads {SCHEMA}"
+            )
+        if self._experiment is not None and known.digest != self._experiment.digest():
+            raise ConfigurationError(
+                f"Redis holds a federation of experiment {known.experiment['name']!r} with other "
+                f"settings ({known.digest[:12]}, not {self._experiment.digest()[:12]}); use "
+                "another RAMPART_NAMESPACE, or start with that experiment"
+            )
+        snapshot = Snapshot.parse(known.snapshot)
+        if not await self.compute(self._blobs.exists, snapshot.global_model):
+            raise ConfigurationError(
+                f"the global model {snapshot.global_model} is not in the blob store "
+                f"{self._settings.blobs}; restore the blobs that belong to this Redis"
+            )
+        return known
+
+    async def _sweep_regularly(self) -> None:
+        while True:
+            federation = await self._store.federation()
+            if federation is not None:
+                await self._sweep(federation)
+            await asyncio.sleep(SWEEP)
+
+    async def _sweep(self, federation: Federation) -> None:
+        """Removes what a crash, a refusal or a request for a customized model left behind."""
+        kept = Snapshot.parse(federation.snapshot).blobs()
+        for ticket in (await self._store.tickets()).values():
+            kept |= set(ticket.models.values())
+        for receipt in await self._store.every_receipt():
+            kept |= {receipt.digest, *([receipt.started] if receipt.started else [])}
+        await asyncio.to_thread(self._blobs.sweep, kept, SWEEP)

@@ -1,0 +1,97 @@
+"""The command line of `rampart certify`."""
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rampart_fl.shared.simulation.certification import Certificate
+
+
+def certify(
+    experiment: Annotated[str, typer.Argument(help="Experiment file, or a shipped one's name.")],
+    subsets: Annotated[
+        int | None,
+        typer.Option(min=1, help="Random subsets of clients that vote, not disjoint groups."),
+    ] = None,
+    size: Annotated[int | None, typer.Option(min=1, help="Clients of a subset.")] = None,
+    error: Annotated[
+        float,
+        typer.Option(min=1e-12, max=0.5, help="Chance that a radius is too large, for subsets."),
+    ] = 0.001,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Fewer or more rounds.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Another seed.")] = None,
+    device: Annotated[
+        str, typer.Option(envvar="RAMPART_DEVICE", help="cpu, cuda, cuda:1: where it runs.")
+    ] = "cpu",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for certificate.json and certificate.png.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
+) -> None:
+    """Trains groups apart, and prints the accuracy that m hostile clients cannot change.
+
+    The groups are those of the experiment's flcert customizer, or random subsets of its clients.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from rampart_fl.shared.experiment import Experiment
+    from rampart_fl.shared.simulation.certification import certify_groups, certify_subsets
+    from rampart_fl.shared.validation import validate
+
+    if (subsets is None) != (size is None):
+        raise typer.BadParameter("--subsets and --size belong together")
+    given = {"rounds": rounds, "seed": seed}
+    changes = {name: value for name, value in given.items() if value is not None}
+    chosen = validate(Experiment.from_tables({**Experiment.load(experiment).tables(), **changes}))
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(chosen.name)
+
+        def told(done: int, of: int) -> None:
+            bar.update(task, completed=done, total=of)
+
+        if subsets is None or size is None:
+            found = certify_groups(chosen, device, told)
+        else:
+            found = certify_subsets(chosen, subsets, size, error, device, told)
+    tables = {"experiment": chosen.name, "experiment_digest": chosen.digest(), **asdict(found)}
+    if out is not None:
+        _write(out, tables, found, chosen.name)
+    sys.stdout.write(json.dumps(tables) + "\n" if as_json else describe(found))
+
+
+def describe(found: "Certificate") -> str:
+    """The certificate as Markdown."""
+    sure = f", each radius right with probability {1 - found.error:g}" if found.error else ""
+    lines = [
+        f"{found.voters} models of {found.scheme} among {found.clients} clients vote on "
+        f"{found.samples} test samples{sure}; {found.present} attackers took part.",
+        "",
+        "| hostile clients tolerated | certified accuracy |",
+        "|---:|---:|",
+        *(f"| {m} | {share:.1%} |" for m, share in enumerate(found.curve)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _write(out: Path, tables: dict[str, Any], found: "Certificate", name: str) -> None:
+    from rampart_fl.services.console.studies.plots import NoPlots, curves
+
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "certificate.json").write_text(json.dumps(tables, indent=1) + "\n")
+    line = {f"{found.voters} {found.scheme}": [100 * share for share in found.curve]}
+    try:
+        curves(
+            out / "certificate.png",
+            f"{name}: accuracy that m hostile clients cannot change",
+            "hostile clients",
+            list(range(len(found.curve))),
+            {"certified accuracy, %": line},
+        )
+    except NoPlots as missing:
+        sys.stderr.write(f"{missing}\n")

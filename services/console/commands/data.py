@@ -1,0 +1,188 @@
+"""`rampart data`: which data sets there are, where they come from, and who gets what of them."""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from rampart_fl.shared.errors import ConfigurationError, RampartError
+
+if TYPE_CHECKING:
+    from rampart_fl.shared.learning.datasets import Dataset
+
+data = typer.Typer(
+    no_args_is_help=True,
+    help="Lists, fetches, checks and shows data sets.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
+
+
+@data.command("list")
+def list_(as_json: Json = False) -> None:
+    """Lists every data set: samples, shape, classes, where it comes from, whether it is here."""
+    from rampart_fl.shared.learning.datasets import datasets
+
+    rows = [_about(datasets.build(name)) for name in datasets.names()]
+    if as_json:
+        sys.stdout.write(json.dumps(rows) + "\n")
+        return
+    table = Table(box=SIMPLE, pad_edge=False, padding=(0, 0, 0, 1))
+    for name in ("data set", "samples", "shape", "classes", "here"):
+        table.add_column(name, justify="right" if name == "samples" else "left", no_wrap=True)
+    table.add_column("from", overflow="fold")
+    for row in rows:
+        samples, total = row["samples"], row["total"]
+        table.add_row(
+            row["name"],
+            "any" if samples is None else f"{samples:,}",
+            "x".join(map(str, row["shape"])),
+            str(row["classes"]),
+            "no"
+            if not row["present"]
+            else f"of {total:,}"
+            if total and samples != total
+            else "yes",
+            f"{row['source']}: {row['place']}",
+        )
+    Console().print(table)
+
+
+@data.command()
+def fetch(
+    names: Annotated[list[str], typer.Argument(help="Data sets.")], as_json: Json = False
+) -> None:
+    """Fetches data sets that are not here into the cache; 1 if one cannot be had."""
+
+    def one(name: str) -> dict[str, Any]:
+        from rampart_fl.shared.learning.datasets import datasets
+
+        path = datasets.build(name).fetch()
+        return {"name": name, "path": None if path is None else str(path)}
+
+    _each(names, one, lambda row: f"{row['name']}: {row['path'] or 'needs no file'}", as_json)
+
+
+@data.command()
+def check(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Data sets; by default all that are here.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Reads data sets and checks shapes, labels, groups and numbers; 1 if one is wrong."""
+    from rampart_fl.shared.learning.datasets import datasets
+
+    here = [name for name in datasets.names() if datasets.build(name).source().present]
+
+    def one(name: str) -> dict[str, Any]:
+        member = datasets.build(name)
+        source = member.source()
+        if not source.present:
+            raise ConfigurationError(
+                f"data set {name!r} is not here; it comes from {source.kind}: {source.place}"
+            )
+        samples = member.load()
+        if samples.x.shape != (len(samples.y), *member.shape):
+            raise ConfigurationError(
+                f"data set {name!r} has shape {tuple(samples.x.shape)}, not (n, *{member.shape})"
+            )
+        if not bool(samples.x.isfinite().all()):
+            raise ConfigurationError(f"data set {name!r} is not finite")
+        counts = samples.y.bincount(minlength=member.classes).tolist()
+        return {
+            "name": name,
+            "place": source.place,
+            "samples": len(samples.y),
+            "classes": counts,
+            "users": None if samples.groups is None else len(set(samples.groups.tolist())),
+            "low": float(samples.x.min()) / samples.scale,
+            "high": float(samples.x.max()) / samples.scale,
+        }
+
+    def told(row: dict[str, Any]) -> str:
+        counts = row["classes"]
+        empty = counts.count(0)
+        return (
+            f"{row['name']}: {row['samples']:,} samples, {len(counts)} classes of "
+            f"{min(counts)} to {max(counts)}"
+            + (f" ({empty} empty)" if empty else "")
+            + (f", {row['users']} users" if row["users"] else "")
+            + f", numbers {row['low']:.4g} to {row['high']:.4g}; {row['place']}"
+        )
+
+    _each(names or here, one, told, as_json)
+
+
+@data.command()
+def show(
+    experiment: Annotated[str, typer.Argument(help="Experiment file, or a shipped one's name.")],
+    png: Annotated[Path | None, typer.Option(help="Draw the heat map into this file.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Another seed.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Shows how many samples of each class every client holds; of a sweep, as its file begins."""
+    from rampart_fl.services.console.studies.class_counts import counted, picture, table, tables
+    from rampart_fl.shared.experiment import Experiment
+    from rampart_fl.shared.experiment.sweep import Sweep
+
+    sweep = Sweep.load(experiment)
+    chosen = Experiment.load(experiment) if sweep is None else sweep.base
+    if seed is not None:
+        chosen = Experiment.from_tables({**chosen.tables(), "seed": seed})
+    clients = counted(chosen)
+    if png is not None:
+        picture(chosen, clients, png)
+    if as_json:
+        sys.stdout.write(json.dumps(tables(chosen, clients)) + "\n")
+    else:
+        Console().print(table(chosen, clients))
+
+
+def _about(member: "Dataset") -> dict[str, Any]:
+    from rampart_fl.shared.learning.datasets.files import held
+
+    source = member.source()
+    there = held(Path(source.place)) if source.present and source.place.endswith(".npz") else None
+    return {
+        "name": member.name,
+        "samples": there or member.total or None,
+        "total": member.total or None,
+        "shape": list(member.shape),
+        "classes": member.classes,
+        "licence": member.licence,
+        "present": source.present,
+        "source": source.kind,
+        "place": source.place,
+    }
+
+
+def _each(
+    names: Sequence[str],
+    one: Callable[[str], dict[str, Any]],
+    told: Callable[[dict[str, Any]], str],
+    as_json: bool,
+) -> None:
+    """Does one thing for every name; what cannot be done is said at once, and ends with 1."""
+    rows: list[dict[str, Any]] = []
+    failed = 0
+    for name in names:
+        try:
+            rows.append(one(name))
+        except RampartError as error:
+            failed += 1
+            sys.stderr.write(f"error: {error}\n")
+        else:
+            if not as_json:
+                sys.stdout.write(told(rows[-1]) + "\n")
+                sys.stdout.flush()
+    if as_json:
+        sys.stdout.write(json.dumps(rows) + "\n")
+    if failed:
+        raise typer.Exit(1)

@@ -1,0 +1,87 @@
+"""The command line of `rampart matrix`."""
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+BY_DEFAULT = (
+    "local_only,fine_tuned,weighted_mean,median,trimmed_mean,multi_krum,geometric_median,"
+    "nnm+trimmed_mean,fedcap"
+)
+
+
+def names(text: str) -> list[str]:
+    """The parts of a list with commas, but for those in brackets.
+
+    >>> names('lie, schedule:attacks=["lie", "ipm"]')
+    ['lie', 'schedule:attacks=["lie", "ipm"]']
+    """
+    parts = re.split(r",(?![^\[]*\])", text)
+    return [part.strip() for part in parts if part.strip()]
+
+
+def matrix(
+    experiment: Annotated[str, typer.Option(help="Experiment file, or a shipped one's name.")],
+    attacks: Annotated[
+        str, typer.Option(help="Names with commas between; parameters as lie:knows=full; or none.")
+    ] = "none,sign_flip,label_flip,lie,ipm,min_max",
+    defences: Annotated[
+        str,
+        typer.Option(
+            help="Rules, pipelines such as nnm+krum, fedcap, fedcap-paper; local_only, fine_tuned."
+        ),
+    ] = BY_DEFAULT,
+    network: Annotated[
+        bool, typer.Option("--network", help="Over HTTP with the real services, not simulated.")
+    ] = False,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Runs of each cell, from the experiment's seed on.")
+    ] = 5,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Fewer or more rounds.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Cells at the same time.")] = 1,
+    output: Annotated[
+        Path, typer.Option(help="Folder for the tables, and for cells that need not run again.")
+    ] = Path("runs/matrix"),
+    accuracy: Annotated[
+        Literal["local", "customized", "personalized"],
+        typer.Option(
+            help="Which model the heat map shows: after local training, as received, the personal."
+        ),
+    ] = "local",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the matrix as JSON.")] = False,
+) -> None:
+    """Runs every attack against every defence: accuracy, attack success, DAcc, FPR, FNR.
+
+    Accuracies are of the model received, the same after local training, and the personal one: mean
+    and standard deviation over seeds. Writes matrix.md, matrix.json and the heat map matrix.png.
+    Runs that ended before are taken from OUTPUT/cells.
+    """
+    from rampart_fl.services.console.studies.matrix import follow, plan
+    from rampart_fl.services.console.studies.matrix_figures import Matrix
+    from rampart_fl.services.console.studies.matrix_report import markdown, write
+    from rampart_fl.services.console.studies.plots import NoPlots
+    from rampart_fl.shared.experiment import Experiment
+
+    base = Experiment.load(experiment)
+    rows, columns = names(attacks), names(defences)
+    cells = plan(base, rows, columns, seeds, rounds, network)
+    found = Matrix(rows, columns)
+    follow(cells, output, jobs, found.add)
+    about = {
+        "experiment": base.name,
+        "clients": base.data.clients,
+        "attackers": max(sum(g.count for g in cell.experiment.attackers) for cell in cells),
+        "rounds": rounds or base.rounds,
+        "seeds": seeds,
+        "run": "over HTTP" if network else "simulated",
+    }
+    try:
+        write(found, output, about, accuracy)
+    except NoPlots as missing:
+        sys.stderr.write(f"{missing}\n")
+    shown = json.dumps(found.tables(about)) + "\n" if as_json else markdown(found, about)
+    sys.stdout.write(shown)

@@ -1,0 +1,112 @@
+"""The command line of `rampart simulate`."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from rampart_fl.shared.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from rampart_fl.shared.experiment.sweep import Sweep
+    from rampart_fl.shared.figures.final import Final
+
+
+def simulate(
+    experiment: Annotated[str, typer.Argument(help="Experiment file, or a shipped one's name.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for records.jsonl, accuracy.png, result.json, checkpoints."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on where the run in OUT was interrupted.")
+    ] = False,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Fewer or more rounds.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Another seed.")] = None,
+    device: Annotated[
+        str, typer.Option(envvar="RAMPART_DEVICE", help="cpu, cuda, cuda:1: where it runs.")
+    ] = "cpu",
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            envvar="RAMPART_THREADS",
+            help="Threads that compute; by default one where the model is small. The same number "
+            "gives the same bits.",
+        ),
+    ] = None,
+    accuracy: Annotated[
+        Literal["last", "mean5", "best"],
+        typer.Option(help="Final accuracies: of the last round, the last five, the best round."),
+    ] = "last",
+    checkpoint: Annotated[
+        int, typer.Option(min=1, help="Rounds from one checkpoint to the next.")
+    ] = 10,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs of a sweep at the same time.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="End with one line of JSON.")] = False,
+) -> None:
+    """Runs a federation in this process: the same learning, attacks and defence, no sockets.
+
+    All clients of a round train at once. Ends with the figures that `rampart up` ends with. A file
+    with a sweep runs once for every point and seed, and ends with one line of JSON in any case.
+    """
+    from rampart_fl.services.console.launcher.up import Outcome, describe
+    from rampart_fl.services.console.studies.simulated import Folder, run
+    from rampart_fl.shared.experiment import Experiment
+    from rampart_fl.shared.experiment.sweep import Sweep
+
+    if resume and out is None:
+        raise typer.BadParameter("--resume needs --out, the folder of the run to go on with")
+    changes = {"rounds": rounds, "seed": seed}
+    given = {name: value for name, value in changes.items() if value is not None}
+    grid = Sweep.load(experiment, **given)
+    if grid is not None:
+        _sweep(grid, device, accuracy, out, resume, jobs)
+        return
+    chosen = Experiment.from_tables({**Experiment.load(experiment).tables(), **given})
+    folder = None if out is None else Folder(out)
+    result = run(
+        chosen,
+        device=device,
+        folder=folder,
+        resume=resume,
+        every=checkpoint,
+        accuracy=accuracy,
+        threads=threads,
+    )
+    summary = result.summary()
+    if folder is not None:
+        _draw(lambda: folder.finish(result, summary))
+    if as_json:
+        sys.stdout.write(json.dumps(summary) + "\n")
+    else:
+        sys.stdout.write(describe([Outcome(summary, list(result.records), out)]) + "\n")
+
+
+def _sweep(
+    grid: "Sweep", device: str, accuracy: "Final", out: Path | None, resume: bool, jobs: int
+) -> None:
+    from rich.console import Console
+
+    from rampart_fl.services.console.studies.sweeps import sweep, table, write
+
+    if out is not None and not resume and (out / "runs").exists():
+        raise ConfigurationError(f"{out} holds runs: go on with --resume, or choose another folder")
+    result = sweep(grid, device=device, accuracy=accuracy, folder=out, jobs=jobs)
+    Console(stderr=True).print(table(result))
+    if out is not None:
+        _draw(lambda: write(result, out))
+    sys.stdout.write(json.dumps(result) + "\n")
+
+
+def _draw(draw: Callable[[], None]) -> None:
+    """Draws a picture, or says why there is none."""
+    from rampart_fl.services.console.studies.plots import NoPlots
+
+    try:
+        draw()
+    except NoPlots as missing:
+        sys.stderr.write(f"{missing}\n")

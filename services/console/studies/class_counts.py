@@ -1,0 +1,152 @@
+"""How many samples of each class every client of an experiment holds: as figures and pictures."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE
+from rich.table import Table
+
+from rampart_fl.services.console.studies import plots
+from rampart_fl.shared.experiment import Experiment
+
+SHADES = "·░▒▓█"
+"""None, and then four quarters of the largest count."""
+IN_FIGURES = 12
+"""With more classes than this a table shows shades, not figures."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """One client's samples.
+
+    Args:
+        client: its name.
+        train, test: how many it trains on and tests on.
+        classes: how many it has of each class, training and test together.
+    """
+
+    client: str
+    train: int
+    test: int
+    classes: list[int]
+
+    @property
+    def held(self) -> int:
+        """Classes that it has a sample of."""
+        return sum(count > 0 for count in self.classes)
+
+
+def counted(experiment: Experiment) -> list[Held]:
+    """Every client's samples, by slot.
+
+    Raises:
+        ConfigurationError: the data set is not here, or cannot be divided so.
+    """
+    import torch
+
+    from rampart_fl.shared.learning.data import client_data
+
+    clients = []
+    for slot, name in enumerate(experiment.client_names):
+        own = client_data(experiment.data, slot, experiment.seed)
+        y = torch.cat([own.y_train, own.y_test])
+        counts = y.bincount(minlength=own.classes).tolist()
+        clients.append(Held(name, len(own.y_train), len(own.y_test), counts))
+    return clients
+
+
+def tables(experiment: Experiment, clients: list[Held]) -> dict[str, Any]:
+    """Everything as plain JSON values."""
+    return {
+        "experiment": experiment.name,
+        "dataset": experiment.data.dataset,
+        "partition": experiment.data.partition,
+        "seed": experiment.seed,
+        "clients": [
+            {
+                "client": own.client,
+                "train": own.train,
+                "test": own.test,
+                "held": own.held,
+                "classes": own.classes,
+            }
+            for own in clients
+        ],
+    }
+
+
+def table(experiment: Experiment, clients: list[Held]) -> Table:
+    """A row for every client: figures by class, or one character for each where classes are many.
+
+    The background is the darker, the larger the count.
+    """
+    classes = len(clients[0].classes)
+    top = max(max(own.classes) for own in clients)
+    shown = Table(title=title(experiment), box=SIMPLE, pad_edge=False, padding=(0, 0, 0, 1))
+    shown.add_column("client", no_wrap=True)
+    for name in ("train", "test", "held"):
+        shown.add_column(name, justify="right", no_wrap=True)
+    if classes <= IN_FIGURES:
+        for label in range(classes):
+            shown.add_column(str(label), justify="right", no_wrap=True)
+    else:
+        shown.add_column(f"classes 0 to {classes - 1}", overflow="fold")
+    for own in clients:
+        row = [own.client, str(own.train), str(own.test), str(own.held)]
+        if classes <= IN_FIGURES:
+            row += [_cell(count, top) for count in own.classes]
+        else:
+            row.append("".join(shade(count, top) for count in own.classes))
+        shown.add_row(*row)
+    return shown
+
+
+def shade(count: int, top: int) -> str:
+    """A character that is the darker, the more there are.
+
+    >>> [shade(count, 100) for count in (0, 1, 26, 51, 100)]
+    ['·', '░', '▒', '▓', '█']
+    """
+    return SHADES[-(-count * (len(SHADES) - 1) // max(top, 1))]
+
+
+def _cell(count: int, top: int) -> str:
+    if not count:
+        return "[dim]·[/dim]"
+    level = round(40 + 150 * count / top)
+    return f"[white on rgb(20,{level // 2},{level})]{count}[/]"
+
+
+def title(experiment: Experiment) -> str:
+    """What is shown: the data set and how it is divided."""
+    data = experiment.data
+
+    def said(spec: dict[str, Any]) -> str:
+        rest = ", ".join(f"{key} {value}" for key, value in spec.items() if key != "name")
+        return f"{spec['name']} ({rest})" if rest else str(spec["name"])
+
+    return (
+        f"{experiment.name}: {said(data.dataset)}, {said(data.partition)}, seed {experiment.seed}"
+    )
+
+
+def picture(experiment: Experiment, clients: list[Held], path: Path) -> None:
+    """Draws the counts as a heat map, clients from top to bottom.
+
+    Raises:
+        NoPlots: matplotlib is not installed.
+    """
+    grid = [own.classes for own in clients]
+    classes = len(grid[0])
+    drawn = plots.figure(min(3 + 0.3 * classes, 24), min(1.6 + 0.22 * len(grid), 24), "heat map")
+    drawn.suptitle(title(experiment), fontsize=9)
+    axis = drawn.subplots()
+    image = axis.imshow(grid, cmap="Blues", vmin=0, aspect="auto", interpolation="nearest")
+    axis.set_xlabel("class")
+    if len(grid) <= 60:
+        axis.set_yticks(range(len(grid)), [own.client for own in clients], fontsize=7)
+    if classes <= 60:
+        axis.set_xticks(range(classes), map(str, range(classes)), fontsize=7)
+    drawn.colorbar(image, label="samples")
+    drawn.savefig(path, dpi=90)

@@ -1,0 +1,261 @@
+"""`rampart matrix`: every attack against every defence, one experiment a cell, resumable.
+
+A cell is the base experiment with other attackers and another server. Its figures are kept under
+the digest of that experiment, so that what ran once is not run again.
+"""
+
+import re
+import shutil
+import sys
+import time
+import tomllib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rampart_fl.services.console.studies.batch import each, kept, simulated
+from rampart_fl.services.console.studies.batch import follow as show
+from rampart_fl.shared.attacks.data import attacks as data_attacks
+from rampart_fl.shared.attacks.model import attacks as model_attacks
+from rampart_fl.shared.attacks.triggers import Backdoor
+from rampart_fl.shared.errors import ConfigurationError, RampartError, UnknownMember
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.runtime.tokens import mint
+from rampart_fl.shared.validation import validate
+
+NOBODY = "none"
+"""The attack of a row in which everyone is honest; measured on the clients that are honest in the
+other rows too, so that rows can be compared."""
+FEDCAP = {"name": "fedcap", "alpha": 10, "phi": 0.1}
+DETECTORS: dict[str, list[Any]] = {
+    "fedcap": ["response", "challenge"],
+    "fedcap-paper": [{"name": "norm_bound", "threshold": 10}],
+}
+"""Detectors of the defences that customize."""
+LOCAL_ONLY = "local_only"
+REFERENCES = {LOCAL_ONLY: "local", "fine_tuned": "fine_tune"}
+"""Personalizers of what to compare defences with: each client by itself, and plain averaging whose
+clients keep what local training makes of it."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of the matrix.
+
+    Args:
+        attack, defence: as they were asked for.
+        experiment: what runs.
+        network: whether over HTTP, with the real services, or in simulation.
+    """
+
+    attack: str
+    defence: str
+    experiment: Experiment
+    network: bool = False
+
+    @property
+    def file(self) -> str:
+        """Name of the file with this cell's figures."""
+        return f"{'network' if self.network else 'simulated'}-{self.experiment.digest()}.json"
+
+
+def member(text: str) -> dict[str, Any]:
+    """A member from text: its name, then its parameters after colons, as in TOML.
+
+    >>> member("dba:width=3:target=2")
+    {'name': 'dba', 'width': 3, 'target': 2}
+    >>> member("lie:knows=full")
+    {'name': 'lie', 'knows': 'full'}
+    """
+    name, *pairs = re.split(r":(?=[a-z_]+=)", text)
+    if ":" in name:
+        raise ConfigurationError(f"{text!r}: write parameters as name:key=value")
+    given: dict[str, Any] = {"name": name}
+    for pair in pairs:
+        key, _, value = pair.partition("=")
+        try:
+            given[key] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            given[key] = value
+    return given
+
+
+def attacked(base: Experiment, attack: str) -> dict[str, Any]:
+    """The base experiment's tables under another attack by as many attackers (or 30 %)."""
+    tables = {**base.tables(), "attackers": []}
+    count = sum(group.count for group in base.attackers) or max(1, round(0.3 * base.data.clients))
+    spec = {"name": "sign_flip", "until_round": 0} if attack == NOBODY else member(attack)
+    if spec["name"] in model_attacks.names():
+        return {**tables, "attackers": [{"count": count, "attack": spec}]}
+    if spec["name"] not in data_attacks.names():
+        known = (NOBODY, *model_attacks.names(), *data_attacks.names())
+        raise UnknownMember("attack", str(spec["name"]), known)
+    if isinstance(data_attacks.parse(spec), Backdoor):
+        tables["evaluation"] = {**tables["evaluation"], "trigger": spec}
+    return {**tables, "attackers": [{"count": count, "data_attack": spec}]}
+
+
+def defended(tables: dict[str, Any], defence: str, f: int) -> dict[str, Any]:
+    """These tables with another defence: a pipeline over one global model, FedCAP or a reference.
+
+    Args:
+        tables: of an experiment.
+        defence: stages joined by "+", or a key of `DETECTORS` or `REFERENCES`.
+        f: bound on hostile clients that every defence is told, and on those that may be barred.
+    """
+    carried = ("learning_rate", "momentum", "sample_cap", "root", "public")
+    server = {**{k: tables["server"][k] for k in carried}, "f": f}
+    if defence in REFERENCES:
+        return {**tables, "personalizer": REFERENCES[defence], "server": server}
+    if defence not in DETECTORS:
+        stages = [member(stage) for stage in defence.split("+")]
+        return {**tables, "personalizer": "none", "server": {**server, "rule": stages}}
+    same = tables["server"]["customizer"]["name"] == FEDCAP["name"]
+    server["customizer"] = tables["server"]["customizer"] if same else FEDCAP
+    server["detectors"] = DETECTORS[defence]
+    server["eviction"] = {"bounded": defence != "fedcap-paper"}
+    own = tables["personalizer"]
+    return {
+        **tables,
+        "personalizer": own if own["name"] == "fedcap" else "fedcap",
+        "server": server,
+    }
+
+
+def plan(
+    base: Experiment,
+    attacks: Sequence[str],
+    defences: Sequence[str],
+    seeds: int = 1,
+    rounds: int | None = None,
+    network: bool = False,
+) -> list[Cell]:
+    """Every cell, seed by seed, checked: what cannot be built is refused before anything runs.
+
+    Args:
+        base: what all cells share; its seed is the first.
+        attacks, defences: rows and columns.
+        seeds: how many, one after the other.
+        rounds: of every run, if not the base's.
+        network: whether cells run over HTTP.
+    """
+    cells = []
+    for seed in range(base.seed, base.seed + seeds):
+        changes = {"seed": seed, "rounds": rounds or base.rounds}
+        for attack in attacks:
+            tables = {**attacked(base, attack), **changes}
+            hostile = sum(group["count"] for group in tables["attackers"])
+            for defence in defences:
+                chosen = defended(tables, defence, hostile)
+                if defence == LOCAL_ONLY:  # Nothing is exchanged: one run stands for all attacks.
+                    chosen["attackers"] = attacked(base, NOBODY)["attackers"]
+                experiment = validate(Experiment.from_tables(chosen))
+                cells.append(Cell(attack, defence, experiment, network))
+    return cells
+
+
+def networked(experiment: Experiment, folder: Path) -> dict[str, Any]:
+    """The figures of a run with real processes on this machine; tapped for all-knowing attacks."""
+    from rampart_fl.services.console.launcher.local import LocalFederation
+    from rampart_fl.shared.figures.final import final_figures
+
+    began = time.monotonic()
+    knowing = any(
+        group.attack is not None and model_attacks.parse(group.attack).asks_for == "full"
+        for group in experiment.attackers
+    )
+    settings = {"RAMPART_TEST_TAP": mint()} if knowing else {}
+    with LocalFederation(experiment, folder, settings=settings) as federation:
+        federation.start_clients()
+        while (status := federation.operator.status()).phase != "done":
+            federation.processes.check("redis", "aggregator")
+            time.sleep(0.5)
+        records = federation.operator.rounds()
+    return {
+        "experiment": experiment.name,
+        "experiment_digest": experiment.digest(),
+        "rounds": len(records),
+        **final_figures(experiment, [r.metrics for r in records], status.evicted),
+        "failed_rounds": sum(record.status == "failed" for record in records),
+        "seconds": round(time.monotonic() - began, 3),
+    }
+
+
+def figures_of(cell: Cell, folder: Path) -> dict[str, Any]:
+    """A run's figures: those kept from before, or new ones; a failure is told, not kept."""
+
+    def run() -> dict[str, Any]:
+        if not cell.network:
+            return simulated(cell.experiment)
+        runs = folder / "runs" / cell.file.removesuffix(".json")
+        figures = networked(cell.experiment, runs)
+        shutil.rmtree(runs)  # Models and updates of every client; the figures stay.
+        return figures
+
+    try:
+        return kept(_place(cell, folder), run)
+    except RampartError as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def _place(cell: Cell, folder: Path) -> Path:
+    return folder / "cells" / cell.file
+
+
+def read(cell: Cell, figures: dict[str, Any]) -> dict[str, Any]:
+    """What a run's figures say of a cell.
+
+    Where nobody attacks, whoever was evicted was innocent. By itself a client receives nothing, and
+    its own model is what local training made.
+    """
+    if "error" in figures:
+        return figures
+    found = dict(figures)
+    if cell.attack == NOBODY:
+        wronged = len(found["evicted"]) / cell.experiment.data.clients
+        found |= {"dacc": None, "fnr": None, "fpr": wronged}
+    if cell.defence == LOCAL_ONLY:
+        for figure in ("accuracy", "attack_success"):
+            own = found.get(f"{figure}_personalized")
+            found |= {f"{figure}_customized": None, f"{figure}_local": own}
+    return found
+
+
+def run(
+    cells: Sequence[Cell], folder: Path, jobs: int = 1
+) -> Iterator[tuple[Cell, dict[str, Any]]]:
+    """Runs cells, at most `jobs` at the same time; yields each with its figures as it ends.
+
+    Cells of one experiment share one run.
+    """
+    alike = defaultdict[str, list[Cell]](list)
+    for cell in cells:
+        alike[cell.file].append(cell)
+    firsts = [same[0] for same in alike.values()]
+    network = any(cell.network for cell in cells)
+    for first, figures in each(partial(figures_of, folder=folder), firsts, jobs, threads=network):
+        for cell in alike[first.file]:
+            yield cell, read(cell, figures)
+
+
+def follow(
+    cells: Sequence[Cell], folder: Path, jobs: int, found: Callable[[Cell, dict[str, Any]], None]
+) -> None:
+    """Runs cells under a progress bar on standard error; those that ran before come first."""
+    before = [cell for cell in cells if _place(cell, folder).exists()]
+    ahead = [cell for cell in cells if not _place(cell, folder).exists()]
+    for cell, figures in run(before, folder):
+        found(cell, figures)
+    if before:
+        sys.stderr.write(f"{len(before)} of {len(cells)} runs are kept in {folder / 'cells'}\n")
+    show(
+        "matrix",
+        len(ahead),
+        run(ahead, folder, jobs),
+        lambda cell: f"{cell.attack} / {cell.defence} seed={cell.experiment.seed}",
+        found,
+        figure="accuracy_local",
+    )

@@ -1,0 +1,151 @@
+"""The figures of the matrix's cells: means and standard deviations over seeds."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from rampart_fl.services.console.studies.matrix import NOBODY, Cell
+
+ACCURACIES = {
+    "local": "after local training",
+    "customized": "as received",
+    "personalized": "of the personal model",
+}
+"""The models whose accuracy is shown. Every defence has the first, so it alone compares them all:
+what a client has once it has trained the received model on its own data, FedCAP's Table I."""
+JUDGED = {"dacc": "DAcc", "fpr": "FPR", "fnr": "FNR"}
+"""Figures of a detector, and their titles."""
+FIGURES = {
+    **{f"accuracy_{kind}": f"Accuracy {title}" for kind, title in ACCURACIES.items()},
+    **{f"attack_success_{kind}": f"Attack success {title}" for kind, title in ACCURACIES.items()},
+    **JUDGED,
+}
+"""What a cell shows, and its title."""
+COSTLY = 0.05
+"""Accuracy lost from which on an attack counts as costly."""
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean of one figure over seeds.
+
+    Args:
+        value: a share from 0 to 1.
+        spread: standard deviation of a sample; None for one seed.
+    """
+
+    value: float
+    spread: float | None = None
+
+    @staticmethod
+    def of(values: Iterable[float]) -> "Mean | None":
+        """Of the values of all seeds; None where there is none.
+
+        >>> Mean.of([0.5, 1.0])
+        Mean(value=0.75, spread=0.353...)
+        """
+        found = list(values)
+        if not found:
+            return None
+        return Mean(fmean(found), stdev(found) if len(found) > 1 else None)
+
+    def __str__(self) -> str:
+        """In percent.
+
+        >>> str(Mean(0.5)), str(Mean(0.5, 0.125))
+        ('50.0', '50.0 ± 12.5')
+        """
+        spread = "" if self.spread is None else f" ± {100 * self.spread:.1f}"
+        return f"{100 * self.value:.1f}{spread}"
+
+
+Grid = list[list[Mean | None]]
+"""By attack (rows) and defence (columns)."""
+
+
+class Matrix:
+    """The figures of every cell, over all its seeds.
+
+    Args:
+        attacks, defences: rows and columns, in order.
+    """
+
+    def __init__(self, attacks: Sequence[str], defences: Sequence[str]) -> None:
+        self.attacks = list(attacks)
+        self.defences = list(defences)
+        self._runs: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+
+    def add(self, cell: Cell, figures: dict[str, Any]) -> None:
+        """Takes one run's figures; where nobody can be evicted, nobody was judged."""
+        if not cell.experiment.server.detectors:
+            figures = {name: v for name, v in figures.items() if name not in JUDGED}
+        self._runs[cell.attack, cell.defence].append({"seed": cell.experiment.seed, **figures})
+
+    def runs(self, attack: str, defence: str) -> list[dict[str, Any]]:
+        """A cell's runs, by seed."""
+        return sorted(self._runs.get((attack, defence), []), key=lambda run: run["seed"])
+
+    def mean(self, attack: str, defence: str, figure: str) -> Mean | None:
+        """One figure of a cell."""
+        return Mean.of(self._by_seed(attack, defence, figure).values())
+
+    def lost(self, attack: str, defence: str, figure: str) -> Mean | None:
+        """A figure without an attack minus the same under it, seed by seed."""
+        calm = self._by_seed(NOBODY, defence, figure)
+        now = self._by_seed(attack, defence, figure)
+        return Mean.of(calm[seed] - now[seed] for seed in now if seed in calm)
+
+    def _by_seed(self, attack: str, defence: str, figure: str) -> dict[int, float]:
+        runs = self.runs(attack, defence)
+        return {run["seed"]: run[figure] for run in runs if run.get(figure) is not None}
+
+    def grid(self, figure: str) -> Grid:
+        """A figure in every cell."""
+        return self._grid(self.mean, figure)
+
+    def losses(self, figure: str) -> Grid:
+        """What the attack costs in every cell."""
+        return self._grid(self.lost, figure)
+
+    def _grid(self, of: Callable[[str, str, str], Mean | None], figure: str) -> Grid:
+        return [[of(attack, d, figure) for d in self.defences] for attack in self.attacks]
+
+    def known(self) -> list[str]:
+        """The figures that any cell has."""
+        return [f for f in FIGURES if any(cell for row in self.grid(f) for cell in row)]
+
+    def worst(self, defence: str, figure: str) -> Mean | None:
+        """A figure under the attack that lowers it most."""
+        hostile = [self.mean(a, defence, figure) for a in self.attacks if a != NOBODY]
+        return min((one for one in hostile if one), key=lambda one: one.value, default=None)
+
+    def costly(self, defence: str, figure: str) -> int | None:
+        """How many attacks cost a defence `COSTLY` or more; None where no cost is known."""
+        lost = [self.lost(attack, defence, figure) for attack in self.attacks if attack != NOBODY]
+        known = [one.value for one in lost if one]
+        return sum(value >= COSTLY for value in known) if known else None
+
+    def tables(self, about: dict[str, Any]) -> dict[str, Any]:
+        """Everything as plain JSON values: means by figure, deviations under "spread"."""
+        cells = []
+        for attack in self.attacks:
+            for defence in self.defences:
+                means = {figure: self.mean(attack, defence, figure) for figure in FIGURES}
+                cells.append(
+                    {
+                        "attack": attack,
+                        "defence": defence,
+                        **{figure: mean and mean.value for figure, mean in means.items()},
+                        "spread": {
+                            f: m.spread for f, m in means.items() if m and m.spread is not None
+                        },
+                        "runs": self.runs(attack, defence),
+                    }
+                )
+        return {**about, "attacks": self.attacks, "defences": self.defences, "cells": cells}
+
+    def failures(self) -> list[tuple[str, str, dict[str, Any]]]:
+        """Attack, defence and figures of the runs that failed."""
+        return [(*cell, run) for cell, runs in self._runs.items() for run in runs if "error" in run]

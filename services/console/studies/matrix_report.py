@@ -1,0 +1,157 @@
+"""The matrix of attacks and defences as Markdown, JSON and a heat map."""
+
+import json
+from collections.abc import Sequence
+from itertools import compress
+from math import nan
+from pathlib import Path
+from typing import Any
+
+from rampart_fl.services.console.studies import plots
+from rampart_fl.services.console.studies.matrix import LOCAL_ONLY, NOBODY
+from rampart_fl.services.console.studies.matrix_figures import (
+    ACCURACIES,
+    COSTLY,
+    FIGURES,
+    JUDGED,
+    Grid,
+    Matrix,
+    Mean,
+)
+
+REFERENCES = f"""\
+`{LOCAL_ONLY}` trains every client by itself: it receives nothing, and no attack reaches it.
+`fine_tuned` is plain averaging whose clients keep the model that local training made."""
+
+
+def markdown(matrix: Matrix, about: dict[str, Any]) -> str:
+    """A summary by defence, then one table per figure; below accuracies, what attacks cost."""
+    facts = ", ".join(f"{name} {value}" for name, value in about.items() if name != "experiment")
+    lines = [
+        f"# Attacks and defences: {about['experiment']}",
+        "",
+        f"{facts}. All in percent, of the honest clients: mean ± standard deviation over seeds; "
+        "- where there is no such figure.",
+        "",
+        *REFERENCES.splitlines(),
+        *_summary(matrix),
+    ]
+    for figure in matrix.known():
+        lines += ["", f"## {FIGURES[figure]}", "", *_table(matrix, matrix.grid(figure))]
+        if figure.startswith("accuracy") and NOBODY in matrix.attacks:
+            lost = _table(matrix, matrix.losses(figure), without=NOBODY)
+            lines += ["", f"### {FIGURES[figure]}: lost to the attack", "", *lost]
+    failed = [
+        f"- {attack} / {defence}, seed {run['seed']}: {run['error']}"
+        for attack, defence, run in matrix.failures()
+    ]
+    if failed:
+        lines += ["", "## Failed", "", *failed]
+    return "\n".join(lines) + "\n"
+
+
+def _summary(matrix: Matrix) -> list[str]:
+    def told(values: Sequence[Mean | int | None]) -> str:
+        return " / ".join(
+            f"{100 * one.value:.1f}" if isinstance(one, Mean) else "-" if one is None else str(one)
+            for one in values
+        )
+
+    figures = [f"accuracy_{kind}" for kind in ACCURACIES]
+    rows = []
+    for defence in matrix.defences:
+        calm = told([matrix.mean(NOBODY, defence, figure) for figure in figures])
+        worst = told([matrix.worst(defence, figure) for figure in figures])
+        costly = told([matrix.costly(defence, figure) for figure in figures])
+        rows.append(f"| {defence} | {calm} | {worst} | {costly} |")
+    return [
+        "",
+        "## Summary",
+        "",
+        f"Accuracy {' / '.join(ACCURACIES.values())}; the worst of each is of its own attack.",
+        "",
+        f"| defence | nobody attacks | worst attack | attacks costing {100 * COSTLY:g} or more |",
+        "|---|---:|---:|---:|",
+        *rows,
+    ]
+
+
+def _table(matrix: Matrix, grid: Grid, without: str = "") -> list[str]:
+    """Attacks by defences; leaves out one attack, and lines and columns without any figure."""
+    lines = [
+        (attack, row)
+        for attack, row in zip(matrix.attacks, grid, strict=True)
+        if any(row) and attack != without
+    ]
+    told = _columns([row for _, row in lines])
+    return [
+        "| attack | " + " | ".join(compress(matrix.defences, told)) + " |",
+        "|---|" + "---:|" * sum(told),
+        *(
+            f"| {attack} | " + " | ".join(str(mean or "-") for mean in compress(row, told)) + " |"
+            for attack, row in lines
+        ),
+    ]
+
+
+def _columns(grid: Grid) -> list[bool]:
+    """Which defences have such a figure."""
+    return [any(column) for column in zip(*grid, strict=True)]
+
+
+def heat_map(matrix: Matrix, path: Path, about: dict[str, Any], accuracy: str) -> None:
+    """Draws means: one kind of accuracy, the attack's success against that model, who was judged.
+
+    Args:
+        matrix: the figures.
+        path: the PNG file.
+        about: the experiment and what else the title tells.
+        accuracy: key of `ACCURACIES`.
+    Raises:
+        NoPlots: matplotlib is not installed.
+    """
+    shown = {f"accuracy_{accuracy}", f"attack_success_{accuracy}", *JUDGED}
+    grids = {figure: matrix.grid(figure) for figure in matrix.known() if figure in shown}
+    widths = [sum(_columns(grid)) + 1 for grid in grids.values()] or [1]
+    size = (0.62 * sum(widths) + 3, 0.3 * len(matrix.attacks) + 2.2)
+    picture = plots.figure(*size, "heat map")
+    picture.suptitle(
+        f"{about['experiment']}: accuracy {ACCURACIES[accuracy]}, "
+        f"mean over seeds ({about['seeds']}), percent"
+    )
+    axes = picture.subplots(1, len(widths), sharey=True, squeeze=False, width_ratios=widths)[0]
+    for axis, (figure, grid) in zip(axes, grids.items(), strict=False):
+        told = _columns(grid)
+        values = [[100 * m.value if m else nan for m in compress(row, told)] for row in grid]
+        better = "RdYlGn" if figure.startswith(("accuracy", "dacc")) else "RdYlGn_r"
+        axis.imshow(values, cmap=better, vmin=0, vmax=100, aspect="auto")
+        title = FIGURES[figure].removesuffix(f" {ACCURACIES[accuracy]}")
+        axis.set_title(title)
+        columns = list(compress(matrix.defences, told))
+        axis.set_xticks(range(len(columns)), columns, rotation=60, ha="right")
+        axis.set_yticks(range(len(matrix.attacks)), matrix.attacks)
+        for i, row in enumerate(grid):
+            for j, mean in enumerate(compress(row, told)):
+                text = f"{100 * mean.value:.0f}" if mean else ""
+                axis.text(j, i, text, ha="center", va="center", fontsize=7)
+    picture.savefig(path, dpi=72)
+
+
+def write(matrix: Matrix, folder: Path, about: dict[str, Any], accuracy: str) -> None:
+    """Writes matrix.md, matrix.json and matrix.png into a folder.
+
+    Args:
+        matrix: the figures.
+        folder: is made where it is missing.
+        about: the experiment and what else heads the tables.
+        accuracy: which one the heat map shows, a key of `ACCURACIES`.
+    Raises:
+        NoPlots: after the other two files, if the picture cannot be drawn.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "matrix.md").write_text(markdown(matrix, about))
+    tables = matrix.tables(about)
+    cells = ",\n".join(json.dumps(cell) for cell in tables.pop("cells"))
+    head = json.dumps(tables).removesuffix("}")
+    (folder / "matrix.json").write_text(f'{head}, "cells": [\n{cells}\n]}}\n')
+    heat_map(matrix, folder / "matrix.png", about, accuracy)

@@ -1,0 +1,146 @@
+"""`rampart simulate`: one experiment in this process, kept in a folder and able to go on."""
+
+import json
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from rampart_fl.services.console.launcher.local import to_toml
+from rampart_fl.services.console.live import LiveTable
+from rampart_fl.services.console.studies.plots import curves
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.families.registry import explain
+from rampart_fl.shared.figures.final import KINDS, Final, accuracies, errors, newer, sides
+from rampart_fl.shared.protocol.messages import FederationStatus, RoundRecord
+from rampart_fl.shared.runtime import durable
+from rampart_fl.shared.runtime.threads import use
+from rampart_fl.shared.simulation import Simulation, SimulationResult, checkpoint
+from rampart_fl.shared.validation import validate
+
+
+class Folder:
+    """Where a simulation is kept.
+
+    experiment.toml, records.jsonl (a round's record as `/v1/rounds` gives it, one a line),
+    checkpoint.safetensors, and at the end result.json and accuracy.png (or error.png).
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.records = path / "records.jsonl"
+        self.checkpoint = path / "checkpoint.safetensors"
+
+    def take(self, simulation: Simulation, device: str, resume: bool) -> None:
+        """Makes it ready for a run; one that is resumed goes on from its last checkpoint.
+
+        Rounds that ended after that are run again, so their records are dropped.
+
+        Raises:
+            ConfigurationError: it holds a run that is not to be resumed, or one of another
+                experiment; the folder stays as it was.
+        """
+        if not resume and self.records.exists():
+            raise ConfigurationError(
+                f"{self.path} holds a run: go on with --resume, or choose another folder"
+            )
+        records: list[RoundRecord] = []
+        if self.checkpoint.exists():
+            lines = self.records.read_text().splitlines()
+            memory = checkpoint.load(self.checkpoint, device)
+            whole = lines[: memory["rounds"]]
+            try:
+                records = [RoundRecord.model_validate_json(line) for line in whole]
+            except ValidationError as error:
+                raise ConfigurationError(f"{self.records}: {explain(error)}") from None
+            simulation.recall(memory, records)
+        self.path.mkdir(parents=True, exist_ok=True)
+        (self.path / "experiment.toml").write_text(to_toml(simulation.experiment.tables()))
+        kept = (f"{record.model_dump_json()}\n".encode() for record in records)
+        durable.replace(self.records, kept)
+
+    def finish(self, result: SimulationResult, summary: dict[str, Any]) -> None:
+        """Writes the figures and draws the curves."""
+        (self.path / "result.json").write_text(json.dumps(summary, indent=1) + "\n")
+        rounds = [record.metrics for record in result.records]
+        honest, _ = sides(result.experiment)
+        wrong = [errors(newest, honest) for newest in newer(rounds)]
+        found = {
+            "accuracy": accuracies(result.experiment, rounds),
+            "error": [{kind: one.get(f"error_{kind}") for kind in KINDS} for one in wrong],
+        }
+        for figure, known in found.items():
+            lines = {kind: [one[kind] for one in known] for kind in KINDS}
+            shown = {kind: line for kind, line in lines.items() if any(v is not None for v in line)}
+            if shown:
+                title, at = f"{figure} of the honest clients", range(1, len(known) + 1)
+                picture = self.path / f"{figure}.png"
+                curves(picture, result.experiment.name, "round", at, {title: shown})
+
+
+def run(
+    experiment: Experiment,
+    *,
+    device: str = "cpu",
+    folder: Folder | None = None,
+    resume: bool = False,
+    every: int = 10,
+    accuracy: Final = "last",
+    threads: int | None = None,
+) -> SimulationResult:
+    """Simulates an experiment under the live table; kept in a folder, if there is one.
+
+    Args:
+        experiment: what to run.
+        device: where models and data live.
+        folder: of the run.
+        resume: whether to go on where an interrupted run in the folder left off.
+        every: rounds from one checkpoint to the next.
+        accuracy: which rounds the final accuracies are of.
+        threads: that compute; the simulation's own choice by default.
+    """
+    simulation = Simulation.of(validate(experiment), device)
+    _, hostile = sides(experiment)
+    with ExitStack() as opened:
+        file = None
+        if folder is not None:
+            folder.take(simulation, device, resume)
+            file = opened.enter_context(folder.records.open("a"))
+        opened.enter_context(use(threads or simulation.threads))
+        view = opened.enter_context(LiveTable(hostile))
+        view.show(standing(simulation), simulation.records)
+        while not simulation.ended:
+            record = simulation.step()
+            view.show(standing(simulation), simulation.records)
+            if file is not None and folder is not None:
+                file.write(record.model_dump_json() + "\n")
+                file.flush()
+                if simulation.ended or len(simulation.records) % every == 0:
+                    os.fsync(file.fileno())
+                    checkpoint.save(folder.checkpoint, simulation.memory())
+    return simulation.result(accuracy)
+
+
+def standing(simulation: Simulation) -> FederationStatus:
+    """Where a simulation stands, as the services tell it of a federation."""
+    experiment, records = simulation.experiment, simulation.records
+    took_part: Sequence[str] = records[-1].participants if records else []
+    return FederationStatus(
+        name=experiment.name,
+        experiment=experiment.digest(),
+        status="finished" if simulation.ended else "running",
+        phase=records[-1].status if records else "collecting",
+        round=max(len(records) - 1, 0),
+        rounds=experiment.rounds,
+        clients=len(simulation.clients.names),
+        online=len(simulation.clients.names),
+        mode=experiment.server.eviction.mode,
+        evicted=sorted(simulation.server.evicted),
+        quarantined=sorted(simulation.server.quarantined),
+        selected=list(took_part),
+        received=list(took_part),
+    )

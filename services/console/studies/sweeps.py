@@ -1,0 +1,147 @@
+"""`rampart simulate` of a file with a [sweep]: every run of every point, a table, curves."""
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rampart_fl.services.console.studies.batch import Figures, each, follow, kept, simulated
+from rampart_fl.services.console.studies.plots import curves
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.sweep import Point, Sweep, averaged
+from rampart_fl.shared.figures.final import Final
+
+HEADLINES = ("error", "accuracy", "accuracy_customized", "accuracy_personalized", "attack_success")
+"""Figures that are shown, of those that a sweep's points have."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One experiment of a sweep, and the number of its point."""
+
+    point: int
+    experiment: Experiment
+
+
+def figures_of(run: Run, device: str, accuracy: Final, folder: Path | None) -> Figures:
+    """One run's figures; taken from the folder, if they are there."""
+    if folder is None:
+        return simulated(run.experiment, device, accuracy)
+    path = folder / "runs" / f"{run.experiment.digest()}-{accuracy}.json"
+    return kept(path, lambda: simulated(run.experiment, device, accuracy))
+
+
+def sweep(
+    given: Sweep,
+    *,
+    device: str = "cpu",
+    accuracy: Final = "last",
+    folder: Path | None = None,
+    jobs: int = 1,
+) -> dict[str, Any]:
+    """Runs all points of a sweep under a progress bar, and averages the runs of each.
+
+    Args:
+        given: what to run.
+        device: where models and data live.
+        accuracy: which rounds the final accuracies are of.
+        folder: for the figures of every run, which need not run again.
+        jobs: runs at the same time.
+    """
+    points, found = given.points(), defaultdict[int, dict[int, Figures]](dict)
+    # Seed by seed: points that differ in other things than data share what is drawn of it.
+    by_seed = zip(*(point.runs for point in points), strict=True)
+    runs = [Run(i, run) for one in by_seed for i, run in enumerate(one)]
+
+    def keep(run: Run, figures: Figures) -> None:
+        found[run.point][run.experiment.seed] = figures
+
+    def named(run: Run) -> str:
+        return f"{told(points[run.point])} seed={run.experiment.seed}"
+
+    one = partial(figures_of, device=device, accuracy=accuracy, folder=folder)
+    follow(given.base.name, len(runs), each(one, runs, jobs), named, keep)
+    rows = []
+    for number, point in enumerate(points):
+        figures = [found[number][run.seed] for run in point.runs]
+        rows.append({**point.at, **averaged(figures), **point.at})
+    return {
+        "experiment": given.base.name,
+        "experiment_digest": given.digest(),
+        "axes": [axis.key for axis in given.axes],
+        "sweep": rows,
+        "seconds": round(
+            sum(one["seconds"] for runs in found.values() for one in runs.values()), 3
+        ),
+    }
+
+
+def told(point: Point) -> str:
+    """A point in words."""
+    return " ".join(f"{key}={label(value)}" for key, value in point.at.items())
+
+
+def label(value: Any) -> str:
+    """A value of an axis as text.
+
+    >>> label(0.5), label(["nnm", {"name": "krum", "f": 2}])
+    ('0.5', 'nnm+krum(f=2)')
+    """
+    if isinstance(value, list):
+        return "+".join(map(label, value)) or "none"
+    if isinstance(value, dict):
+        inside = ", ".join(f"{k}={label(v)}" for k, v in value.items() if k != "name")
+        return str(value.get("name", "")) + (f"({inside})" if inside else "")
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def headlines(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The figures to show: those that any point has."""
+    return [name for name in HEADLINES if any(row.get(name) is not None for row in rows)]
+
+
+def table(result: dict[str, Any]) -> Any:
+    """The points as a table for a terminal: means, and the spread over runs."""
+    from rich.table import Table
+
+    rows, shown = result["sweep"], headlines(result["sweep"])
+    made = Table(title=result["experiment"], title_justify="left")
+    for name in (*result["axes"], "runs", *shown):
+        made.add_column(name, justify="right")
+    for row in rows:
+        cells = [label(row[key]) for key in result["axes"]] + [str(row["runs"])]
+        for name in shown:
+            half = row["spread"].get(name)
+            text = "-" if row[name] is None else f"{row[name]:.4g}"
+            cells.append(text if half is None else f"{text} ± {half:.2g}")
+        made.add_row(*cells)
+    return made
+
+
+def write(result: dict[str, Any], folder: Path) -> None:
+    """Writes sweep.json and draws sweep.png into a folder: figures over the longest axis.
+
+    Raises:
+        NoPlots: after the other file, if the picture cannot be drawn.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "sweep.json").write_text(json.dumps(result, indent=1) + "\n")
+    rows, axes = result["sweep"], result["axes"]
+    different = {key: list(dict.fromkeys(label(row[key]) for row in rows)) for key in axes}
+    along = max(axes, key=lambda key: len(different[key]))
+    others = [key for key in axes if key != along]
+    at = [next(r[along] for r in rows if label(r[along]) == text) for text in different[along]]
+    if not all(isinstance(value, int | float) for value in at):
+        at = different[along]
+    panels: dict[str, dict[str, list[float | None]]] = {}
+    spread: dict[tuple[str, str], list[float | None]] = {}
+    for name in headlines(rows):
+        for row in rows:
+            line = " ".join(f"{key}={label(row[key])}" for key in others) or name
+            panels.setdefault(name, {}).setdefault(line, []).append(row[name])
+            spread.setdefault((name, line), []).append(row["spread"].get(name))
+    if panels:
+        curves(folder / "sweep.png", result["experiment"], along, at, panels, spread)

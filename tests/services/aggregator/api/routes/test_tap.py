@@ -1,0 +1,62 @@
+"""The red team's tap: not there without its flag, and no friend of production settings."""
+
+import logging
+from typing import Any
+
+import pytest
+from pydantic import SecretStr, ValidationError
+
+from rampart_fl.services.aggregator.api.app import create_app
+from rampart_fl.services.aggregator.api.runtime import Runtime
+from rampart_fl.services.aggregator.settings import TAPPED, Settings
+
+OPERATOR, TAP = "operator-operator-operator", "tap-tap-tap-tap-tap-tap"
+
+
+def settings(**given: Any) -> Settings:
+    return Settings(operator_token=SecretStr(OPERATOR), **given)
+
+
+async def paths(known: Settings) -> set[str]:
+    runtime = Runtime(known)
+    try:
+        return set(create_app(runtime).openapi()["paths"])
+    finally:
+        await runtime.close()
+
+
+@pytest.mark.anyio
+async def test_without_the_flag_there_is_no_such_route(caplog: pytest.LogCaptureFixture) -> None:
+    usual = await paths(settings())
+    assert not [path for path in usual if "tap" in path]
+    assert TAPPED not in caplog.text
+    tapped = await paths(settings(test_tap=TAP))
+    assert tapped - usual == {"/v1/test-tap/rounds/{round}/{kind}"}
+    assert [r.levelno for r in caplog.records if r.message == TAPPED] == [logging.CRITICAL]
+
+
+@pytest.mark.parametrize(
+    "production",
+    [
+        {"role": "api"},
+        {"role": "worker"},
+        {"host": "0.0.0.0"},
+        {"host": "10.1.2.3"},
+        {"blobs": "s3://bucket/prefix"},
+        {"tls_certificate": "cert.pem", "tls_key": "key.pem"},
+        {"redis_url": "redis://redis.example:6379/0"},
+        {"redis_url": "rediss://10.0.0.7:6379/0"},
+    ],
+    ids=lambda one: ",".join(one.values()),
+)
+def test_it_refuses_to_start_with_production_settings(production: dict[str, str]) -> None:
+    settings(**production)
+    with pytest.raises(ValidationError, match="for tests on one machine") as refused:
+        settings(**production, test_tap=TAP)
+    assert f"RAMPART_{next(iter(production)).upper()}" in str(refused.value)
+
+
+@pytest.mark.parametrize("token", ["short", "", OPERATOR])
+def test_its_token_is_a_secret_of_its_own(token: str) -> None:
+    with pytest.raises(ValidationError, match="RAMPART_TEST_TAP must be a secret of its own"):
+        settings(test_tap=token)

@@ -1,0 +1,205 @@
+"""Admission: bodies of every speed and size become blobs or refusals, and leave nothing else."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+
+from rampart_fl.services.aggregator.api.admission import (
+    PIECE,
+    Admission,
+    Admitted,
+    Limits,
+    check_encoding,
+    check_length,
+    check_update,
+)
+from rampart_fl.services.aggregator.state.blobs import Blobs, BlobWriter
+from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.protocol.messages import Report
+from rampart_fl.shared.protocol.refusals import (
+    InvalidClaim,
+    LengthRequired,
+    Malformed,
+    NotFinite,
+    Refusal,
+    SlowBody,
+    TooLarge,
+    UnsupportedMedia,
+)
+
+pytestmark = pytest.mark.anyio
+SPEC = ModelSpec.of([("w", (2, 300_000))])
+LIMITS = Limits(wire.size_cap(SPEC), idle=5.0, rate=1e9)
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> Blobs:
+    return Blobs(tmp_path)
+
+
+@pytest.fixture
+def admission(blobs: Blobs) -> Iterator[Admission]:
+    with ThreadPoolExecutor(2) as disk:
+        yield Admission(blobs, disk)
+
+
+def update(value: float = 1.0, samples: int = 3) -> bytes:
+    vector_D = np.full(SPEC.dim, value, dtype=np.float32)
+    return wire.encode(SPEC, vector_D, {"report": f'{{"samples": {samples}}}'})
+
+
+def judge(writer: BlobWriter) -> Report:
+    return check_update(writer, SPEC, 10)
+
+
+async def pieces(data: bytes, size: int = 100_001) -> AsyncIterator[bytes]:
+    for start in range(0, len(data), size):
+        yield data[start : start + size]
+
+
+def empty(blobs: Blobs) -> bool:
+    """Whether nothing was left on the disk."""
+    return not list(blobs.digests()) and not list((blobs.folder / "tmp").iterdir())
+
+
+async def admit(admission: Admission, data: bytes, zstd: bool = False) -> Admitted:
+    return await admission.admit(pieces(data), len(data), zstd, LIMITS, judge)
+
+
+@pytest.mark.parametrize("zstd", [False, True])
+async def test_a_body_becomes_a_blob(admission: Admission, blobs: Blobs, zstd: bool) -> None:
+    data = update()
+    assert len(data) > 2 * PIECE
+    admitted = await admit(admission, zstandard.compress(data) if zstd else data, zstd)
+    assert admitted.report == Report(samples=3)
+    assert admitted.size == len(data)
+    with blobs.open(admitted.digest) as file:
+        assert file.read() == data, "what is kept is never compressed"
+    assert not list((blobs.folder / "tmp").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("data", "zstd", "refusal"),
+    [
+        (update(float("nan")), False, NotFinite),
+        (update(samples=11), False, InvalidClaim),
+        (update(samples=11), True, InvalidClaim),
+        (update()[:-1], False, Refusal),
+        (b"", False, Malformed),
+        (b"not zstd at all", True, Malformed),
+    ],
+)
+async def test_a_refused_body_leaves_nothing(
+    admission: Admission, blobs: Blobs, data: bytes, zstd: bool, refusal: type[Refusal]
+) -> None:
+    packed = zstandard.compress(data) if zstd and not data.startswith(b"not") else data
+    with pytest.raises(refusal):
+        await admit(admission, packed, zstd)
+    assert empty(blobs)
+
+
+async def test_judged_and_not_wanted_is_dropped(admission: Admission, blobs: Blobs) -> None:
+    data = update()
+    admitted = await admission.admit(pieces(data), len(data), False, LIMITS, lambda _: None)
+    assert admitted.report is None
+    assert empty(blobs)
+
+
+@pytest.mark.parametrize(
+    ("declared", "refusal"), [(-1, TooLarge), (1, Malformed)], ids=["shorter", "longer"]
+)
+async def test_a_body_has_the_length_that_it_declared(
+    admission: Admission, blobs: Blobs, declared: int, refusal: type[Refusal]
+) -> None:
+    data = update()
+    with pytest.raises(refusal):
+        await admission.admit(pieces(data), len(data) + declared, False, LIMITS, judge)
+    assert empty(blobs)
+
+
+async def test_a_bomb_stops_at_the_cap(admission: Admission, blobs: Blobs) -> None:
+    with pytest.raises(TooLarge, match="decompresses"):
+        await admit(admission, zstandard.compress(bytes(100 << 20)), True)
+    assert empty(blobs)
+
+
+async def test_a_window_beyond_the_standard_is_refused(admission: Admission) -> None:
+    wide = zstandard.ZstdCompressionParameters(window_log=24, write_content_size=False)
+    packer = zstandard.ZstdCompressor(compression_params=wide).compressobj()
+    with pytest.raises(Malformed, match="zstd"):
+        await admit(admission, packer.compress(update()) + packer.flush(), True)
+
+
+async def test_a_body_that_stands_still_is_refused(admission: Admission, blobs: Blobs) -> None:
+    async def still() -> AsyncIterator[bytes]:
+        yield bytes(2 * PIECE)
+        await asyncio.sleep(60)
+
+    limits = Limits(LIMITS.size, idle=0.05, rate=1e9)
+    with pytest.raises(SlowBody, match=f"{2 * PIECE} of {3 * PIECE} bytes"):
+        await admission.admit(still(), 3 * PIECE, False, limits, judge)
+    assert empty(blobs)
+
+
+async def test_a_body_below_the_least_rate_is_refused(admission: Admission, blobs: Blobs) -> None:
+    async def drip() -> AsyncIterator[bytes]:
+        while True:
+            yield b"x"
+            await asyncio.sleep(0.01)
+
+    limits = Limits(LIMITS.size, idle=0.05, rate=1e5)
+    with pytest.raises(SlowBody):
+        await admission.admit(drip(), 5000, False, limits, judge)
+    assert empty(blobs)
+
+
+async def test_a_connection_that_breaks_leaves_nothing(admission: Admission, blobs: Blobs) -> None:
+    async def breaks() -> AsyncIterator[bytes]:
+        yield bytes(3 * PIECE)
+        raise ConnectionResetError
+
+    with pytest.raises(ConnectionResetError):
+        await admission.admit(breaks(), 4 * PIECE, False, LIMITS, judge)
+    assert empty(blobs)
+
+
+async def test_a_cancelled_upload_leaves_nothing(admission: Admission, blobs: Blobs) -> None:
+    started = asyncio.Event()
+
+    async def endless() -> AsyncIterator[bytes]:
+        yield bytes(PIECE)
+        started.set()
+        await asyncio.sleep(60)
+
+    upload = asyncio.create_task(admission.admit(endless(), 9 * PIECE, False, LIMITS, judge))
+    await started.wait()
+    upload.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await upload
+    assert empty(blobs)
+
+
+def test_lengths() -> None:
+    assert check_length("17", 17) == 17
+    with pytest.raises(LengthRequired):
+        check_length(None, 17)
+    with pytest.raises(TooLarge):
+        check_length("18", 17)
+    for wrong in ("", "-1", "1.0", "0x1", " 1", "٣", "9" * 5000, "1, 1"):
+        with pytest.raises(Malformed):
+            check_length(wrong, 17)
+
+
+def test_encodings() -> None:
+    assert not check_encoding(None)
+    assert not check_encoding(" Identity ")
+    assert check_encoding("ZSTD")
+    for wrong in ("gzip", "zstd, zstd", "br", "x" * 1000):
+        with pytest.raises(UnsupportedMedia):
+            check_encoding(wrong)

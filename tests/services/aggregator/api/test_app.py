@@ -1,0 +1,233 @@
+"""The application in process: problems, small bodies, the OpenAPI document, probes."""
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from pydantic import BaseModel
+
+from rampart_fl.services.aggregator.api.app import create_app
+from rampart_fl.services.aggregator.api.problems import SmallBodies, add_problem_handlers
+from rampart_fl.services.aggregator.api.runtime import Runtime
+from rampart_fl.services.aggregator.settings import Settings
+from rampart_fl.shared.errors import PreconditionError, RampartError, Unavailable
+from rampart_fl.shared.protocol import refusals
+
+pytestmark = pytest.mark.anyio
+TOKEN = "operators-own-token"
+
+
+class Body(BaseModel):
+    number: int
+
+
+def tiny_app(error: Exception | None = None) -> FastAPI:
+    app = FastAPI(redirect_slashes=False)
+    add_problem_handlers(app)
+    app.add_middleware(SmallBodies, seconds=0.05)
+
+    @app.post("/x/{place}")
+    async def post(place: int, body: Body) -> int:
+        if error is not None:
+            raise error
+        return place + body.number
+
+    return app
+
+
+async def ask(app: Any, method: str = "POST", path: str = "/x/1", **options: Any) -> httpx.Response:
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        return await client.request(method, path, **options)
+
+
+def slug(answer: httpx.Response) -> str:
+    assert answer.headers["content-type"] == "application/problem+json"
+    body = answer.json()
+    assert set(body) == {"type", "title", "status", "detail", "instance"}
+    assert body["status"] == answer.status_code
+    return str(body["type"]).removeprefix("urn:rampart:")
+
+
+# -- problems --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "name"),
+    [
+        (refusals.Late("x"), 410, "late"),
+        (refusals.TooMany("x", retry_after=0.2), 429, "too-many-requests"),
+        (PreconditionError("n=3, f=2"), 422, "precondition-failed"),
+        (Unavailable("x"), 503, "unavailable"),
+        (RampartError("x"), 500, "internal-error"),
+        (ZeroDivisionError("secret"), 500, "internal-error"),
+    ],
+)
+async def test_every_error_is_a_problem(error: Exception, status: int, name: str) -> None:
+    answer = await ask(tiny_app(error), json={"number": 1})
+    assert (answer.status_code, slug(answer)) == (status, name)
+    assert "secret" not in answer.text, "what went wrong inside stays in the log"
+    if status == 429:
+        assert answer.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "name"),
+    [
+        ({"content": b"{"}, 400, "malformed"),
+        ({"content": b"[" * 50_000}, 400, "malformed"),
+        ({"content": b'{"number": "\xff"}'}, 400, "malformed"),
+        ({"json": {"number": "x"}}, 422, "invalid-request"),
+        ({"json": {}}, 422, "invalid-request"),
+        ({"path": "/x/one", "json": {"number": 1}}, 422, "invalid-request"),
+        ({"content": bytes(70_000)}, 413, "too-large"),
+        ({"path": "/x/1/"}, 404, "not-found"),
+        ({"path": "/y"}, 404, "not-found"),
+        ({"method": "DELETE"}, 405, "method-not-allowed"),
+        ({"headers": {"Content-Length": "1e3"}}, 400, "malformed"),
+        ({"headers": {"Content-Length": "9" * 5000}}, 400, "malformed"),
+    ],
+)
+async def test_every_refusal_of_the_framework_is_a_problem(
+    options: dict[str, Any], status: int, name: str
+) -> None:
+    headers = {"Content-Type": "application/json", **options.pop("headers", {})}
+    answer = await ask(tiny_app(), headers=headers, **options)
+    assert (answer.status_code, slug(answer)) == (status, name)
+
+
+async def test_text_from_a_client_never_breaks_an_answer() -> None:
+    answer = await ask(tiny_app(refusals.Malformed("half \ud800 a pair")), json={"number": 1})
+    assert answer.json()["detail"] == "half ? a pair"
+    long = await ask(tiny_app(refusals.Malformed("x" * 10**6)), json={"number": 1})
+    assert len(long.content) < 5000
+
+
+async def test_a_small_body_comes_in_time() -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        import asyncio
+
+        yield b'{"number"'
+        await asyncio.sleep(0.2)
+        yield b": 1}"
+
+    headers = {"Content-Type": "application/json"}
+    answer = await ask(tiny_app(), content=pieces(), headers=headers)
+    assert (answer.status_code, slug(answer)) == (408, "slow-body")
+
+
+async def test_a_small_body_passes_as_it_came() -> None:
+    assert (await ask(tiny_app(), json={"number": 41})).json() == 42
+
+
+# -- the OpenAPI document --------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def runtime(redis_url: str, tmp_path: Path) -> AsyncIterator[Runtime]:
+    """A process's parts, with nothing founded."""
+    runtime = Runtime(
+        Settings(
+            operator_token=TOKEN,
+            redis_url=redis_url,
+            namespace="openapi",
+            blobs=str(tmp_path / "blobs"),
+            blob_cache=tmp_path / "cache",
+        )
+    )
+    yield runtime
+    await runtime.close()
+
+
+def references(node: Any) -> Iterator[str]:
+    """Every $ref of a document."""
+    if isinstance(node, dict):
+        if isinstance(node.get("$ref"), str):
+            yield node["$ref"]
+        node = list(node.values())
+    if isinstance(node, list):
+        for child in node:
+            yield from references(child)
+
+
+async def test_the_openapi_document_is_whole(runtime: Runtime) -> None:
+    document = (await ask(create_app(runtime), "GET", "/openapi.json")).json()
+    assert document["openapi"].startswith("3.1")
+    for reference in references(document):
+        found: Any = document
+        for part in reference.removeprefix("#/").split("/"):
+            found = found[part]
+    operations = {
+        f"{method.upper()} {path}": operation
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    }
+    assert len(operations) >= 24
+    ids = [operation["operationId"] for operation in operations.values()]
+    assert len(set(ids)) == len(ids)
+    for name, operation in operations.items():
+        assert operation["summary"], name
+        assert operation.get("description"), name
+        assert any(code.startswith("2") for code in operation["responses"]), name
+        for parameter in re.findall(r"\{(\w+)\}", name):
+            named = {p["name"] for p in operation.get("parameters", []) if p["in"] == "path"}
+            assert parameter in named, name
+    public = {"GET /healthz", "GET /readyz", "GET /metrics"}
+    assert {name for name, o in operations.items() if "security" not in o} == public
+    upload = operations["PUT /v1/rounds/{round}/{kind}"]
+    assert "application/vnd.safetensors" in upload["requestBody"]["content"]
+
+
+async def test_every_error_is_documented(runtime: Runtime) -> None:
+    document = (await ask(create_app(runtime), "GET", "/openapi.json")).json()
+    told: dict[str, set[str]] = {}
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            for status, response in operation["responses"].items():
+                for name in re.findall(r"urn:rampart:([a-z-]+)", response["description"]):
+                    told.setdefault(name, set()).add(status)
+                    content = response["content"]["application/problem+json"]
+                    assert content["schema"]["title"] == "Problem"
+    known = {
+        error.slug: {str(error.status)}
+        for error in vars(refusals).values()
+        if isinstance(error, type) and issubclass(error, refusals.Refusal)
+    }
+    bases = {"refused", "method-not-allowed"}  # The base class; and what has no route.
+    assert {name: told.get(name) for name in known if name not in bases} == {
+        name: statuses for name, statuses in known.items() if name not in bases
+    }
+
+
+# -- probes ----------------------------------------------------------------------------------------
+
+
+async def test_probes_say_what_is_missing(runtime: Runtime) -> None:
+    app = create_app(runtime)
+    assert (await ask(app, "GET", "/healthz")).json() == {"status": "alive"}
+    answer = await ask(app, "GET", "/readyz")
+    assert (answer.status_code, slug(answer)) == (503, "unavailable")
+    assert "founded" in answer.json()["detail"]
+    runtime.hub.close()
+    assert "stopping" in (await ask(app, "GET", "/readyz")).json()["detail"]
+
+
+async def test_without_redis_the_process_lives_and_is_not_ready(tmp_path: Path) -> None:
+    settings = {"operator_token": TOKEN, "redis_url": "redis://127.0.0.1:1/0"}
+    runtime = Runtime(Settings(**settings, blobs=str(tmp_path / "blobs"), blob_cache=tmp_path))
+    runtime.redis.connection_pool.connection_kwargs["retry"]._retries = 0
+    app = create_app(runtime)
+    assert (await ask(app, "GET", "/healthz")).status_code == 200
+    answer = await ask(app, "GET", "/readyz")
+    assert (answer.status_code, slug(answer)) == (503, "unavailable")
+    metrics = await ask(app, "GET", "/metrics")
+    assert metrics.status_code == 200
+    assert "rampart_redis_up 0.0" in metrics.text
+    token = {"Authorization": f"Bearer {TOKEN}"}
+    status = await ask(app, "GET", "/v1/rounds/current", headers=token)
+    assert (status.status_code, slug(status)) == (503, "unavailable")
+    await runtime.close()

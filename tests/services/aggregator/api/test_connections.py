@@ -1,0 +1,255 @@
+"""Connections: bounds on heads, on what nobody reads on either side, and none on what is read."""
+
+import asyncio
+import resource
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from rampart_fl.services.aggregator.api import connections as module
+from rampart_fl.services.aggregator.api.connections import FILES, HEAD, Connection, open_files
+
+pytestmark = pytest.mark.anyio
+PATIENCE, MOST = 0.15, 8
+ANSWERED = asyncio.Event()
+"""Set once a large answer is written, or given up."""
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    """Answers with the length of the body; `/unread` at once, `/begun` before the body is there.
+
+    `/large` answers with as much as the query says, in pieces, `/late` after a while.
+    """
+    size, more = 0, scope["path"] not in {"/unread", "/large"}
+    headers = [(b"content-type", b"text/plain")]
+    if scope["path"] == "/large":
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        for _ in range(int(scope["query_string"])):
+            await send({"type": "http.response.body", "body": bytes(2**20), "more_body": True})
+        ANSWERED.set()
+    if scope["path"] == "/late":
+        await asyncio.sleep(PATIENCE / 10)
+    if scope["path"] == "/begun":
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"begun ", "more_body": True})
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        size += len(message["body"])
+        more = message["more_body"]
+    if scope["path"] not in {"/begun", "/large"}:
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": str(size).encode()})
+
+
+@pytest.fixture
+async def port() -> AsyncIterator[int]:
+    """A server of `app` with little patience."""
+    config = uvicorn.Config(
+        app,
+        http=Connection.bounded(PATIENCE, MOST),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+    )
+    config.load()
+    state = ServerState()
+    make: Any = config.http_protocol_class
+    server = await asyncio.get_running_loop().create_server(
+        lambda: make(config=config, server_state=state, app_state={}), "127.0.0.1", 0
+    )
+    yield server.sockets[0].getsockname()[1]
+    server.close()
+    await server.wait_closed()
+
+
+async def talk(port: int, *pieces: bytes, pause: float = 0.0) -> bytes:
+    """Everything that the server says to these bytes until it closes the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(pause)
+        async with asyncio.timeout(10):
+            return await reader.read()
+    except ConnectionResetError:
+        return b"reset"
+    finally:
+        writer.close()
+
+
+def head(path: str = "/", *headers: str) -> bytes:
+    return "\r\n".join([f"POST {path} HTTP/1.1", "Host: test", *headers, "", ""]).encode()
+
+
+CLOSE = "Connection: close"
+
+
+async def test_requests_are_served_as_ever(port: int) -> None:
+    two = head("/", "Content-Length: 3") + b"abc" + head("/", CLOSE, "Content-Length: 1") + b"d"
+    answer = await talk(port, two)
+    assert answer.count(b"HTTP/1.1 200 OK") == 2
+    assert b"\r\n\r\n" in answer
+
+
+async def test_who_says_nothing_is_left(port: int) -> None:
+    assert await talk(port) == b""
+
+
+async def test_more_connections_than_may_be_are_refused(port: int) -> None:
+    idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(MOST)]
+    answer = await talk(port)
+    assert answer.startswith(b"HTTP/1.1 503")
+    assert b"8 connections are open already" in answer
+    for reader, writer in idle:
+        assert await reader.read() == b"", "whoever says nothing makes room"
+        writer.close()
+    assert (await talk(port, head("/", CLOSE, "Content-Length: 0"))).startswith(b"HTTP/1.1 200")
+
+
+def test_as_many_files_as_may_be_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits, unlimited = (100, 400), resource.RLIM_INFINITY
+
+    def change(_: int, wanted: tuple[int, int]) -> None:
+        nonlocal limits
+        limits = wanted
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
+    monkeypatch.setattr(resource, "setrlimit", change)
+    assert (open_files(), limits) == (400, (400, 400))
+    limits = (100, unlimited)
+    assert (open_files(), limits) == (FILES, (FILES, unlimited))
+    limits = (unlimited, unlimited)
+    assert (open_files(), limits) == (FILES, (unlimited, unlimited))
+
+
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})])
+async def test_who_leaves_before_its_requests_are_answered_is_no_error(
+    port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(40 * head("/late", "Content-Length: 0"))
+    await asyncio.sleep(PATIENCE)
+    writer.transport.abort()
+    await asyncio.sleep(5 * PATIENCE)
+    assert caplog.text == ""
+
+
+async def test_an_upgrade_that_is_not_made_is_not_logged(
+    port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    upgrade = head("/", "Connection: close, Upgrade", "Upgrade: websocket")
+    assert (await talk(port, upgrade)).startswith(b"HTTP/1.1 200")
+    assert caplog.text == ""
+
+
+async def test_a_head_that_does_not_end_is_refused(port: int) -> None:
+    answer = await talk(port, b"POST / HTTP/1.1\r\nHost: te")
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b"application/problem+json" in answer
+    assert b"urn:rampart:slow-head" in answer
+
+
+async def test_empty_lines_do_not_keep_a_connection(port: int) -> None:
+    answer = await talk(port, *[b"\r\n"] * 20, pause=PATIENCE / 10)
+    assert answer == b"reset" or b"slow-head" in answer
+
+
+@pytest.mark.parametrize("header", ["X: " + "y" * HEAD, "\r\n".join(["X: y"] * (HEAD // 6))])
+async def test_a_head_has_a_longest_size(port: int, header: str) -> None:
+    answer = b"reset"
+    while answer == b"reset":  # An answer is lost to a client that is still sending.
+        answer = await talk(port, head("/", header)[:-2])
+    assert answer.startswith(b"HTTP/1.1 431")
+    assert b"urn:rampart:head-too-large" in answer
+
+
+async def test_a_long_body_is_no_long_head(port: int) -> None:
+    body = bytes(10 * HEAD)
+    answer = await talk(port, head("/", CLOSE, f"Content-Length: {len(body)}") + body)
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert str(len(body)).encode() in answer
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00",
+        b"POST / HTTP/9.9\r\n\r\n",
+        head("/", "Content-Length: -1"),
+        head("/", "Content-Length: 1", "Content-Length: 2"),
+        head("/", "Transfer-Encoding: chunked") + b"zz\r\n",
+        b"POST /\xff HTTP/1.1\r\nHost: x\r\n\r\n",
+    ],
+)
+async def test_what_is_not_http_is_refused_as_a_problem(port: int, data: bytes) -> None:
+    answer = await talk(port, data)
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b"urn:rampart:malformed" in answer
+
+
+async def test_an_answer_that_has_begun_is_not_mixed_with_a_refusal(port: int) -> None:
+    data = head("/begun", "Transfer-Encoding: chunked")
+    answer = await talk(port, data, b"zz\r\n", pause=0.02)
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert b"problem" not in answer
+
+
+async def test_a_body_that_is_read_may_take_its_time(port: int) -> None:
+    """Bodies are bounded by who reads them, not here."""
+    data = head("/", CLOSE, "Content-Length: 4")
+    answer = await talk(port, data, b"ab", b"cd", pause=1.5 * PATIENCE)
+    assert answer.startswith(b"HTTP/1.1 200")
+
+
+async def test_a_body_that_nobody_reads_may_not(port: int) -> None:
+    data = head("/unread", f"Content-Length: {10**9}")
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(data)
+    assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+    async with asyncio.timeout(10):
+        with pytest.raises(ConnectionError):
+            while True:
+                writer.write(b"x")
+                await writer.drain()
+                await asyncio.sleep(PATIENCE / 10)
+    writer.close()
+
+
+async def test_a_short_rest_of_an_unread_body_spares_the_connection(port: int) -> None:
+    data = head("/unread", "Content-Length: 4")
+    answer = await talk(port, data, b"abcd" + head("/", CLOSE, "Content-Length: 0"), pause=0.02)
+    assert answer.count(b"HTTP/1.1 200 OK") == 2
+
+
+async def test_a_connection_that_is_kept_waits_for_its_next_request(port: int) -> None:
+    first = head("/", "Content-Length: 0")
+    answer = await talk(port, first, head("/", CLOSE, "Content-Length: 0"), pause=2 * PATIENCE)
+    assert answer.count(b"HTTP/1.1 200 OK") == 2
+    assert module.Connection.patience == 30.0
+
+
+async def test_an_answer_that_nobody_reads_is_given_up(port: int) -> None:
+    ANSWERED.clear()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /large?64 HTTP/1.1\r\nHost: test\r\n\r\n")
+    async with asyncio.timeout(10):
+        await ANSWERED.wait()
+        assert len(await reader.read()) < 64 * 2**20
+    writer.close()
+
+
+async def test_a_slow_reader_that_goes_on_gets_all(port: int) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /large?8 HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
+    size = 0
+    while piece := await reader.read(2**18):
+        size += len(piece)
+        await asyncio.sleep(PATIENCE / 15)
+    assert size > 8 * 2**20
+    writer.close()

@@ -1,0 +1,137 @@
+"""The hub: any number of waiting requests, one reader of events, and none misses one."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+
+from rampart_fl.services.aggregator.api.hub import Hub
+from rampart_fl.services.aggregator.state.round_store import RoundStore
+from rampart_fl.shared.errors import Unavailable
+
+pytestmark = pytest.mark.anyio
+DIGEST = "d" * 64
+
+
+@asynccontextmanager
+async def running(store: RoundStore) -> AsyncIterator[Hub]:
+    """A hub that hears events."""
+    hub = Hub(store, flush_every=0.02)
+    task = asyncio.create_task(hub.run())
+    while not hub.listening:
+        await asyncio.sleep(0.001)
+    try:
+        yield hub
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_a_thousand_waiting_requests_miss_nothing(founded: Any) -> None:
+    rounds = 5
+    current = -1
+
+    async def poll(hub: Hub, client: str) -> list[int]:
+        """Every round that a long poll saw, as the route for tickets looks and waits."""
+        seen = [-1]
+        while seen[-1] < rounds - 1:
+            with hub.listen(client) as wait:
+                while current == seen[-1]:
+                    assert await wait(60), "woken, not timed out"
+                seen.append(current)
+        return seen
+
+    async with running(founded.store) as hub:
+        polls = [asyncio.create_task(poll(hub, f"client-{n}")) for n in range(1000)]
+        while hub.waiting < 1000:
+            await asyncio.sleep(0.001)
+        for number in range(rounds):
+            current = number
+            await founded.open(number, [])
+            await asyncio.sleep(0.01 * (number % 2))
+        seen = await asyncio.gather(*polls)
+        assert all(one[-1] == rounds - 1 for one in seen)
+        assert hub.waiting == 0
+
+
+async def test_what_concerns_one_client_wakes_that_one(founded: Any) -> None:
+    async with running(founded.store) as hub:
+        with hub.listen("a") as a, hub.listen("b") as b, hub.listen("r") as request:
+            await founded.store.grant(founded.fence, "a", founded.ticket(0))
+            assert await a(5)
+            assert not await b(0.05)
+            await founded.store.answer_customize(founded.fence, "r", DIGEST)
+            assert await request(5)
+            assert not await b(0.05)
+
+
+async def test_what_happens_before_the_wait_is_not_missed(founded: Any) -> None:
+    async with running(founded.store) as hub:
+        with hub.listen("a") as wait:
+            with hub.listen("a") as witness:
+                await founded.open(0, ["a"])
+                assert await witness(5)
+            assert await wait(5)
+            assert not await wait(0.01), "one event wakes once"
+
+
+async def test_changed_tokens_are_noticed(founded: Any) -> None:
+    await founded.join("a")
+    async with running(founded.store) as hub:
+        before = hub.token_changes
+        await founded.store.change_token("a", "", 0)
+        while hub.token_changes == before:
+            await asyncio.sleep(0.001)
+
+
+async def test_closing_lets_everyone_go(store: RoundStore) -> None:
+    async with running(store) as hub:
+        with hub.listen("a") as a, hub.listen("b") as b:
+            both = asyncio.gather(a(60), b(60))
+            await asyncio.sleep(0)
+            hub.close()
+            assert await both == [False, False]
+            assert not await a(60), "and nobody waits any more"
+
+
+async def test_who_was_seen_is_written_in_the_background(store: RoundStore) -> None:
+    async with running(store) as hub:
+        hub.saw("a")
+        while "a" not in await store.seen():
+            await asyncio.sleep(0.01)
+
+
+async def test_after_an_outage_everyone_looks_again(
+    store: RoundStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(store) as hub:
+        with hub.listen("a") as wait:
+            before = hub.token_changes
+
+            async def away(*_: object) -> None:
+                monkeypatch.undo()
+                raise Unavailable("Redis is away")
+
+            monkeypatch.setattr(store, "events", away)
+            await store.ask_customize("r", "x", DIGEST)
+            assert await wait(10)
+            assert hub.token_changes > before, "nor is any token remembered"
+
+
+async def test_requests_are_counted_by_topic(store: RoundStore) -> None:
+    hub = Hub(store)
+    with hub.listen("a"), hub.listen("a"), hub.listen("b"):
+        assert (hub.count("a"), hub.count("b"), hub.count("c"), hub.waiting) == (2, 1, 0, 3)
+    assert (hub.count("a"), hub.waiting) == (0, 0)
+
+
+async def test_a_hub_that_is_told_to_stop_stops_whatever_arrives_meanwhile(
+    store: RoundStore,
+) -> None:
+    """redis-py may swallow a cancellation; the store does not."""
+    for _ in range(30):
+        async with asyncio.timeout(30), running(store):
+            await store.ask_customize("r", "x", DIGEST)

@@ -1,0 +1,67 @@
+"""Whose token it is: remembered while events are heard, forgotten when any token changes."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from rampart_fl.services.aggregator.api.hub import Hub
+from rampart_fl.services.aggregator.api.identities import Identities, Known
+from rampart_fl.services.aggregator.state.round_store import RoundStore
+
+pytestmark = pytest.mark.anyio
+
+
+class Counting(RoundStore):
+    """A store that counts how often it is asked for a token."""
+
+    asked = 0
+
+    async def client_of(self, token_hash: str) -> dict[str, Any] | None:
+        self.asked += 1
+        return await super().client_of(token_hash)
+
+
+@pytest.fixture
+def counting(store: RoundStore) -> Counting:
+    counting = Counting(store.client, "unused")
+    counting._prefix = store._prefix
+    return counting
+
+
+async def test_nothing_is_remembered_while_nothing_is_heard(
+    founded: Any, counting: Counting
+) -> None:
+    await founded.join("a")
+    identities = Identities(counting, Hub(counting))
+    for _ in range(3):
+        assert await identities.of("token-a") == Known("a", 1_000_600.0, 100)
+    assert counting.asked == 3
+
+
+async def test_a_token_is_looked_up_once_until_any_token_changes(
+    founded: Any, counting: Counting
+) -> None:
+    await founded.join("a", "b")
+    hub = Hub(counting)
+    task = asyncio.create_task(hub.run())
+    while not hub.listening:
+        await asyncio.sleep(0.001)
+    identities = Identities(counting, hub)
+    for _ in range(3):
+        assert (await identities.of("token-a")) is not None
+    assert counting.asked == 1
+    assert await identities.of("garbage") is None
+    assert await identities.of("garbage") is None
+    assert counting.asked == 3, "what is unknown is asked every time"
+
+    changes = hub.token_changes
+    await founded.store.change_token("a", "", 0)  # By another process.
+    while hub.token_changes == changes:
+        await asyncio.sleep(0.001)
+    assert await identities.of("token-a") is None
+    assert (await identities.of("token-b")) is not None
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

@@ -1,0 +1,42 @@
+"""Requests are timed by route and status; what is held on purpose does not count."""
+
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI, Request, Response
+
+from rampart_fl.services.aggregator.api.measured import Measured
+from rampart_fl.services.aggregator.metrics import Metrics
+
+pytestmark = pytest.mark.anyio
+
+
+def seconds(metrics: Metrics, route: str) -> float | None:
+    """Seconds observed of a route's requests; None if there were none."""
+    labels = {"route": route, "status": "200"}
+    return metrics.registry.get_sample_value("rampart_request_seconds_sum", labels)
+
+
+async def test_a_request_counts_without_the_time_for_which_it_was_held() -> None:
+    app, metrics = FastAPI(), Metrics()
+
+    @app.put("/update/{held}")
+    async def update(held: float, request: Request) -> Response:
+        request.state.held = held
+        return Response()
+
+    @app.get("/v1/ticket")
+    async def ticket() -> Response:
+        return Response()
+
+    app.add_middleware(Measured, metrics=metrics)
+    transport: Any = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        for held in (0.0, 1000.0):
+            assert (await client.put(f"/update/{held}")).status_code == 200
+        await client.get("/v1/ticket")
+    found = seconds(metrics, "/update/{held}")
+    assert found is not None
+    assert found < 0  # A thousand seconds were held that did not pass.
+    assert seconds(metrics, "/v1/ticket") is None

@@ -1,0 +1,86 @@
+"""Small models are read once for all who ask at the same time, and never more than fit."""
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from rampart_fl.services.aggregator.api import recent_models
+from rampart_fl.services.aggregator.api.recent_models import RecentModels
+from rampart_fl.services.aggregator.state.blobs import Blobs
+
+pytestmark = pytest.mark.anyio
+
+
+class Counted(Blobs):
+    """Blobs that count how often each is opened."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.opened: list[str] = []
+
+    def open(self, digest: str) -> BinaryIO:
+        self.opened.append(digest)
+        return super().open(digest)
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> Counted:
+    return Counted(tmp_path)
+
+
+@pytest.fixture
+def models(blobs: Counted) -> Iterator[RecentModels]:
+    with ThreadPoolExecutor(2) as disk:
+        yield RecentModels(blobs, disk)
+
+
+async def test_all_who_ask_at_once_share_one_read(models: RecentModels, blobs: Counted) -> None:
+    digest = blobs.put(b"model")
+    assert await asyncio.gather(*(models.read(digest) for _ in range(9))) == [b"model"] * 9
+    assert await models.read(digest) == b"model"
+    assert blobs.opened == [digest]
+
+
+async def test_a_large_model_is_not_kept(
+    models: RecentModels, blobs: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recent_models, "LARGEST", 4)
+    large, small = blobs.put(b"large"), blobs.put(b"tiny")
+    assert [await models.read(large), await models.read(large)] == [None, None]
+    assert await models.read(small) == b"tiny"
+    assert blobs.opened == [large, large, small]
+
+
+async def test_what_is_kept_is_bounded_and_the_oldest_goes(
+    models: RecentModels, blobs: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recent_models, "TOTAL", 10)
+    first, second, third = (blobs.put(bytes([n]) * 5) for n in range(3))
+    for digest in (first, second, first, third):  # The second was not asked for for longest.
+        await models.read(digest)
+    blobs.opened.clear()
+    for digest in (first, third, second):
+        await models.read(digest)
+    assert blobs.opened == [second]
+
+
+async def test_a_missing_model_is_asked_for_again(models: RecentModels, blobs: Counted) -> None:
+    with pytest.raises(FileNotFoundError):
+        await models.read("a" * 64)
+    blobs.path("a" * 64).parent.mkdir()
+    blobs.path("a" * 64).write_bytes(b"late")
+    assert await models.read("a" * 64) == b"late"
+
+
+async def test_who_goes_away_ends_no_other_s_read(models: RecentModels, blobs: Counted) -> None:
+    digest = blobs.put(b"model")
+    leaving, staying = (asyncio.create_task(models.read(digest)) for _ in range(2))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    assert await staying == b"model"
+    with pytest.raises(asyncio.CancelledError):
+        await leaving

@@ -1,0 +1,72 @@
+"""The parts of a process: what it warns about."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rampart_fl.services.aggregator.api.runtime import FORGETFUL, Runtime
+from rampart_fl.services.aggregator.settings import Settings
+from rampart_fl.shared.errors import Unavailable
+
+pytestmark = pytest.mark.anyio
+
+
+class Answers:
+    """A store whose Redis answers this about its durability, and then no more."""
+
+    def __init__(self, *answers: bool | None) -> None:
+        self.answers: Iterator[bool | None] = iter(answers)
+
+    async def durable(self) -> bool:
+        """The next answer; None is a Redis that is away."""
+        try:
+            answer = next(self.answers)
+        except StopIteration:
+            raise asyncio.CancelledError from None
+        if answer is None:
+            raise Unavailable("Redis: away")
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("answers", "warnings"),
+    [
+        ([True], []),
+        ([False], [FORGETFUL]),
+        ([False, False], [FORGETFUL]),
+        ([False, True], []),
+        ([True, False], [FORGETFUL]),
+        ([None, False], [FORGETFUL]),
+        ([False, None], [FORGETFUL]),
+    ],
+)
+async def test_the_warning_stands_for_as_long_as_it_is_true(
+    answers: list[bool | None],
+    warnings: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = Settings.model_validate({"operator_token": "x" * 16, "blobs": str(tmp_path)})
+    runtime = Runtime(settings)
+    monkeypatch.setattr(runtime.store, "durable", Answers(*answers).durable)
+    monkeypatch.setattr("rampart_fl.services.aggregator.api.runtime.RETRY", 0.0)
+    with pytest.raises(asyncio.CancelledError):
+        await runtime.watch_durability(every=0.0)
+    assert runtime.warnings == warnings
+    await runtime.close()
+
+
+async def test_federations_that_share_a_folder_do_not_share_blobs(tmp_path: Path) -> None:
+    base = {"operator_token": "x" * 16, "blobs": f"{tmp_path}/"}
+    one, other = (
+        Runtime(Settings.model_validate({**base, "namespace": name})) for name in ("one", "other")
+    )
+    digest = one.blobs.put(b"model")
+    assert one.blobs.exists(digest)
+    assert not other.blobs.exists(digest)
+    assert other.blobs.sweep(set(), age=-1.0) == 0
+    assert one.blobs.exists(digest)
+    await one.close()
+    await other.close()

@@ -1,0 +1,237 @@
+"""Blobs: durable, named by their content, swept when nobody names them."""
+
+import errno
+import hashlib
+import os
+import resource
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rampart_fl.services.aggregator.state.blobs import Blobs, ObjectBlobs, open_blobs
+from rampart_fl.shared.errors import ConfigurationError, Unavailable
+
+DATA = b"some bytes"
+DIGEST = hashlib.sha256(DATA).hexdigest()
+Make = Callable[[], Blobs]
+
+
+@pytest.fixture(params=["folder", "memory"])
+def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> Blobs:
+    """Each kind of store; the object store's is obstore's own in memory."""
+    place = str(tmp_path / "blobs") if request.param == "folder" else "memory://"
+    return open_blobs(place, tmp_path / "cache")
+
+
+def read(blobs: Blobs, digest: str) -> bytes:
+    with blobs.open(digest) as file:
+        return file.read()
+
+
+def age(blobs: Blobs, digest: str, seconds: float) -> None:
+    """Makes a blob in the folder look older."""
+    path = blobs.path(digest)
+    moment = path.stat().st_mtime - seconds
+    os.utime(path, (moment, moment))
+
+
+def test_a_blob_is_named_by_its_content(blobs: Blobs) -> None:
+    with blobs.writer() as writer:
+        writer.write(DATA[:4])
+        writer.write(memoryview(DATA)[4:])
+        assert not blobs.exists(DIGEST)
+        assert (writer.digest, writer.size) == (DIGEST, len(DATA))
+        with writer.reader() as file:
+            assert file.read() == DATA
+        assert writer.commit() == DIGEST
+    assert blobs.exists(DIGEST)
+    assert read(blobs, DIGEST) == DATA
+    assert blobs.put(bytearray(DATA)) == DIGEST, "the same bytes are one blob"
+    assert list(blobs.digests()) == [DIGEST]
+
+
+def test_what_is_not_committed_leaves_nothing(blobs: Blobs) -> None:
+    with pytest.raises(KeyError), blobs.writer() as writer:
+        writer.write(DATA)
+        raise KeyError
+    writer.discard()
+    assert list(blobs.digests()) == []
+    assert list((blobs.folder / "tmp").iterdir()) == []
+    with pytest.raises(FileNotFoundError):
+        blobs.open(DIGEST)
+
+
+def test_deleting_is_no_error_twice(blobs: Blobs) -> None:
+    blobs.put(DATA)
+    blobs.delete([DIGEST])
+    blobs.delete([DIGEST])
+    assert not blobs.exists(DIGEST)
+
+
+def test_bytes_and_names_are_on_the_disk_before_a_digest_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = Blobs(tmp_path)
+    synced: list[str] = []
+    sync = os.fsync
+
+    def note(descriptor: int) -> None:
+        kind = "folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file"
+        synced.append(f"{kind}, {'named' if blobs.exists(DIGEST) else 'not named'}")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    blobs.put(DATA)
+    assert synced == ["folder, not named", "file, not named", "folder, named"]
+
+
+def test_a_sweep_removes_what_is_old_and_unnamed(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path)
+    kept, old, new = (blobs.put(data) for data in (b"kept", b"old", b"new"))
+    age(blobs, kept, 100)
+    age(blobs, old, 100)
+    crashed = blobs.writer()
+    crashed.write(DATA)
+    os.utime(crashed.path, (1, 1))
+    running = blobs.writer()
+    assert blobs.sweep({kept}, 60) == 2
+    assert sorted(blobs.digests()) == sorted([kept, new])
+    while len(list((tmp_path / "tmp").iterdir())) > 1:
+        pass  # What was deleted goes for good in the background.
+    assert list((tmp_path / "tmp").iterdir()) == [running.path]
+    running.discard()
+    crashed.discard()
+
+
+def test_bytes_that_come_again_are_young_again(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path)
+    blobs.put(DATA)
+    age(blobs, DIGEST, 100)
+    blobs.put(DATA)
+    assert blobs.sweep(set(), 60) == 0
+
+
+def test_an_object_store_is_swept_by_its_own_times(tmp_path: Path) -> None:
+    blobs = ObjectBlobs("memory://", tmp_path)
+    kept, old = blobs.put(b"kept"), blobs.put(b"old")
+    assert blobs.sweep({kept}, 60) == 0
+    Blobs.delete(blobs, [old])  # Gone from the cache alone.
+    assert blobs.sweep({kept}, -1) >= 1
+    assert (blobs.exists(kept), blobs.exists(old)) == (True, False)
+
+
+def test_an_object_store_outlives_its_cache(tmp_path: Path) -> None:
+    blobs = ObjectBlobs("memory://", tmp_path)
+    blobs.put(DATA)
+    Blobs.delete(blobs, [DIGEST])
+    assert blobs.exists(DIGEST)
+    assert read(blobs, DIGEST) == DATA
+    assert Blobs.exists(blobs, DIGEST), "and fills the cache again"
+
+
+def test_a_cache_stays_within_its_size(tmp_path: Path) -> None:
+    blobs = ObjectBlobs("memory://", tmp_path, most=1000)
+    digests = [blobs.put(bytes([number]) * 100) for number in range(30)]
+    cached = [digest for digest in digests if Blobs.exists(blobs, digest)]
+    assert len(cached) <= 10
+    assert digests[-1] in cached
+    assert all(read(blobs, digest) == bytes([n]) * 100 for n, digest in enumerate(digests))
+    assert len(list(blobs.digests())) <= 10
+
+
+def test_the_least_recently_read_leaves_a_cache_first(tmp_path: Path) -> None:
+    blobs = ObjectBlobs("memory://", tmp_path, most=1000)
+    digests = [blobs.put(bytes([number]) * 100) for number in range(9)]
+    for number, digest in enumerate(digests):
+        os.utime(blobs.path(digest), (number, number))
+    assert read(blobs, digests[0]) == bytes(100)
+    blobs.put(b"x" * 150)
+    gone = [digest for digest in digests if not Blobs.exists(blobs, digest)]
+    assert gone == digests[1:3]
+
+
+def test_a_damaged_object_is_never_served(tmp_path: Path) -> None:
+    blobs = ObjectBlobs("memory://", tmp_path)
+    blobs._obstore.put(blobs._remote, DIGEST, b"other bytes")
+    with pytest.raises(Unavailable, match="damaged"):
+        blobs.open(DIGEST)
+
+
+def test_an_object_store_that_fails_is_unavailable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = ObjectBlobs("memory://", tmp_path)
+
+    class Broken:
+        def put(self, *_: object) -> None:
+            raise RuntimeError("no route")
+
+        get = head = delete = list = put
+
+    monkeypatch.setattr(blobs, "_obstore", Broken())
+    with pytest.raises(Unavailable, match="no route"):
+        blobs.put(DATA)
+    reads = (blobs.open, blobs.exists, lambda digest: blobs.delete([digest]))
+    for ask in (*reads, lambda digest: blobs.sweep({digest}, 0)):
+        with pytest.raises(Unavailable, match="no route"):
+            ask(DIGEST)
+    assert not Blobs.exists(blobs, DIGEST), "what is not in the store is not in its cache"
+
+
+def test_a_folder_that_cannot_be_written_is_unavailable(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path)
+    blobs.check()
+    (tmp_path / "tmp").rmdir()
+    with pytest.raises(Unavailable, match="cannot be written"):
+        blobs.check()
+
+
+def test_an_unknown_kind_of_object_store_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"RAMPART_BLOBS is 'ftp://x': [^\n]*URL[^\n]*$"):
+        open_blobs("ftp://x", tmp_path)
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Files of this process may not grow beyond some bytes, as on a disk that is full.
+
+    Within one test only: the runner's own output may go to a file.
+    """
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_disk_that_is_full_is_unavailable(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path)
+    with full_disk(), pytest.raises(Unavailable, match="File too large"):
+        blobs.put(DATA)
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_folder_that_is_gone_is_unavailable(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path)
+    (tmp_path / "tmp").rmdir()
+    with pytest.raises(Unavailable, match="No such file or directory"):
+        blobs.put(DATA)
+
+
+def test_too_many_open_files_are_unavailable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = Blobs(tmp_path)
+    blobs.put(DATA)
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(Path, "open", fail)
+    for ask in (blobs.writer, lambda: blobs.open(DIGEST)):
+        with pytest.raises(Unavailable, match="Too many open files"):
+            ask()

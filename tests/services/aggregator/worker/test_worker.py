@@ -1,0 +1,50 @@
+"""The worker's housekeeping: what nobody refers to is swept, all else stays."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rampart_fl.services.aggregator.settings import Settings
+from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.state.snapshot import Snapshot
+from rampart_fl.services.aggregator.worker import worker as module
+from rampart_fl.services.aggregator.worker.worker import Worker
+from rampart_fl.shared.protocol.messages import RoundRecord
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_sweep_keeps_what_snapshot_tickets_and_receipts_name(
+    founded: Any, tmp_path: Path
+) -> None:
+    store, blobs = founded.store, Blobs(tmp_path)
+    names = ("global", "reference", "ticket", "update", "started", "answer", "probe", "fresh")
+    digest = {name: blobs.put(name.encode()) for name in names}
+    for name in names[:-1]:
+        path = blobs.path(digest[name])
+        moment = path.stat().st_mtime - module.SWEEP - 60
+        os.utime(path, (moment, moment))
+    snapshot = Snapshot(global_model=digest["global"], reference=digest["reference"])
+    await store.publish(
+        founded.fence,
+        RoundRecord(round=0, status="published"),
+        {},
+        snapshot.model_dump(mode="json"),
+        await store.last_event(),
+    )
+    ticket = founded.ticket(1).model_copy(update={"models": {"model": digest["ticket"]}})
+    both = {"a": ticket, "b": ticket}
+    await store.open(founded.fence, 1, "collecting", 0.0, None, both, ["a", "b"])
+    receipt = founded.receipt("a", 1, digest=digest["update"])
+    await store.accept(receipt.model_copy(update={"started": digest["started"]}))
+
+    settings = Settings(operator_token="operators-own-token")
+    worker = Worker(settings, store, blobs, None)
+    federation = await store.federation()
+    assert federation is not None
+    await worker._sweep(federation)
+    swept = {name for name in names if not blobs.exists(digest[name])}
+    assert swept == {"answer", "probe"}, "what customized models out of turn left behind"
+    await worker.stop()

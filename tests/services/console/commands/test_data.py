@@ -1,0 +1,155 @@
+"""`rampart data`: what is listed, fetched, checked and shown, and how it fails."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rampart_fl.services.console.commands.data import data
+from rampart_fl.shared.learning.datasets import datasets, openml
+from rampart_fl.shared.learning.datasets.files import CACHE, VARIABLE
+
+Rampart = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a small usps, and no network."""
+
+    def away(data_id: int) -> None:
+        raise OSError(f"no route to data set {data_id}")
+
+    draws = np.random.default_rng(1)
+    x = draws.integers(0, 256, (10, 16, 16), dtype=np.uint8)
+    y = np.arange(10, dtype=np.uint8) % 9
+    np.savez(tmp_path / "usps.npz", x_train=x, y_train=y, x_test=x[:2], y_test=y[:2])
+    monkeypatch.setattr(openml, "table", away)
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
+    return tmp_path
+
+
+def parsed(said: Any, code: int = 0) -> Any:
+    """The one line of JSON that a command printed."""
+    assert said.code == code, said.err
+    (line,) = said.out.splitlines()
+    return json.loads(line)
+
+
+def test_every_command_has_help(rampart: Rampart) -> None:
+    listed = rampart("data", "--help").out
+    names = [command.name or command.callback.__name__ for command in data.registered_commands]
+    assert names == ["list", "fetch", "check", "show"]
+    for name in names:
+        said = rampart("data", name, "--help")
+        assert said.code == 0
+        assert name in listed
+        assert f"data {name} [OPTIONS]" in said.out
+    assert "data" in rampart("--help").out
+
+
+def test_list(rampart: Rampart, folder: Path) -> None:
+    rows = {row["name"]: row for row in parsed(rampart("data", "list", "--json"))}
+    assert tuple(rows) == datasets.names()
+    usps, mnist, digits = rows["usps"], rows["mnist"], rows["digits"]
+    assert (usps["samples"], usps["total"], usps["present"]) == (12, 9298, True)
+    assert (usps["shape"], usps["classes"]) == ([1, 16, 16], 10)
+    assert usps["place"] == str(folder / "usps.npz")
+    assert (mnist["samples"], mnist["present"], mnist["source"]) == (70_000, False, "OpenML")
+    assert (digits["samples"], digits["present"]) == (1797, True)
+    assert rows["wisdm_raw"]["source"] == "you"
+    shown = rampart("data", "list").out
+    assert all(name in shown for name in rows)
+    assert "of 9,298" in shown
+
+
+def test_a_data_set_of_any_size_is_listed_with_what_is_here(rampart: Rampart, folder: Path) -> None:
+    x, y = np.zeros((3, 3, 200), dtype=np.float32), np.arange(3, dtype=np.uint8)
+    np.savez(folder / "wisdm_raw.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    said = rampart("data", "list")
+    assert said.code == 0, said.err
+    (row,) = [line.split() for line in said.out.splitlines() if "wisdm_raw" in line.split()]
+    assert row[:5] == ["wisdm_raw", "6", "3x1x200", "6", "yes"]
+
+
+def test_fetch(rampart: Rampart, folder: Path) -> None:
+    rows = parsed(rampart("data", "fetch", "usps", "digits", "--json"))
+    assert rows == [
+        {"name": "usps", "path": str(folder / "usps.npz")},
+        {"name": "digits", "path": None},
+    ]
+    assert "digits: needs no file" in rampart("data", "fetch", "digits").out
+
+
+def test_what_cannot_be_fetched_is_said_and_the_rest_is_done(rampart: Rampart) -> None:
+    said = rampart("data", "fetch", "mnist", "nothing", "hapt", "usps", "--json")
+    assert [row["name"] for row in parsed(said, code=1)] == ["usps"]
+    mnist, nothing, hapt = said.err.splitlines()
+    assert "no route to data set 554" in mnist
+    assert "put mnist.npz" in mnist
+    assert "unknown data set 'nothing'" in nothing
+    assert "put hapt.npz" in hapt
+    assert rampart("data", "fetch").code == 2
+
+
+def test_check(rampart: Rampart, folder: Path) -> None:
+    (row,) = parsed(rampart("data", "check", "usps", "--json"))
+    assert row["samples"] == 12
+    assert row["classes"] == [3, 2, 1, 1, 1, 1, 1, 1, 1, 0]
+    assert (row["low"], row["high"], row["users"]) == (0, 1, None)
+    said = rampart("data", "check")
+    assert said.code == 0
+    assert "usps: 12 samples, 10 classes of 0 to 3 (1 empty), numbers 0 to 1" in said.out
+    assert "digits: 1,797 samples" in said.out
+    assert "mnist" not in said.out
+
+
+def test_check_says_what_is_wrong(rampart: Rampart, folder: Path) -> None:
+    said = rampart("data", "check", "mnist")
+    assert said.code == 1
+    assert "'mnist' is not here; it comes from OpenML: data set 554" in said.err
+    x, y = np.zeros((2, 28, 28), dtype=np.uint8), np.array([0, 10])
+    np.savez(folder / "mnist.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    said = rampart("data", "check", "--json")
+    assert {row["name"] for row in parsed(said, code=1)} >= {"digits", "usps"}
+    assert "outside 0..9" in said.err
+    (folder / "mnist.npz").write_text("no archive")
+    assert "cannot read" in rampart("data", "check", "mnist").err
+    assert parsed(rampart("data", "list", "--json"))
+
+
+def test_show(rampart: Rampart, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "counts.png"
+    found = parsed(rampart("data", "show", "digits-benign", "--png", str(picture), "--json"))
+    clients = found["clients"]
+    assert [client["client"] for client in clients] == [f"client-{i:02d}" for i in range(20)]
+    assert sum(sum(client["classes"]) for client in clients) == 1797
+    for client in clients:
+        assert client["train"] + client["test"] == sum(client["classes"])
+        assert client["held"] == 2 == sum(count > 0 for count in client["classes"])
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    shown = rampart("data", "show", "digits-benign").out
+    assert "digits, classes_per_client (classes 2), seed 1" in shown
+    assert all(str(count) in shown for count in clients[0]["classes"] if count)
+    other = parsed(rampart("data", "show", "digits-benign", "--seed", "5", "--json"))
+    assert other["seed"] == 5
+    assert other["clients"] != clients
+
+
+def test_of_a_sweep_the_experiment_around_it_is_shown(rampart: Rampart) -> None:
+    found = parsed(rampart("data", "show", "digits-pawbrofl-mu", "--json"))
+    assert found["experiment"] == "digits-pawbrofl-mu"
+    assert len(found["clients"]) > 1
+
+
+def test_what_cannot_be_shown(rampart: Rampart, tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text('name = "own"\nmodel = "mlp"\n[data]\ndataset = "mnist"\n')
+    said = rampart("data", "show", str(file))
+    assert said.code == 1
+    assert "put mnist.npz" in said.err
+    assert "unknown experiment" in rampart("data", "show", "nothing").err

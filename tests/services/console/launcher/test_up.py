@@ -1,0 +1,206 @@
+"""`rampart up`: its figures, and that it leaves nothing behind, however it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import redis
+
+from rampart_fl.services.console.launcher.up import run_folder, up
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures.final import sides
+from rampart_fl.shared.learning.datasets.files import CACHE, VARIABLE
+
+SMALL = """
+name = "small-up"
+rounds = {rounds}
+[data]
+dataset = "digits"
+clients = 3
+[model]
+name = "mlp"
+hidden = [4]
+[training]
+epochs = 1
+[personalizer]
+name = "fedcap"
+lambda = 0.1
+[server]
+detectors = [{{ name = "norm_bound", threshold = 20 }}]
+customizer = {{ name = "fedcap" }}
+[[attackers]]
+count = 1
+attack = {{ name = "gaussian", std = 30 }}
+"""
+FIGURES = {
+    "experiment",
+    "experiment_digest",
+    "models_digest",
+    "rounds",
+    "accuracy",
+    "accuracy_customized",
+    "accuracy_local",
+    "accuracy_personalized",
+    "dacc",
+    "fpr",
+    "fnr",
+    "evicted",
+    "seconds",
+}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A long experiment."""
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL.format(rounds=100_000))
+    return path
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.processes
+def test_a_run_ends_with_its_figures(
+    rampart: Callable[..., Any], file: Path, tmp_path: Path
+) -> None:
+    before = psutil.Process().children(recursive=True)
+    arguments = ["--rounds", "3", "--seed", "4", "--folder", str(tmp_path / "runs"), "--json"]
+    said = rampart("up", str(file), *arguments)
+    assert said.code == 0, said.err
+    summary = json.loads(said.out.splitlines()[-1])
+    assert summary.keys() >= FIGURES
+    given = Experiment.from_tables({**Experiment.load(file).tables(), "rounds": 3, "seed": 4})
+    honest, hostile = sides(given)
+    assert summary["experiment"] == "small-up"
+    assert summary["experiment_digest"] == given.digest()
+    assert (summary["rounds"], summary["failed_rounds"]) == (3, 0)
+    assert (summary["dacc"], summary["fpr"], summary["fnr"]) == (1.0, 0.0, 0.0)
+    assert summary["evicted"] == hostile
+    for name in FIGURES:
+        if name.startswith("accuracy"):
+            assert 0 < summary[name] <= 1
+    assert summary["accuracy"] == max(
+        summary["accuracy_customized"], summary["accuracy_personalized"]
+    )
+    # Progress goes to standard error, records to the folder.
+    assert f"{hostile[0]} evicted" in said.err
+    (folder,) = (tmp_path / "runs").iterdir()
+    records = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    assert [record["round"] for record in records] == [0, 1, 2]
+    assert json.loads((folder / "result.json").read_text()) == summary
+    assert json.loads((folder / "evaluations.json").read_text()).keys() == set(honest)
+    assert set(psutil.Process().children(recursive=True)) <= set(before)
+
+
+@pytest.fixture
+def running(file: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """`rampart up` as a process."""
+    command = [sys.executable, "-m", "rampart_fl.services.console", "up", str(file)]
+    child = subprocess.Popen(
+        [*command, "--folder", str(tmp_path / "runs")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Whoever runs the tests in the background may ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    yield child
+    if child.poll() is None:
+        child.kill()
+    child.communicate()
+
+
+def children(of: int, *parts: str) -> list[psutil.Process]:
+    """Processes below another whose commands name these parts."""
+    found = psutil.Process(of).children(recursive=True)
+    return [child for child in found if all(part in " ".join(command(child)) for part in parts)]
+
+
+def command(process: psutil.Process) -> list[str]:
+    """What a process runs; nothing once it has ended."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def wait_for(running: subprocess.Popen[str], part: str) -> psutil.Process:
+    """A process that `rampart up` has started."""
+    while not (found := children(running.pid, part)):
+        assert running.poll() is None, running.communicate()
+        time.sleep(0.02)
+    return found[0]
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize(
+    ("number", "part"),
+    [
+        (signal.SIGINT, "rampart_fl.services.aggregator"),
+        (signal.SIGTERM, "rampart_fl.services.client_agent"),
+    ],
+)
+def test_an_interrupted_run_leaves_nothing_behind(
+    running: subprocess.Popen[str], redis_url: str, number: int, part: str
+) -> None:
+    wait_for(running, part)
+    started = children(running.pid)
+    assert len(started) >= 2
+    os.kill(running.pid, number)
+    out, err = running.communicate(timeout=100)
+    assert (running.returncode, out) == (130, ""), err
+    assert err.splitlines()[-1] == "interrupted"
+    assert not [child for child in started if child.is_running()]
+    # Another Redis on this machine is none of its business.
+    with redis.Redis.from_url(redis_url) as other:
+        assert other.ping()
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("part", ["rampart_fl.services.aggregator", "rampart_fl.services.attacker"])
+@pytest.mark.processes
+def test_a_process_that_fails_ends_the_run(running: subprocess.Popen[str], part: str) -> None:
+    wait_for(running, "rampart_fl.services.client_agent")
+    started = children(running.pid)
+    (victim, *_) = children(running.pid, part)
+    victim.kill()
+    out, err = running.communicate(timeout=150)
+    assert running.returncode == 1, err
+    assert out == ""
+    assert "ended with code -9" in err.splitlines()[-1]
+    assert not [child for child in started if child.is_running()]
+
+
+def test_runs_have_folders_of_their_own(tmp_path: Path) -> None:
+    given = Experiment.parse(SMALL.format(rounds=1))
+    folders = {run_folder(given, tmp_path) for _ in range(3)}
+    assert len(folders) == 3
+    assert all(folder.name.startswith("small-up-") for folder in folders)
+
+
+def test_what_cannot_be_built_starts_nothing(tmp_path: Path) -> None:
+    given = Experiment.parse(SMALL.format(rounds=1).replace('"gaussian", std', '"gaussian", sigmo'))
+    with pytest.raises(ValueError, match="sigmo"):
+        up(given, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_data_that_cannot_be_had_start_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
+    file = SMALL.format(rounds=1).replace('"digits"', '"hapt"')
+    with pytest.raises(ValueError, match=r"put hapt\.npz"):
+        up(Experiment.parse(file), tmp_path)
+    public = '[server.public]\ndataset = "tiny_imagenet"\n'
+    with pytest.raises(ValueError, match=r"put tiny_imagenet\.npz"):
+        up(Experiment.parse(f"{SMALL.format(rounds=1)}\n{public}"), tmp_path)
+    assert not list(tmp_path.iterdir())

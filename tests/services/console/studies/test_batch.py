@@ -1,0 +1,149 @@
+"""Runs that are kept, and run side by side."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rich.console
+
+from rampart_fl.services.console.studies.batch import each, follow, headline, kept
+
+
+def test_what_has_run_is_not_run_again_and_what_failed_is(tmp_path: Path) -> None:
+    path, ran = tmp_path / "folder" / "one.json", []
+
+    def run() -> dict[str, Any]:
+        ran.append(1)
+        if len(ran) == 1:
+            raise ValueError("once")
+        return {"accuracy": 0.5}
+
+    with pytest.raises(ValueError, match="once"):
+        kept(path, run)
+    assert not path.exists()
+    assert [kept(path, run) for _ in range(2)] == [{"accuracy": 0.5}] * 2
+    assert len(ran) == 2
+    assert [file.name for file in path.parent.iterdir()] == ["one.json"]
+
+
+def test_what_was_kept_of_nothing_is_run_again(tmp_path: Path) -> None:
+    path = tmp_path / "one.json"
+    path.touch()
+    assert kept(path, lambda: {"accuracy": 0.5}) == {"accuracy": 0.5}
+    assert kept(path, dict) == {"accuracy": 0.5}
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_every_item_comes_back_with_its_own_figures(jobs: int) -> None:
+    found = dict(each(lambda n: {"square": n * n}, range(7), jobs, threads=True))
+    assert found == {n: {"square": n * n} for n in range(7)}
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_a_run_that_breaks_ends_them_all(jobs: int) -> None:
+    def run(n: int) -> dict[str, Any]:
+        if n == 3:
+            raise ValueError("third")
+        return {}
+
+    with pytest.raises(ValueError, match="third"):
+        list(each(run, range(7), jobs, threads=True))
+
+
+def test_a_line_a_run_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    seen: list[int] = []
+    runs = iter([(1, {"accuracy": 0.5}), (2, {"error": 0.25}), (3, {"error": "PreconditionError"})])
+    follow("all", 3, runs, lambda n: f"run {n}", lambda n, figures: seen.append(n))
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        "1/3 run 1: accuracy 0.5",
+        "2/3 run 2: error 0.25",
+        "3/3 run 3: PreconditionError",
+    ]
+    assert seen == [1, 2, 3]
+    assert headline({"accuracy": None}) == "accuracy None"
+    assert headline({"accuracy_local": 0.5}, "accuracy_local") == "accuracy_local 0.5"
+
+
+def test_the_time_left_is_told_where_there_is_no_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the clock of the bar, here a minute and a half a run; one run alone tells nothing."""
+    clock = [0.0]
+    monkeypatch.setattr(rich.console, "monotonic", lambda: clock[0])
+
+    def runs() -> Iterator[tuple[int, dict[str, Any]]]:
+        for number in range(1, 5):
+            clock[0] += 90
+            yield number, {"accuracy": 0.5}
+
+    follow("all", 4, runs(), lambda n: f"run {n}", lambda n, figures: None)
+    assert [line.partition(", ")[2] for line in capsys.readouterr().err.splitlines()] == [
+        "",
+        "3 min left",
+        "2 min left",
+        "",
+    ]
+
+
+SLOW = """
+import os, signal, sys, time
+from pathlib import Path
+from rampart_fl.services.console.studies.batch import each
+
+
+def run(path):
+    Path(path).write_text(str(os.getpid()))
+    time.sleep(600)
+    return {}
+
+
+def interrupt(number, frame):
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, interrupt)
+    list(each(run, sys.argv[1:], jobs=2))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.processes
+def test_no_run_outlives_whoever_started_it(number: signal.Signals, tmp_path: Path) -> None:
+    script, paths = tmp_path / "slow.py", [tmp_path / "0", tmp_path / "1"]
+    script.write_text(SLOW)
+    root = Path(__file__).parents[4]
+    with subprocess.Popen(
+        [sys.executable, str(script), *map(str, paths)],
+        env={**os.environ, "PYTHONPATH": str(root / "src")},
+        stderr=subprocess.DEVNULL,
+    ) as started:
+        until(lambda: all(path.exists() and path.read_text() for path in paths))
+        started.send_signal(number)
+        started.wait(30)
+    for path in paths:
+        until(lambda path=path: not alive(path.read_text()))
+
+
+def alive(process: str) -> bool:
+    """Whether there is such a process, other than one that has ended and nobody asked about."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def until(true: Callable[[], bool], patience: float = 60) -> None:
+    """Waits for something to be so."""
+    end = time.monotonic() + patience
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)

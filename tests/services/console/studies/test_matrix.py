@@ -1,0 +1,357 @@
+"""`rampart matrix`: its cells, what it keeps, and what it shows."""
+
+import builtins
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from rampart_fl.services.console.__main__ import app
+from rampart_fl.services.console.launcher.local import to_toml
+from rampart_fl.services.console.studies import matrix
+from rampart_fl.services.console.studies.batch import simulated
+from rampart_fl.services.console.studies.matrix import (
+    Cell,
+    attacked,
+    defended,
+    follow,
+    member,
+    plan,
+    run,
+)
+from rampart_fl.services.console.studies.matrix_figures import Matrix
+from rampart_fl.services.console.studies.matrix_report import heat_map, markdown, write
+from rampart_fl.services.console.studies.plots import NoPlots
+from rampart_fl.shared.errors import ConfigurationError, UnknownMember
+from rampart_fl.shared.experiment import Experiment
+
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "rounds": 2,
+    "data": {"dataset": "digits", "clients": 5},
+    "model": {"name": "mlp", "hidden": [4]},
+    "training": {"epochs": 1, "batch_size": 100},
+    "personalizer": {"name": "fedcap", "lambda": 0.7},
+    "server": {"customizer": {"name": "fedcap", "alpha": 3, "phi": 0.2}, "sample_cap": 77},
+    "attackers": [{"count": 2, "attack": "lie"}],
+}
+BASE = Experiment.from_tables(SMALL)
+
+
+def test_a_cell_is_the_base_with_another_attack_and_another_defence() -> None:
+    (cell,) = plan(BASE, ["ipm:epsilon=2"], ["nnm+trimmed_mean"], rounds=7)
+    found = cell.experiment
+    assert [(g.count, g.attack) for g in found.attackers] == [(2, {"name": "ipm", "epsilon": 2})]
+    assert [stage["name"] for stage in found.server.rule] == ["nnm", "trimmed_mean"]
+    assert (found.server.f, found.server.customizer["name"]) == (2, "global_model")
+    assert (found.personalizer["name"], found.rounds) == ("none", 7)
+    assert found.server.sample_cap == 77
+
+
+def test_defences_keep_the_samples_that_the_server_holds() -> None:
+    root = {"dataset": "digits", "size": 7}
+    base = Experiment.from_tables(
+        {**BASE.tables(), "server": {"root": root, "public": {"dataset": "noise", "size": 9}}}
+    )
+    (cell,) = plan(base, ["sign_flip"], ["fltrust"])
+    server = cell.experiment.server
+    assert server.root is not None and server.root.size == 7
+    assert server.public is not None and server.public.size == 9
+
+
+def test_fedcap_keeps_what_the_base_says_of_it() -> None:
+    ours, paper = (c.experiment for c in plan(BASE, ["sign_flip"], ["fedcap", "fedcap-paper"]))
+    assert (ours.server.eviction.bounded, paper.server.eviction.bounded) == (True, False)
+    assert ours.server.f == paper.server.f == sum(group.count for group in ours.attackers)
+    for found in (ours, paper):
+        assert found.server.f == 2
+        assert found.server.customizer == {"name": "fedcap", "alpha": 3, "phi": 0.2}
+        assert found.personalizer == {"name": "fedcap", "lambda": 0.7}
+    assert ours.server.detectors == [{"name": "response"}, {"name": "challenge"}]
+    assert paper.server.detectors == [{"name": "norm_bound", "threshold": 10}]
+    plain = Experiment.from_tables({**SMALL, "personalizer": "none", "server": {}})
+    (cell,) = plan(plain, ["none"], ["fedcap"])
+    assert cell.experiment.server.customizer["alpha"] == 10
+    assert cell.experiment.personalizer["name"] == "fedcap"
+
+
+def test_references_train_as_their_personalizers_do_and_average_plainly() -> None:
+    alone, tuned = (c.experiment for c in plan(BASE, ["lie"], ["local_only", "fine_tuned"]))
+    assert alone.personalizer == {"name": "local"}
+    assert tuned.personalizer == {"name": "fine_tune"}
+    for found in (alone, tuned):
+        assert found.server.rule == [{"name": "weighted_mean"}]
+        assert found.server.customizer["name"] == "global_model"
+        assert (found.server.detectors, found.server.sample_cap) == ([], 77)
+
+
+def test_clients_by_themselves_run_once_for_all_attacks_that_measure_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = plan(BASE, ["none", "ipm", "dba:width=3"], ["local_only"])
+    ran: list[str] = []
+
+    def counted(experiment: Experiment) -> dict[str, Any]:
+        ran.append(experiment.digest())
+        return simulated(experiment)
+
+    monkeypatch.setattr(matrix, "simulated", counted)
+    found = {cell.attack: figures for cell, figures in run(cells, tmp_path)}
+    assert len(ran) == len(set(ran)) == 2
+    assert set(found) == {"none", "ipm", "dba:width=3"}
+    for figures in found.values():
+        assert figures["accuracy_local"] == figures["accuracy_personalized"] > 0
+        assert figures["accuracy_customized"] is None
+    success = found["dba:width=3"]
+    assert success["attack_success_local"] == success["attack_success_personalized"] is not None
+    assert success["attack_success_customized"] is None
+
+
+@pytest.mark.parametrize("attack", ["ipm", "label_flip"])
+def test_no_attack_reaches_clients_by_themselves(attack: str) -> None:
+    (cell,) = plan(BASE, [attack], ["local_only"])
+    hit = Experiment.from_tables(defended(attacked(BASE, attack), "local_only", 2))
+    assert hit.attackers != cell.experiment.attackers
+    assert (
+        simulated(hit)["accuracy_personalized"]
+        == simulated(cell.experiment)["accuracy_personalized"]
+    )
+
+
+def test_fine_tuned_is_what_local_training_makes_of_plain_averaging(tmp_path: Path) -> None:
+    (_, tuned), (_, plain) = run(plan(BASE, ["lie"], ["fine_tuned", "weighted_mean"]), tmp_path)
+    assert tuned["accuracy_personalized"] == tuned["accuracy_local"] == plain["accuracy_local"]
+    assert tuned["accuracy_customized"] == plain["accuracy_customized"]
+    assert plain["accuracy_personalized"] is None
+
+
+def test_in_the_row_without_attack_the_same_clients_are_measured_and_all_are_innocent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = plan(BASE, ["none", "lie"], ["fedcap"])
+    assert cells[0].experiment.roles.count(None) == cells[1].experiment.roles.count(None) == 3
+    figures = {"accuracy": 0.5, "dacc": 0.8, "fpr": 0.0, "fnr": 0.5, "evicted": ["client-04"]}
+    monkeypatch.setattr(matrix, "simulated", lambda _: dict(figures))
+    (_, calm), (_, attacked) = run(cells, tmp_path)
+    assert calm == {**figures, "dacc": None, "fnr": None, "fpr": 0.2}
+    assert attacked == figures
+
+
+def test_a_backdoor_is_measured_where_it_attacks() -> None:
+    data, model = plan(BASE, ["dba:width=3", "lie"], ["median"])
+    assert data.experiment.evaluation.trigger == {"name": "dba", "width": 3}
+    assert data.experiment.attackers[0].data_attack == {"name": "dba", "width": 3}
+    assert model.experiment.evaluation.trigger is None
+
+
+def test_without_attackers_in_the_base_three_of_ten_attack() -> None:
+    benign = Experiment.from_tables({**SMALL, "attackers": []})
+    (cell,) = plan(benign, ["sign_flip"], ["median"])
+    assert (cell.experiment.attackers[0].count, cell.experiment.server.f) == (2, 2)
+
+
+def test_wrong_names_are_refused_before_anything_runs() -> None:
+    with pytest.raises(UnknownMember, match="label_flip"):
+        plan(BASE, ["sing_flip"], ["median"])
+    with pytest.raises(UnknownMember, match="trimmed_mean"):
+        plan(BASE, ["sign_flip"], ["medain"])
+    with pytest.raises(ConfigurationError, match="epsilon"):
+        plan(BASE, ["ipm:epsilan=2"], ["median"])
+    with pytest.raises(ConfigurationError, match="key=value"):
+        member("lie:knows")
+    with pytest.raises(ConfigurationError, match=r"krum needs .* n=5, f=2"):
+        plan(BASE, ["sign_flip"], ["median", "krum"])
+
+
+def test_seeds_are_runs_of_their_own() -> None:
+    base = BASE.model_copy(update={"seed": 4})
+    cells = plan(base, ["lie"], ["median", "fedcap"], seeds=3)
+    assert [cell.experiment.seed for cell in cells] == [4, 4, 5, 5, 6, 6], "seed by seed"
+    assert len({cell.file for cell in cells}) == 6
+    assert Cell("lie", "median", cells[0].experiment, network=True).file not in cells[0].file
+
+
+def test_what_ran_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell that fails is told, and tried again the next time."""
+    ran: list[str] = []
+
+    def pretend(experiment: Experiment) -> dict[str, Any]:
+        ran.append(experiment.server.rule[0]["name"])
+        if ran.count("trimmed_mean") == 1 and ran[-1] == "trimmed_mean":
+            raise ConfigurationError("no luck")
+        return {"accuracy": 0.5}
+
+    monkeypatch.setattr(matrix, "simulated", pretend)
+    cells = plan(BASE, ["lie"], ["median", "trimmed_mean"])
+    assert [figures.get("accuracy") for _, figures in run(cells, tmp_path)] == [0.5, None]
+    assert [figures["accuracy"] for _, figures in run(cells, tmp_path)] == [0.5, 0.5]
+    assert ran == ["median", "trimmed_mean", "trimmed_mean"]
+
+
+def test_what_ran_before_comes_first_and_only_the_rest_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(matrix, "simulated", lambda _: {"accuracy_local": 0.5})
+    cells = plan(BASE, ["lie", "ipm"], ["median"], seeds=2)
+    list(run(cells[2:], tmp_path))
+    seen: list[Cell] = []
+    follow(cells, tmp_path, 1, lambda cell, figures: seen.append(cell))
+    assert seen == [*cells[2:], *cells[:2]]
+    assert capsys.readouterr().err.splitlines() == [
+        f"2 of 4 runs are kept in {tmp_path / 'cells'}",
+        "1/2 lie / median seed=0: accuracy_local 0.5",
+        "2/2 ipm / median seed=0: accuracy_local 0.5",
+    ]
+
+
+def filled() -> Matrix:
+    """Two attacks on two defences over two seeds; of one cell a run failed, and one of another."""
+    found = Matrix(["none", "dba:width=3"], ["median", "fedcap"])
+    for attack, defence, seed, received, local, success in (
+        ("none", "median", 0, 0.9, 0.95, None),
+        ("none", "median", 1, 0.8, 0.95, None),
+        ("none", "fedcap", 0, 0.8, 0.875, None),
+        ("dba:width=3", "median", 1, 0.7, 0.75, 0.0),
+        ("dba:width=3", "median", 0, 0.5, 0.85, 1.0),
+    ):
+        (cell,) = plan(BASE.model_copy(update={"seed": seed}), [attack], [defence])
+        found.add(
+            cell,
+            {
+                "accuracy_customized": received,
+                "accuracy_local": local,
+                "accuracy_personalized": 1.0 if defence == "fedcap" else None,
+                "attack_success_local": success,
+                "fpr": 0.0,
+            },
+        )
+    (cell,) = plan(BASE, ["dba:width=3"], ["fedcap"])
+    found.add(cell, {"error": "Broken: no luck"})
+    return found
+
+
+ABOUT = {"experiment": "small", "rounds": 2, "seeds": 2}
+
+
+def section(text: str, title: str) -> list[str]:
+    """The table under a heading."""
+    _, _, rest = text.partition(f"# {title}\n\n")
+    return rest.partition("\n#")[0].strip().splitlines()
+
+
+def test_tables_are_means_and_deviations_over_seeds_in_percent() -> None:
+    text = markdown(filled(), ABOUT)
+    assert section(text, "Accuracy as received") == [
+        "| attack | median | fedcap |",
+        "|---|---:|---:|",
+        "| none | 85.0 ± 7.1 | 80.0 |",
+        "| dba:width=3 | 60.0 ± 14.1 | - |",
+    ]
+    assert "| none | 95.0 ± 0.0 | 87.5 |" in section(text, "Accuracy after local training")
+    assert section(text, "Accuracy of the personal model")[::2] == [
+        "| attack | fedcap |",
+        "| none | 100.0 |",
+    ]
+    assert section(text, "Attack success after local training")[::2] == [
+        "| attack | median |",
+        "| dba:width=3 | 50.0 ± 70.7 |",
+    ]
+    assert section(text, "FPR")[0] == "| attack | fedcap |", "only who has a detector is judged"
+    assert "FNR" not in text
+    assert "- dba:width=3 / fedcap, seed 0: Broken: no luck" in section(text, "Failed")
+
+
+def test_losses_are_taken_seed_by_seed() -> None:
+    """Received: 0.9 - 0.5 and 0.8 - 0.7; local: 0.95 - 0.85 and 0.95 - 0.75."""
+    text = markdown(filled(), ABOUT)
+    received, local = (
+        section(text, f"Accuracy {model}: lost to the attack")
+        for model in ("as received", "after local training")
+    )
+    assert received[2:] == ["| dba:width=3 | 25.0 ± 21.2 |"]
+    assert local[2:] == ["| dba:width=3 | 15.0 ± 7.1 |"]
+
+
+def test_the_summary_sets_each_model_beside_the_same_one_of_others() -> None:
+    """Local, received, personal: where nobody attacks, at worst, and attacks that cost much."""
+    assert section(markdown(filled(), ABOUT), "Summary")[-2:] == [
+        "| median | 95.0 / 85.0 / - | 80.0 / 60.0 / - | 1 / 1 / - |",
+        "| fedcap | 87.5 / 80.0 / 100.0 | - / - / - | - / - / - |",
+    ]
+
+
+def test_the_three_files(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    write(filled(), tmp_path, ABOUT, "local")
+    cells = json.loads((tmp_path / "matrix.json").read_text())["cells"]
+    assert [(c["attack"], c["defence"]) for c in cells][2] == ("dba:width=3", "median")
+    assert cells[2]["accuracy_customized"] == pytest.approx(0.6)
+    assert cells[2]["accuracy_local"] == pytest.approx(0.8)
+    assert cells[2]["accuracy_personalized"] is None
+    assert cells[2]["spread"]["accuracy_local"] == pytest.approx(0.005**0.5)
+    assert [run["seed"] for run in cells[2]["runs"]] == [0, 1]
+    assert cells[1]["spread"] == {}, "one run has none"
+    assert (tmp_path / "matrix.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_heat_map_says_which_accuracy_it_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figure = pytest.importorskip("matplotlib.figure")
+    drawn: list[Any] = []
+    save = figure.Figure.savefig
+
+    def seen(self: Any, *given: Any, **options: Any) -> None:
+        drawn.append(self)
+        save(self, *given, **options)
+
+    monkeypatch.setattr(figure.Figure, "savefig", seen)
+    for accuracy in ("local", "personalized"):
+        heat_map(filled(), tmp_path / "matrix.png", ABOUT, accuracy)
+    local, personal = drawn
+    assert "accuracy after local training" in local.get_suptitle()
+    assert [axis.get_title() for axis in local.axes] == ["Accuracy", "Attack success", "FPR"]
+    assert [text.get_text() for text in local.axes[0].texts] == ["95", "88", "80", ""]
+    assert "accuracy of the personal model" in personal.get_suptitle()
+    assert [text.get_text() for text in personal.axes[0].texts] == ["100", ""]
+
+
+def test_without_matplotlib_the_tables_are_there_and_the_way_to_the_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = builtins.__import__
+
+    def missing(name: str, *rest: Any, **options: Any) -> Any:
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return original(name, *rest, **options)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(NoPlots, match=r"rampart\[plots\]"):
+        write(filled(), tmp_path, ABOUT, "local")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["matrix.json", "matrix.md"]
+
+
+def test_the_command(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    file = tmp_path / "small.toml"
+    file.write_text(to_toml(BASE.tables()))
+    words = ["matrix", "--experiment", str(file), "--attacks", "none,dba:width=3"]
+    words += ["--defences", "median,fedcap", "--rounds", "1", "--seeds", "2"]
+    words += ["--output", str(tmp_path / "out"), "--accuracy", "customized"]
+    result = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
+    assert result.exit_code == 0
+    told = json.loads(result.stdout)
+    for kind in ("customized", "local"):
+        success = [cell[f"attack_success_{kind}"] for cell in told["cells"]]
+        assert [share is None for share in success] == [True, True, False, False]
+        assert all(0 < cell[f"accuracy_{kind}"] < 1 for cell in told["cells"])
+    assert [len(cell["runs"]) for cell in told["cells"]] == [2] * 4
+    kept = sorted((tmp_path / "out" / "cells").iterdir())
+    assert len(kept) == 8
+    times = [path.stat().st_mtime_ns for path in kept]
+    text = CliRunner().invoke(app, words, catch_exceptions=False).stdout
+    assert text == (tmp_path / "out" / "matrix.md").read_text()
+    assert [path.stat().st_mtime_ns for path in kept] == times

@@ -1,0 +1,75 @@
+"""What is shown of a sweep's points."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from rampart_fl.services.console.studies import sweeps
+from rampart_fl.services.console.studies.sweeps import headlines, label, table, write
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.sweep import Sweep
+
+
+def point(f: int, rule: Any, accuracy: float | None, spread: float | None = 0.1) -> dict[str, Any]:
+    own = {} if spread is None else {"accuracy": spread}
+    return {"f": f, "rule": rule, "accuracy": accuracy, "runs": 2, "spread": own}
+
+
+RESULT: dict[str, Any] = {
+    "experiment": "small",
+    "axes": ["f", "rule"],
+    "sweep": [
+        point(0, "median", 0.5),
+        point(0, ["nnm", {"name": "krum", "f": 1}], None, None),
+        point(2, "median", 0.25, None),
+        point(2, ["nnm", {"name": "krum", "f": 1}], 0.75),
+    ],
+}
+
+
+def test_the_table_has_a_row_per_point(capsys: pytest.CaptureFixture[str]) -> None:
+    Console(width=120).print(table(RESULT))
+    lines = capsys.readouterr().out.splitlines()
+    assert [sum(part in line for line in lines) for part in ("median", "nnm+krum(f=1)")] == [2, 2]
+    assert any("0.5 ± 0.1" in line for line in lines)
+    assert headlines(RESULT["sweep"]) == ["accuracy"]
+
+
+def test_values_are_told_in_short() -> None:
+    told = [label(value) for value in (1, 0.25, "lie", [], {"name": "lie", "knows": "full"}, None)]
+    assert told == ["1", "0.25", "lie", "none", "lie(knows=full)", "None"]
+
+
+@pytest.mark.parametrize("rows", [RESULT["sweep"], RESULT["sweep"][:2]])
+def test_curves_are_drawn_over_numbers_and_over_names(
+    tmp_path: Path, rows: list[dict[str, Any]]
+) -> None:
+    """Two values of each: f is drawn along; with one value of f, the rules are."""
+    pytest.importorskip("matplotlib")
+    result = {**RESULT, "sweep": rows}
+    write(result, tmp_path / "out")
+    assert json.loads((tmp_path / "out/sweep.json").read_text()) == result
+    assert (tmp_path / "out/sweep.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_points_run_seed_by_seed_so_that_they_share_what_is_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ran = []
+
+    def simulated(experiment: Experiment, *_: Any) -> dict[str, Any]:
+        ran.append((experiment.seed, experiment.training.epochs))
+        return {"accuracy": experiment.seed + experiment.training.epochs / 10, "seconds": 1.0}
+
+    monkeypatch.setattr(sweeps, "simulated", simulated)
+    axes = {"seeds": [5, 3], "training": {"epochs": [1, 2]}}
+    given = Sweep.of({**Experiment.load("digits-benign").tables(), "sweep": axes})
+    rows = sweeps.sweep(given)["sweep"]
+    assert ran == [(5, 1), (5, 2), (3, 1), (3, 2)]
+    assert [(row["epochs"], row["accuracy"], row["runs"]) for row in rows] == [
+        (1, pytest.approx(4.1), 2),
+        (2, pytest.approx(4.2), 2),
+    ]

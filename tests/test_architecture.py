@@ -146,12 +146,74 @@ def reached(module: str) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize(
-    "module", ["rampart_fl.services.aggregator.server", "rampart_fl.services.aggregator.api.app"]
-)
-def test_the_api_role_reaches_no_torch(module: str) -> None:
-    heavy = {name: by for name, by in reached(module).items() if within(name, HEAVY)}
-    assert not heavy
+AGGREGATOR = "rampart_fl.services.aggregator"
+CONSOLE = "rampart_fl.services.console"
+ROOMS = {
+    f"{AGGREGATOR}.api": {"state", "metrics", "settings"},
+    f"{AGGREGATOR}.worker": {"state", "settings"},
+    f"{AGGREGATOR}.state": set[str](),
+    f"{AGGREGATOR}.metrics": set[str](),
+    f"{AGGREGATOR}.settings": set[str](),
+    f"{AGGREGATOR}.probe": set[str](),
+    f"{AGGREGATOR}.server": {"api", "worker", "settings"},
+    f"{AGGREGATOR}.__main__": {"server", "settings"},
+    f"{CONSOLE}.commands": {"studies", "launcher", "operator", "live"},
+    f"{CONSOLE}.studies": {"launcher", "live"},
+    f"{CONSOLE}.launcher": {"operator", "live"},
+    f"{CONSOLE}.operator": set[str](),
+    f"{CONSOLE}.live": set[str](),
+    f"{CONSOLE}.testing": {"launcher", "operator"},
+    f"{CONSOLE}.join_tokens": {"operator"},
+    f"{CONSOLE}.__main__": {"commands"},
+}
+"""The rooms and modules of a service, each with those that it may import, in functions too."""
+ONLY_IN = {
+    ("redis", "obstore"): (f"{AGGREGATOR}.state",),
+    ("fastapi", "starlette"): (f"{AGGREGATOR}.api",),
+    ("uvicorn",): (f"{AGGREGATOR}.api", f"{AGGREGATOR}.server"),
+    ("torch",): (f"{AGGREGATOR}.worker", f"{CONSOLE}.studies"),
+    ("typer",): (f"{CONSOLE}.commands", f"{CONSOLE}.__main__"),
+}
+"""Libraries, and the only rooms and modules of these services that import them."""
+IN_ROOMS = [module for module in MODULES if within(module, (AGGREGATOR, CONSOLE))]
+
+
+def test_a_room_imports_only_the_rooms_below_it() -> None:
+    for room, below in ROOMS.items():
+        allowed = (room, *(f"{service(room)}.{name}" for name in below))
+        members = [module for module in IN_ROOMS if within(module, (room,))]
+        assert members, f"{room} is gone"
+        assert not [
+            (module, imported)
+            for module in members
+            for imported, _ in imports(module)
+            if within(imported, (service(room),)) and not within(imported, allowed)
+        ]
+
+
+def test_every_module_has_a_room() -> None:
+    homeless = [module for module in IN_ROOMS if not within(module, tuple(ROOMS))]
+    assert homeless == [AGGREGATOR, CONSOLE]
+    assert not imports(AGGREGATOR) and not imports(CONSOLE)
+
+
+@pytest.mark.parametrize("libraries", ONLY_IN, ids=" ".join)
+def test_a_library_stays_in_its_rooms(libraries: tuple[str, ...]) -> None:
+    users = {
+        module
+        for module in IN_ROOMS
+        for imported, _ in imports(module)
+        if within(imported, libraries)
+    }
+    assert users
+    assert not [module for module in users if not within(module, ONLY_IN[libraries])]
+
+
+@pytest.mark.parametrize("room", ["api", "state", "metrics", "settings", "server"])
+def test_the_api_role_reaches_no_torch(room: str) -> None:
+    for module in (m for m in IN_ROOMS if within(m, (f"{AGGREGATOR}.{room}",))):
+        heavy = {name: by for name, by in reached(module).items() if within(name, HEAVY)}
+        assert not heavy, module
 
 
 def test_the_walk_finds_what_it_looks_for() -> None:

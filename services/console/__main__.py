@@ -3,28 +3,15 @@
 import os
 import signal
 import sys
-import time
-from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from rampart_fl.services.console.commands.certify import certify
-from rampart_fl.services.console.commands.connection import (
-    OPENED,
-    RUNS,
-    Ca,
-    Json,
-    Token,
-    Url,
-    connect,
-    emit,
-)
+from rampart_fl.services.console.commands.connection import OPENED
 from rampart_fl.services.console.commands.data import data
 from rampart_fl.services.console.commands.matrix import matrix
+from rampart_fl.services.console.commands.monitoring import rounds, status, watch
 from rampart_fl.services.console.commands.roles import roles
 from rampart_fl.services.console.commands.simulate import simulate
 from rampart_fl.services.console.commands.steering import (
@@ -41,10 +28,8 @@ from rampart_fl.services.console.commands.steering import (
     stop,
     tokens,
 )
-from rampart_fl.services.console.live import LiveTable, percent
-from rampart_fl.shared.errors import RampartError, Unavailable
-from rampart_fl.shared.figures.final import accuracy, attack_success
-from rampart_fl.shared.protocol.messages import RoundRecord
+from rampart_fl.services.console.commands.up import up
+from rampart_fl.shared.errors import RampartError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -54,176 +39,8 @@ app = typer.Typer(
 )
 
 
-@app.command()
-def up(
-    experiment: Annotated[str, typer.Argument(help="Experiment file, or a shipped one's name.")],
-    beside: Annotated[
-        list[str] | None,
-        typer.Option(help="Run this experiment too, and show both side by side."),
-    ] = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Fewer or more rounds.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Another seed.")] = None,
-    folder: Annotated[Path, typer.Option(help="Where runs are kept.")] = RUNS,
-    per_process: Annotated[int, typer.Option(min=1, help="Clients hosted by one process.")] = 10,
-    as_json: Json = False,
-) -> None:
-    """Runs a federation on this machine: Redis, aggregator, clients and attackers over HTTP.
-
-    Ends with accuracy, DAcc, FPR and FNR, and stops everything that it started.
-    """
-    from rampart_fl.services.console.launcher.up import describe, run_folder
-    from rampart_fl.services.console.launcher.up import up as run
-    from rampart_fl.shared.experiment import Experiment
-
-    changes = {"rounds": rounds, "seed": seed}
-    given = {name: value for name, value in changes.items() if value is not None}
-    loaded = [Experiment.load(source) for source in [experiment, *(beside or [])]]
-    outcomes = []
-    for one in loaded:
-        chosen = Experiment.from_tables({**one.tables(), **given})
-        outcomes.append(run(chosen, run_folder(chosen, folder), per_process))
-    if as_json:
-        for outcome in outcomes[1:]:
-            emit(outcome.summary)
-        emit(outcomes[0].summary)
-    else:
-        sys.stdout.write(describe(outcomes) + "\n")
-
-
-@app.command()
-def status(url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False) -> None:
-    """Shows where a federation stands."""
-    found = connect(url, token, ca).status()
-    if as_json:
-        emit(found.model_dump(mode="json"))
-        return
-    for name, value in found.model_dump(mode="json").items():
-        sys.stdout.write(f"{name:12} {_in_words(name, value)}".rstrip() + "\n")
-
-
-def _in_words(name: str, value: Any) -> str:
-    if value is None:
-        return "-"
-    if name == "deadline":
-        return f"in {max(0.0, value - time.time()):.0f} s"
-    if isinstance(value, dict):
-        value = [f"{key} {digest[:12]}" for key, digest in value.items()]
-    return ", ".join(value) if isinstance(value, list) else str(value)
-
-
-@app.command()
-def rounds(
-    number: Annotated[int | None, typer.Argument(help="One round, with all its evidence.")] = None,
-    last: Annotated[int, typer.Option(min=1, help="How many rounds.")] = 20,
-    url: Url = None,
-    token: Token = None,
-    ca: Ca = None,
-    as_json: Json = False,
-) -> None:
-    """Lists finished rounds, or shows one: verdicts, scores, and why a client was left out."""
-    operator = connect(url, token, ca)
-    if number is not None:
-        found = operator.rounds(number, 1)
-        if not found or found[0].round != number:
-            raise RampartError(f"round {number} has not ended")
-        if as_json:
-            emit(found[0].model_dump(mode="json"))
-            return
-        _show_verdicts(found[0])
-        return
-    current = operator.status().round
-    found = operator.rounds(max(0, current - last + 1), last)
-    if as_json:
-        emit([record.model_dump(mode="json") for record in found])
-        return
-    if not found:
-        sys.stdout.write("no round has ended\n")
-        return
-    _show_rounds(found)
-
-
-def _show_rounds(records: list[RoundRecord]) -> None:
-    """A row a round; where the terminal is narrow, who was left out is folded and nothing cut."""
-    rows = [
-        {
-            "round": str(record.round),
-            "status": record.status,
-            "clients": str(len(record.participants)),
-            "customized": percent(accuracy(record.metrics, record.metrics, "customized")),
-            "personalized": percent(accuracy(record.metrics, record.metrics, "personalized")),
-            "backdoor": percent(attack_success(record.metrics, record.metrics, "customized")),
-            "s": f"{sum(record.timings.values()):.2f}",
-            "left out": ", ".join(v.client for v in record.verdicts if v.decision != "accepted"),
-        }
-        for record in records
-    ]
-    if all(row["backdoor"] == "-" for row in rows):
-        for row in rows:
-            del row["backdoor"]
-    table = Table()
-    for name in rows[0]:
-        table.add_column(name, justify="right", no_wrap=name != "left out", overflow="fold")
-    for row in rows:
-        table.add_row(*row.values())
-    Console().print(table)
-
-
-def _show_verdicts(record: RoundRecord) -> None:
-    """A row a client; reasons stand below, where a narrow terminal leaves them readable."""
-    table = Table(title=f"round {record.round}: {record.status} {record.reason}")
-    for name in ("client", "decision", "detector", "score", "threshold", "weight"):
-        table.add_column(name, no_wrap=name != "detector", overflow="fold")
-    for verdict in record.verdicts:
-        table.add_row(
-            verdict.client,
-            verdict.decision,
-            verdict.detector,
-            "-" if verdict.score is None else f"{verdict.score:.4g}",
-            "-" if verdict.threshold is None else f"{verdict.threshold:.4g}",
-            f"{record.weights.get(verdict.client, 0):.3f}",
-        )
-    Console().print(table)
-    for verdict in record.verdicts:
-        if verdict.decision != "accepted" or verdict.asked is not None:
-            sys.stdout.write(f"{verdict.client} {verdict.decision}: {verdict.reason}\n")
-    if record.missing:
-        sys.stdout.write(f"missing: {', '.join(record.missing)}\n")
-
-
-@app.command()
-def watch(
-    events: Annotated[bool, typer.Option(help="Print events instead of the table.")] = False,
-    url: Url = None,
-    token: Token = None,
-    ca: Ca = None,
-    as_json: Json = False,
-) -> None:
-    """Follows a federation until it ends: the live table, or every event as a line (of JSON)."""
-    operator = connect(url, token, ca)
-    if events or as_json:
-        for event in operator.events(ticks=True):
-            if not event:
-                if operator.status().phase == "done":
-                    return
-            elif as_json:
-                emit(event)
-            else:
-                sys.stdout.write("  ".join(f"{k}={v}" for k, v in event.items()) + "\n")
-            sys.stdout.flush()
-            if event.get("type") == "finished":
-                return
-        raise Unavailable("the aggregator ended the stream of events")
-    records = operator.rounds()
-    with LiveTable() as view:
-        while True:
-            found = operator.status()
-            records += operator.rounds(since=len(records))
-            view.show(found, records)
-            if found.phase == "done":
-                return
-            time.sleep(0.5)
-
-
+for following in (up, status, rounds, watch):
+    app.command()(following)
 for deciding in (clients, evict, reinstate, proposals, confirm, dismiss, mode):
     app.command()(deciding)
 for steering in (revoke, tokens, pause, resume, stop):

@@ -1,22 +1,14 @@
 """The worker's memory between rounds, as pointers: enough to go on after losing everything else."""
 
-import io
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import torch
 from pydantic import BaseModel, ConfigDict
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
 
-from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.stored import SCHEMA
 from rampart_fl.shared.assignment import handed, names_for
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Receipt
-from rampart_fl.shared.robust.base import State
 
 
 class Snapshot(BaseModel):
@@ -81,31 +73,3 @@ class Snapshot(BaseModel):
         uploads = {digest for r in self.pool for digest in (r.digest, r.started) if digest}
         models = {self.global_model, self.reference, *self.customized.values()}
         return uploads | models | ({self.state} if self.state else set())
-
-
-def store_state(blobs: Blobs, state: State) -> str | None:
-    """Writes what the stages carry over to a blob; None where they carry nothing."""
-    if not state.tensors and not state.ids:
-        return None
-    tensors = {name: t.detach().cpu().contiguous() for name, t in sorted(state.tensors.items())}
-    ids = {name: list(ids) for name, ids in state.ids.items()}
-    metadata = {"schema": SCHEMA, "ids": json.dumps(ids, sort_keys=True)}
-    return blobs.put(_ordered(save_tensors(tensors, metadata)))
-
-
-def _ordered(data: bytes) -> bytes:
-    """The same file with its header's keys sorted, so that equal state has equal bytes."""
-    start, entries = wire.parse_header(io.BytesIO(data), len(data))
-    return wire.pack_header(entries, ordered=True) + data[start:]
-
-
-def load_state(blobs: Blobs, digest: str | None, device: torch.device) -> State:
-    """The inverse of `store_state`."""
-    if digest is None:
-        return State()
-    with blobs.open(digest) as file:
-        data = file.read()
-    _, head = wire.parse_header(io.BytesIO(data), len(data))
-    ids: Mapping[str, Iterable[str]] = json.loads(head["__metadata__"]["ids"])
-    tensors = {name: t.to(device) for name, t in load_tensors(data).items()}
-    return State(tensors, {name: tuple(one) for name, one in ids.items()})

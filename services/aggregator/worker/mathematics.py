@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from rampart_fl.services.aggregator.state.blobs import Blobs, BlobWriter
-from rampart_fl.services.aggregator.state.snapshot import Snapshot, load_state, store_state
+from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.worker.pools import Pool, Vectors
+from rampart_fl.services.aggregator.worker.stage_state import load_state, store_state
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Decision, Standing

@@ -1,0 +1,42 @@
+"""What the stages of a pipeline carry from round to round, as a blob."""
+
+import io
+import json
+from collections.abc import Iterable, Mapping
+
+import torch
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+
+from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.state.stored import SCHEMA
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.robust.base import State
+
+
+def store_state(blobs: Blobs, state: State) -> str | None:
+    """Writes what the stages carry over to a blob; None where they carry nothing."""
+    if not state.tensors and not state.ids:
+        return None
+    tensors = {name: t.detach().cpu().contiguous() for name, t in sorted(state.tensors.items())}
+    ids = {name: list(ids) for name, ids in state.ids.items()}
+    metadata = {"schema": SCHEMA, "ids": json.dumps(ids, sort_keys=True)}
+    return blobs.put(_ordered(save_tensors(tensors, metadata)))
+
+
+def _ordered(data: bytes) -> bytes:
+    """The same file with its header's keys sorted, so that equal state has equal bytes."""
+    start, entries = wire.parse_header(io.BytesIO(data), len(data))
+    return wire.pack_header(entries, ordered=True) + data[start:]
+
+
+def load_state(blobs: Blobs, digest: str | None, device: torch.device) -> State:
+    """The inverse of `store_state`."""
+    if digest is None:
+        return State()
+    with blobs.open(digest) as file:
+        data = file.read()
+    _, head = wire.parse_header(io.BytesIO(data), len(data))
+    ids: Mapping[str, Iterable[str]] = json.loads(head["__metadata__"]["ids"])
+    tensors = {name: t.to(device) for name, t in load_tensors(data).items()}
+    return State(tensors, {name: tuple(one) for name, one in ids.items()})

@@ -1,0 +1,146 @@
+"""Commands that follow a federation: its status, its rounds, its events."""
+
+import sys
+import time
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from rampart_fl.services.console.commands.connection import Ca, Json, Token, Url, connect, emit
+from rampart_fl.services.console.live import LiveTable, percent
+from rampart_fl.shared.errors import RampartError, Unavailable
+from rampart_fl.shared.figures.final import accuracy, attack_success
+from rampart_fl.shared.protocol.messages import RoundRecord
+
+
+def status(url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False) -> None:
+    """Shows where a federation stands."""
+    found = connect(url, token, ca).status()
+    if as_json:
+        emit(found.model_dump(mode="json"))
+        return
+    for name, value in found.model_dump(mode="json").items():
+        sys.stdout.write(f"{name:12} {_in_words(name, value)}".rstrip() + "\n")
+
+
+def _in_words(name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if name == "deadline":
+        return f"in {max(0.0, value - time.time()):.0f} s"
+    if isinstance(value, dict):
+        value = [f"{key} {digest[:12]}" for key, digest in value.items()]
+    return ", ".join(value) if isinstance(value, list) else str(value)
+
+
+def rounds(
+    number: Annotated[int | None, typer.Argument(help="One round, with all its evidence.")] = None,
+    last: Annotated[int, typer.Option(min=1, help="How many rounds.")] = 20,
+    url: Url = None,
+    token: Token = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
+    """Lists finished rounds, or shows one: verdicts, scores, and why a client was left out."""
+    operator = connect(url, token, ca)
+    if number is not None:
+        found = operator.rounds(number, 1)
+        if not found or found[0].round != number:
+            raise RampartError(f"round {number} has not ended")
+        if as_json:
+            emit(found[0].model_dump(mode="json"))
+            return
+        _show_verdicts(found[0])
+        return
+    current = operator.status().round
+    found = operator.rounds(max(0, current - last + 1), last)
+    if as_json:
+        emit([record.model_dump(mode="json") for record in found])
+        return
+    if not found:
+        sys.stdout.write("no round has ended\n")
+        return
+    _show_rounds(found)
+
+
+def _show_rounds(records: list[RoundRecord]) -> None:
+    """A row a round; where the terminal is narrow, who was left out is folded and nothing cut."""
+    rows = [
+        {
+            "round": str(record.round),
+            "status": record.status,
+            "clients": str(len(record.participants)),
+            "customized": percent(accuracy(record.metrics, record.metrics, "customized")),
+            "personalized": percent(accuracy(record.metrics, record.metrics, "personalized")),
+            "backdoor": percent(attack_success(record.metrics, record.metrics, "customized")),
+            "s": f"{sum(record.timings.values()):.2f}",
+            "left out": ", ".join(v.client for v in record.verdicts if v.decision != "accepted"),
+        }
+        for record in records
+    ]
+    if all(row["backdoor"] == "-" for row in rows):
+        for row in rows:
+            del row["backdoor"]
+    table = Table()
+    for name in rows[0]:
+        table.add_column(name, justify="right", no_wrap=name != "left out", overflow="fold")
+    for row in rows:
+        table.add_row(*row.values())
+    Console().print(table)
+
+
+def _show_verdicts(record: RoundRecord) -> None:
+    """A row a client; reasons stand below, where a narrow terminal leaves them readable."""
+    table = Table(title=f"round {record.round}: {record.status} {record.reason}")
+    for name in ("client", "decision", "detector", "score", "threshold", "weight"):
+        table.add_column(name, no_wrap=name != "detector", overflow="fold")
+    for verdict in record.verdicts:
+        table.add_row(
+            verdict.client,
+            verdict.decision,
+            verdict.detector,
+            "-" if verdict.score is None else f"{verdict.score:.4g}",
+            "-" if verdict.threshold is None else f"{verdict.threshold:.4g}",
+            f"{record.weights.get(verdict.client, 0):.3f}",
+        )
+    Console().print(table)
+    for verdict in record.verdicts:
+        if verdict.decision != "accepted" or verdict.asked is not None:
+            sys.stdout.write(f"{verdict.client} {verdict.decision}: {verdict.reason}\n")
+    if record.missing:
+        sys.stdout.write(f"missing: {', '.join(record.missing)}\n")
+
+
+def watch(
+    events: Annotated[bool, typer.Option(help="Print events instead of the table.")] = False,
+    url: Url = None,
+    token: Token = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
+    """Follows a federation until it ends: the live table, or every event as a line (of JSON)."""
+    operator = connect(url, token, ca)
+    if events or as_json:
+        for event in operator.events(ticks=True):
+            if not event:
+                if operator.status().phase == "done":
+                    return
+            elif as_json:
+                emit(event)
+            else:
+                sys.stdout.write("  ".join(f"{k}={v}" for k, v in event.items()) + "\n")
+            sys.stdout.flush()
+            if event.get("type") == "finished":
+                return
+        raise Unavailable("the aggregator ended the stream of events")
+    records = operator.rounds()
+    with LiveTable() as view:
+        while True:
+            found = operator.status()
+            records += operator.rounds(since=len(records))
+            view.show(found, records)
+            if found.phase == "done":
+                return
+            time.sleep(0.5)

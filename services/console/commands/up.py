@@ -1,0 +1,44 @@
+"""`rampart up`: a whole federation on this machine."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rampart_fl.services.console.commands.connection import RUNS, Json, emit
+
+
+def up(
+    experiment: Annotated[str, typer.Argument(help="Experiment file, or a shipped one's name.")],
+    beside: Annotated[
+        list[str] | None,
+        typer.Option(help="Run this experiment too, and show both side by side."),
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Fewer or more rounds.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Another seed.")] = None,
+    folder: Annotated[Path, typer.Option(help="Where runs are kept.")] = RUNS,
+    per_process: Annotated[int, typer.Option(min=1, help="Clients hosted by one process.")] = 10,
+    as_json: Json = False,
+) -> None:
+    """Runs a federation on this machine: Redis, aggregator, clients and attackers over HTTP.
+
+    Ends with accuracy, DAcc, FPR and FNR, and stops everything that it started.
+    """
+    from rampart_fl.services.console.launcher.up import describe, run_folder
+    from rampart_fl.services.console.launcher.up import up as run
+    from rampart_fl.shared.experiment import Experiment
+
+    changes = {"rounds": rounds, "seed": seed}
+    given = {name: value for name, value in changes.items() if value is not None}
+    loaded = [Experiment.load(source) for source in [experiment, *(beside or [])]]
+    outcomes = []
+    for one in loaded:
+        chosen = Experiment.from_tables({**one.tables(), **given})
+        outcomes.append(run(chosen, run_folder(chosen, folder), per_process))
+    if as_json:
+        for outcome in outcomes[1:]:
+            emit(outcome.summary)
+        emit(outcomes[0].summary)
+    else:
+        sys.stdout.write(describe(outcomes) + "\n")

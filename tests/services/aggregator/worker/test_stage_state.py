@@ -1,0 +1,45 @@
+"""The stages' state as a blob: equal state has equal bytes."""
+
+from pathlib import Path
+
+import torch
+
+from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.worker.stage_state import load_state, store_state
+from rampart_fl.shared.robust.base import State
+
+CPU = torch.device("cpu")
+
+
+def test_state_comes_back_bit_for_bit_and_to_the_same_digest(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path)
+    state = State(
+        {
+            "velocity": torch.tensor([1.0, -0.0, float("inf"), float("nan"), 1e-45]),
+            "evidence": torch.tensor([0.1, 1 / 3], dtype=torch.float64),
+            "count": torch.tensor(3),
+            "half": torch.tensor([[1.5], [2.5]], dtype=torch.bfloat16).T,
+        },
+        {"evidence": ("b", "ä"), "nobody": ()},
+    )
+    first = store_state(blobs, state)
+    again = load_state(blobs, first, CPU)
+    assert again.ids == state.ids
+    assert again.tensors.keys() == state.tensors.keys()
+    for name, tensor in state.tensors.items():
+        other = again.tensors[name]
+        assert (other.dtype, other.shape) == (tensor.dtype, tensor.shape)
+        assert other.contiguous().view(-1).view(torch.uint8).tolist() == (
+            tensor.contiguous().view(-1).view(torch.uint8).tolist()
+        )
+    assert store_state(blobs, again) == first
+    shuffled = State(dict(reversed(state.tensors.items())), dict(reversed(state.ids.items())))
+    assert store_state(blobs, shuffled) == first, "the order of names does not matter"
+
+
+def test_no_state_is_no_blob(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path)
+    assert store_state(blobs, State()) is None
+    empty = load_state(blobs, None, CPU)
+    assert (empty.tensors, empty.ids) == ({}, {})
+    assert list(blobs.digests()) == []

@@ -214,12 +214,12 @@ class Experiment(Table):
 
     def client_part(self) -> dict[str, Any]:
         """What clients are told: all but the server's stages and who attacks."""
-        told = self.model_dump(
+        public = self.model_dump(
             mode="json", exclude={"server", "attackers", "placement", "packages"}
         )
-        text = json.dumps(told)
+        text = json.dumps(public)
         return {
-            **told,
+            **public,
             "packages": {name: of for name, of in self.packages.items() if f'"{name}"' in text},
             "sample_cap": self.server.sample_cap,
             "digest": self.digest(),
@@ -293,12 +293,12 @@ class Experiment(Table):
         from rampart_fl.shared.attacks.model import attacks as model_attacks
         from rampart_fl.shared.attacks.triggers import parse_trigger
         from rampart_fl.shared.learning.datasets import datasets
-        from rampart_fl.shared.learning.equipment import check_needs
         from rampart_fl.shared.learning.models import models
         from rampart_fl.shared.learning.objectives import parse_terms
         from rampart_fl.shared.learning.partitions import partitions
         from rampart_fl.shared.learning.personalizers import personalizers
         from rampart_fl.shared.learning.schedules import schedules
+        from rampart_fl.shared.learning.server_resources import check_needs
         from rampart_fl.shared.learning.vector import initial_model
 
         plan = self.plan()

@@ -11,7 +11,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
 from rampart_fl.services.aggregator.blobs import Blobs
-from rampart_fl.services.aggregator.stored import SCHEMA
+from rampart_fl.services.aggregator.redis_records import SCHEMA
 from rampart_fl.shared.assignment import handed, names_for
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.protocol import wire

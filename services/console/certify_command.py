@@ -51,13 +51,13 @@ def certify(
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(chosen.name)
 
-        def told(done: int, of: int) -> None:
+        def show_progress(done: int, of: int) -> None:
             bar.update(task, completed=done, total=of)
 
         if subsets is None or size is None:
-            found = certify_groups(chosen, device, told)
+            found = certify_groups(chosen, device, show_progress)
         else:
-            found = certify_subsets(chosen, subsets, size, error, device, told)
+            found = certify_subsets(chosen, subsets, size, error, device, show_progress)
     tables = {"experiment": chosen.name, "experiment_digest": chosen.digest(), **asdict(found)}
     if out is not None:
         _write(out, tables, found, chosen.name)

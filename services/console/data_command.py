@@ -106,7 +106,7 @@ def check(
             "high": float(samples.x.max()) / samples.scale,
         }
 
-    def told(row: dict[str, Any]) -> str:
+    def describe(row: dict[str, Any]) -> str:
         counts = row["classes"]
         empty = counts.count(0)
         return (
@@ -117,7 +117,7 @@ def check(
             + f", numbers {row['low']:.4g} to {row['high']:.4g}; {row['place']}"
         )
 
-    _each(names or here, one, told, as_json)
+    _each(names or here, one, describe, as_json)
 
 
 @data.command()
@@ -166,7 +166,7 @@ def _about(member: "Dataset") -> dict[str, Any]:
 def _each(
     names: Sequence[str],
     one: Callable[[str], dict[str, Any]],
-    told: Callable[[dict[str, Any]], str],
+    describe: Callable[[dict[str, Any]], str],
     as_json: bool,
 ) -> None:
     """Does one thing for every name; what cannot be done is said at once, and ends with 1."""
@@ -180,7 +180,7 @@ def _each(
             sys.stderr.write(f"error: {error}\n")
         else:
             if not as_json:
-                sys.stdout.write(told(rows[-1]) + "\n")
+                sys.stdout.write(describe(rows[-1]) + "\n")
                 sys.stdout.flush()
     if as_json:
         sys.stdout.write(json.dumps(rows) + "\n")

@@ -28,7 +28,7 @@ def roles(
     for group in (None, *chosen.attackers):
         slots = [slot for slot, role in enumerate(by_slot) if role is group]
         row = {"role": "honest" if group is None else "attackers", "clients": len(slots)}
-        rows.append({**row, "slots": format_ranges(slots), "attack": told(group)})
+        rows.append({**row, "slots": format_ranges(slots), "attack": describe(group)})
     if as_json:
         emit(rows)
         return
@@ -37,7 +37,7 @@ def roles(
         sys.stdout.write(line.rstrip() + "\n")
 
 
-def told(group: Attackers | None) -> str:
+def describe(group: Attackers | None) -> str:
     """What a group does: the names of its attacks, or their tables where they have parameters."""
     specs = [] if group is None else [group.attack, group.data_attack]
     return " ".join(

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from rampart_fl.shared.attacks.base import DataAttack
-from rampart_fl.shared.device import sent
+from rampart_fl.shared.device import to_device
 from rampart_fl.shared.errors import ConfigurationError
 
 Pixels = tuple[tuple[int, int], ...]
@@ -87,7 +87,7 @@ class Backdoor(DataAttack):
             )
         shown_HW = torch.zeros(height, width, dtype=torch.bool)
         shown_HW[tuple(torch.tensor(axis) for axis in zip(*pixels, strict=True))] = True
-        return x.masked_fill(sent(shown_HW, x.device), self.value)
+        return x.masked_fill(to_device(shown_HW, x.device), self.value)
 
 
 def parse_trigger(spec: Mapping[str, Any] | None) -> Backdoor | None:

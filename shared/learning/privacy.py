@@ -20,7 +20,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor, nn
 
-from rampart_fl.shared.device import sent
+from rampart_fl.shared.device import to_device
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Privacy, Training
 from rampart_fl.shared.learning.cohort import Draws
@@ -175,7 +175,7 @@ def normal(scale: Sequence[float], draws: Sequence[torch.Generator], like_KD: Te
         factor * torch.randn(like_KD.shape[1], generator=one, dtype=like_KD.dtype)
         for factor, one in zip(scale, draws, strict=True)
     ]
-    return sent(torch.stack(rows), like_KD.device)
+    return to_device(torch.stack(rows), like_KD.device)
 
 
 def output_noise(deviation: float, draws: Draws, update_KD: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rampart_fl.shared.device import sent
+from rampart_fl.shared.device import to_device
 from rampart_fl.shared.robust.sketch import Traces
 
 Updates = Tensor | NDArray[Any] | Sequence[Tensor | NDArray[Any] | Sequence[float]]
@@ -75,7 +75,7 @@ class Rows:
             metadata: claimed numbers per row.
             traces: of the rows, in the order given.
             assume_finite: leave out no row. The first pass over the rows that meets a number that
-                is not finite raises `linalg.NotFinite`; ask `linalg.proved` in the end.
+                is not finite raises `linalg.NotFinite`; ask `linalg.all_finite` in the end.
         Raises:
             ValueError: shapes do not fit, ids repeat, a weight is not finite and positive.
 
@@ -148,8 +148,8 @@ class Rows:
         """Column bounds with the chunk (M, C) of the view, which the caller must not write to."""
         mix_MK = self.mix_MK
         if mix_MK is not None:
-            mix_MK = sent(mix_MK, self.device, self.block_ND.dtype)
-        index_K = None if self.index_K is None else sent(self.index_K, self.device)
+            mix_MK = to_device(mix_MK, self.device, self.block_ND.dtype)
+        index_K = None if self.index_K is None else to_device(self.index_K, self.device)
         for start in range(0, self.dim, size):
             stop = min(start + size, self.dim)
             block_KC = self.block_ND[:, start:stop]
@@ -203,7 +203,9 @@ class Rows:
         if isinstance(which, Tensor):
             # Several times as fast as indexing, for drawn coordinates.
             return replace(
-                self, block_ND=self.block_ND.index_select(1, sent(which, self.device)), cache=cache
+                self,
+                block_ND=self.block_ND.index_select(1, to_device(which, self.device)),
+                cache=cache,
             )
         return replace(self, block_ND=self.block_ND[:, which], cache=cache)
 

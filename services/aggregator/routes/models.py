@@ -5,9 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Path, Response
 
 from rampart_fl.services.aggregator.deps import CallerDep, RuntimeDep
+from rampart_fl.services.aggregator.model_responses import model_response
 from rampart_fl.services.aggregator.routes import BYTES, PROBLEMS, problems
 from rampart_fl.services.aggregator.routes.tickets import current_ticket
-from rampart_fl.services.aggregator.sending import model_response
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.protocol import refusals
 from rampart_fl.shared.protocol.messages import DIGEST

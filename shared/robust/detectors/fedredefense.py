@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rampart_fl.shared.device import sent
+from rampart_fl.shared.device import to_device
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.robust.base import Context, Detector, Rows, State, Verdict
 from rampart_fl.shared.robust.context import Need
@@ -119,7 +119,7 @@ class FedREDefense(Detector):
             reference_D,
             update_MD[moved],
             self._begin(clients, held, context, reference_D),
-            sent(limits, update_MD.device),
+            to_device(limits, update_MD.device),
             Search(
                 self.steps,
                 (self.sample_rate, self.label_rate, self.rate_rate),

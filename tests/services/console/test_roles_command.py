@@ -10,11 +10,11 @@ from rampart_fl.shared.ranges import parse_ranges
 
 def test_everyone_is_listed_by_role(rampart: Callable[..., Any]) -> None:
     for arguments in ([], ["--seed", "5"]):
-        told = json.loads(rampart("roles", "digits-sign-flip", *arguments, "--json").out)
+        describe = json.loads(rampart("roles", "digits-sign-flip", *arguments, "--json").out)
         experiment = Experiment.load("digits-sign-flip")
         if arguments:
             experiment = Experiment.from_tables({**experiment.tables(), "seed": 5})
-        honest, hostile = told
+        honest, hostile = describe
         for row, role in ((honest, None), (hostile, experiment.attackers[0])):
             slots = [slot for slot, one in enumerate(experiment.roles) if one is role]
             assert parse_ranges(row["slots"]) == slots

@@ -247,7 +247,7 @@ def main() -> None:
         if found:
             row["peer"] = min(found, key=lambda peer: peer.get("seconds", 1e9))
         entries.append(row)
-    told = {
+    libraries = {
         name: importlib.metadata.version(name)
         for name in ("torch", "numpy", "byzfl", "flwr")
         if others or name in ("torch", "numpy")
@@ -262,7 +262,7 @@ def main() -> None:
         "threads": torch.get_num_threads(),
         "load": load,
         "kernels": linalg.backend(),
-        "versions": {"python": sys.version.split()[0], **told},
+        "versions": {"python": sys.version.split()[0], **libraries},
         "entries": entries,
     }
     print(json.dumps(cell))

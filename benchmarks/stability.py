@@ -72,9 +72,12 @@ def main() -> None:
             if role is None
         ]
         shown = "-" if z is None else f"{z:g}"
-        told = f"`{term['name']}`, λ = {term['lambda']:g}" if term else "plain"
+        term_text = f"`{term['name']}`, λ = {term['lambda']:g}" if term else "plain"
         accuracy = result.figures["accuracy_customized"]
-        print(f"| {rule} | {shown} | {told} | {accuracy:.2%} | {fmean(honest):,.0f} |", flush=True)
+        print(
+            f"| {rule} | {shown} | {term_text} | {accuracy:.2%} | {fmean(honest):,.0f} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -58,12 +58,12 @@ def _validate(experiment: Experiment) -> None:
     from rampart_fl.shared.attacks.model import attacks as model_attacks
     from rampart_fl.shared.attacks.triggers import parse_trigger
     from rampart_fl.shared.learning.datasets import datasets
-    from rampart_fl.shared.learning.equipment import check_needs
     from rampart_fl.shared.learning.models import models
     from rampart_fl.shared.learning.objectives import parse_terms
     from rampart_fl.shared.learning.partitions import partitions
     from rampart_fl.shared.learning.personalizers import personalizers
     from rampart_fl.shared.learning.schedules import schedules
+    from rampart_fl.shared.learning.server_resources import check_needs
     from rampart_fl.shared.learning.vector import initial_model
 
     plan = build_plan(experiment)

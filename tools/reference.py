@@ -152,11 +152,11 @@ def meaning(path: str, key: str, model: type[Table]) -> str:
     """What a key means: its docstring in the code, else what is said here."""
     inner = _table(model.model_fields[key].annotation)
     full = f"{path}.{key}".lstrip(".")
-    told = _docstrings(model).get(key) or MEANINGS.get(full)
-    if told is None and inner is not None:
-        told = inspect.getdoc(inner)
-    assert told, f"{full} has no docstring, and tools.reference.MEANINGS does not have it"
-    return told.split("\n\n")[0].replace("\n", " ")
+    text = _docstrings(model).get(key) or MEANINGS.get(full)
+    if text is None and inner is not None:
+        text = inspect.getdoc(inner)
+    assert text, f"{full} has no docstring, and tools.reference.MEANINGS does not have it"
+    return text.split("\n\n")[0].replace("\n", " ")
 
 
 def _section(path: str, model: type[Table], default: Table | None) -> Iterator[str]:

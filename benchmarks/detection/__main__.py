@@ -89,8 +89,8 @@ def describe(runs: list[Run], kept: Cache) -> None:
     for factor in FACTORS:
         counts = Counter(run.label[factor] for run in runs if factor in run.label)
         if counts:
-            told = ", ".join(f"{level} {n}" for level, n in sorted(counts.items(), key=str))
-            print(f"  {factor}: {told}", file=sys.stderr)
+            counted = ", ".join(f"{level} {n}" for level, n in sorted(counts.items(), key=str))
+            print(f"  {factor}: {counted}", file=sys.stderr)
 
 
 if __name__ == "__main__":

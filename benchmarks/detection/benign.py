@@ -117,8 +117,8 @@ def _paired(found: Sequence[tuple[Run, Figures]]) -> Iterator[str]:
         ]
         if gaps:
             middle, low, high = of_mean(gaps)
-            told = [f"{value:+.2f}" for value in (middle, low, high, min(gaps), max(gaps))]
-            rows.append([name, str(len(gaps)), *told])
+            cells = [f"{value:+.2f}" for value in (middle, low, high, min(gaps), max(gaps))]
+            rows.append([name, str(len(gaps)), *cells])
     yield from report.table(("accuracy", "runs", "mean", "low", "high", "least", "most"), rows)
 
 

@@ -91,13 +91,13 @@ def _difference(both: Sequence[tuple[Figures, Figures]]) -> Iterator[str]:
     ends = [(_eviction(one), _eviction(other)) for one, other in both]
     known = [one - other for one, other in ends if inf not in (one, other)]
     never = len(ends) - len(known)
-    told = _told(known) if known else "-"
-    yield f"{told}; {never} of {len(ends)} seeds without an eviction" if never else told
+    summary = _summary(known) if known else "-"
+    yield f"{summary}; {never} of {len(ends)} seeds without an eviction" if never else summary
     for name in ACCURACIES:
-        yield _told([100 * (one[name] - other[name]) for one, other in both])
+        yield _summary([100 * (one[name] - other[name]) for one, other in both])
 
 
-def _told(values: Sequence[float]) -> str:
+def _summary(values: Sequence[float]) -> str:
     middle, low, high = of_mean(values)
     return f"{middle:+.2f} ({low:+.2f} to {high:+.2f})"
 

@@ -82,7 +82,7 @@ def write(options: Options, found: Sequence[tuple[Run, Figures]]) -> Iterator[st
         cell = [one for run, one in found if run.label["form"] == form]
         if cell:
             fnr = report.percent(report.mean_of(cell, "fnr"))
-            told = [*report.wronged(cell), fnr, *report.silenced(cell), *report.accuracies(cell)]
-            rows.append([form, *told])
+            columns = [*report.wronged(cell), fnr, *report.silenced(cell), *report.accuracies(cell)]
+            rows.append([form, *columns])
     names = (f"accuracy {name}" for name in report.ACCURACIES)
     yield from report.table(("form", *report.WRONGED, "FNR", *report.SILENCED, *names), rows)

@@ -49,9 +49,9 @@ def write(options: Options, found: Sequence[tuple[Run, Figures]]) -> Iterator[st
     for run, one in found:
         label = run.label
         name = f"{label['attack']}, fraction {label['fraction']:g}, seed {label['seed']}"
-        told = [report.percent(one["fnr"], 0), eviction([one], "round"), one["honest_evicted"]]
+        columns = [report.percent(one["fnr"], 0), eviction([one], "round"), one["honest_evicted"]]
         shares = [*report.silenced([one])[:2], *report.accuracies([one])]
-        rows.append([f"{name}, {label['over']}", *told, *shares, f"{one['wall_s']:.0f}"])
+        rows.append([f"{name}, {label['over']}", *columns, *shares, f"{one['wall_s']:.0f}"])
     names = (f"accuracy {name}" for name in report.ACCURACIES)
     header = ("attack", "FNR", "median eviction", "honest evicted", *report.SILENCED[:2], *names)
     yield from report.table((*header, "seconds"), rows)

@@ -20,7 +20,7 @@ JUDGES = (
     "shared/robust/copies.py",
     "shared/robust/engine.py",
     "shared/robust/eviction.py",
-    "shared/robust/judgement.py",
+    "shared/robust/public_evaluation.py",
     "shared/robust/responses.py",
     "shared/robust/sketch.py",
     "shared/robust/trials.py",
@@ -102,9 +102,9 @@ def finish(runs: Sequence[Run], kept: Cache, jobs: int) -> list[tuple[Run, Figur
         remaining = (left - spent) * (time.monotonic() - began) / max(spent, 1e-9)
         if "error" not in result:
             kept.add(run, result)
-        told = result.get("error") or headline(result)
+        summary = result.get("error") or headline(result)
         name = ", ".join(map(str, run.label.values()))
-        line = f"{number}/{len(waiting)}, {span(remaining)} left: {name}: {told}"
+        line = f"{number}/{len(waiting)}, {span(remaining)} left: {name}: {summary}"
         print(line, file=sys.stderr, flush=True)
     return [(run, kept.found[run.key]) for run in runs if run.key in kept.found]
 

@@ -129,8 +129,8 @@ def write(options: Options, found: Sequence[tuple[Run, Figures]]) -> Iterator[st
         if cell:
             missed = ", ".join("-" if one["fnr"] is None else f"{one['fnr']:.2g}" for one in cell)
             wronged = ", ".join(str(one["honest_evicted"]) for one in cell)
-            told = [wronged, missed, *report.silenced(cell), *report.accuracies(cell)]
-            rows.append([scenario.name, scenario.before, str(len(cell)), *told])
+            columns = [wronged, missed, *report.silenced(cell), *report.accuracies(cell)]
+            rows.append([scenario.name, scenario.before, str(len(cell)), *columns])
     names = (f"accuracy {name}" for name in report.ACCURACIES)
     header = ("scenario", "`robust_distance`", "runs", "honest evicted", "FNR")
     yield from report.table((*header, *report.SILENCED, *names), rows)

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from rampart_fl.shared.protocol.messages import RoundRecord
 
 if TYPE_CHECKING:
-    from rampart_fl.services.aggregator.worker.mathematics import Decided
+    from rampart_fl.services.aggregator.worker.round_engine import Decided
 
 PHASES = (
     "joining",

@@ -49,7 +49,7 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
     runtime = Runtime(settings)
     worker = None
     if settings.role != "api":
-        from rampart_fl.services.aggregator.worker.mathematics import check_networked
+        from rampart_fl.services.aggregator.worker.round_engine import check_networked
         from rampart_fl.services.aggregator.worker.worker import Worker
         from rampart_fl.shared.experiment import Experiment
 

@@ -43,9 +43,9 @@ class Settings(ServiceSettings):
     operator_token: SecretStr
     """What operators authenticate with; no default."""
     device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
-    """Where the pools and the mathematics live."""
+    """Where the pools and the round engine live."""
     threads: int = Field(default_factory=cpus.threads, ge=1)
-    """Threads of the mathematics, by default one for each processor that the container allows;
+    """Threads of the round engine, by default one for each processor that the container allows;
     results are bit-identical for the same number."""
     worker_id: str = Field(default_factory=socket.gethostname)
     """Name in the lease; a restarted worker of the same name takes its own lease back at once."""

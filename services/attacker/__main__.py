@@ -13,7 +13,7 @@ from rampart_fl.services.attacker.hostile import HostileClient
 from rampart_fl.shared.attacks.data import attacks as data_attacks
 from rampart_fl.shared.attacks.model import attacks as model_attacks
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.learning.agent import AgentSettings, Seat, host
+from rampart_fl.shared.learning.agent import AgentContext, AgentSettings, host
 from rampart_fl.shared.runtime.process import run_service
 from rampart_fl.shared.runtime.ranges import parse_lists, parse_ranges
 
@@ -90,29 +90,29 @@ async def attack(settings: AttackerSettings) -> None:
     lives: Counter[int] = Counter()
     meetings: list[CohortClient] = []
 
-    async def build(seat: Seat) -> HostileClient:
-        settings.check_trust(seat.experiment)
+    async def build(context: AgentContext) -> HostileClient:
+        settings.check_trust(context.experiment)
         meeting = None
-        further = settings.further_tokens(seat.position) if rejoins else []
-        lives[seat.slot] += 1
+        further = settings.further_tokens(context.position) if rejoins else []
+        lives[context.slot] += 1
         if settings.cohort is not None and colludes:
             token = settings.cohort_token
             assert token is not None
-            meeting = CohortClient(settings.cohort, token.get_secret_value(), seat.client)
+            meeting = CohortClient(settings.cohort, token.get_secret_value(), context.client)
             meetings.append(meeting)
         return HostileClient(
             attack=model,
             data_attack=data_attack,
             cohort=meeting,
             members=settings.members,
-            position=settings.held[seat.position],
-            returns=lives[seat.slot] <= len(further),
-            experiment=seat.experiment,
-            client=seat.client,
-            data=await seat.data(),
-            folder=seat.folder,
-            sample_cap=seat.identity.sample_cap,
-            thread=seat.thread,
+            position=settings.held[context.position],
+            returns=lives[context.slot] <= len(further),
+            experiment=context.experiment,
+            client=context.client,
+            data=await context.data(),
+            folder=context.folder,
+            sample_cap=context.identity.sample_cap,
+            thread=context.thread,
             dtype=settings.upload_dtype,
         )
 

@@ -204,8 +204,8 @@ class Tap:
         code = answer.status_code
         if code != 200:
             # A round that is over stays over; what an aggregator that starts again says does not.
-            told = 410 if code == 410 else 503 if code in RETRIED else 409
-            raise HTTPException(told, f"the tap answers {code}: {answer.text[:200]}")
+            status = 410 if code == 410 else 503 if code in RETRIED else 409
+            raise HTTPException(status, f"the tap answers {code}: {answer.text[:200]}")
         return answer.content
 
 

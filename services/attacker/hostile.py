@@ -16,11 +16,11 @@ from rampart_fl.services.attacker.cohort_client import CohortClient
 from rampart_fl.shared.attacks.base import DataAttack, Knowledge, ModelAttack
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.selection import select
+from rampart_fl.shared.learning.attacker_probes import fresh, jacobian
 from rampart_fl.shared.learning.data import ClientData, poisoned
-from rampart_fl.shared.learning.equipment import Equipment
-from rampart_fl.shared.learning.insider import fresh, jacobian
 from rampart_fl.shared.learning.local import LocalResult
 from rampart_fl.shared.learning.participant import LearningClient
+from rampart_fl.shared.learning.server_resources import ServerResources
 from rampart_fl.shared.protocol.messages import Ticket
 from rampart_fl.shared.robust.engine import Plan
 from rampart_fl.shared.validation import build_plan
@@ -57,7 +57,7 @@ class HostileClient(LearningClient):
         self.members = members
         self.position = position
         self.returns = returns
-        self._server: tuple[Plan, Equipment] | None = None
+        self._server: tuple[Plan, ServerResources] | None = None
         self._poisoned = self.data
         if data_attack is not None:
             seed = self.experiment.seed
@@ -148,9 +148,9 @@ class HostileClient(LearningClient):
         if self._server is None:
             experiment = Experiment.from_tables(tables)
             plan = build_plan(experiment)
-            self._server = plan, Equipment.of(experiment, plan)
-        plan, equipment = self._server
-        return plan, equipment.update(reference_D, round_)
+            self._server = plan, ServerResources.of(experiment, plan)
+        plan, resources = self._server
+        return plan, resources.update(reference_D, round_)
 
     async def idle(self, ticket: Ticket) -> None:
         if self.cohort is None:

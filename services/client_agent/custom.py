@@ -29,7 +29,7 @@ from pydantic import ValidationError
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.families.importpath import load_callable
-from rampart_fl.shared.learning.agent import AgentSettings, Build, Seat, host
+from rampart_fl.shared.learning.agent import AgentContext, AgentSettings, Build, host
 from rampart_fl.shared.learning.participant import Keeper
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
@@ -201,16 +201,16 @@ def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
 def custom(make: Callable[[int], Client]) -> Build:
     """Participants that compute what clients of your own do, each made by `make(slot)`."""
 
-    async def build(seat: Seat) -> FitEvaluate:
+    async def build(context: AgentContext) -> FitEvaluate:
         loop = asyncio.get_running_loop()
         return FitEvaluate(
-            await loop.run_in_executor(seat.thread, make, seat.slot),
-            seat.experiment,
-            seat.client,
-            seat.folder,
-            seat.identity.sample_cap,
-            seat.thread,
-            seat.settings.upload_dtype,
+            await loop.run_in_executor(context.thread, make, context.slot),
+            context.experiment,
+            context.client,
+            context.folder,
+            context.identity.sample_cap,
+            context.thread,
+            context.settings.upload_dtype,
         )
 
     return build

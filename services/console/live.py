@@ -77,16 +77,16 @@ class LiveTable:
         norm = largest(record.norms, record.norms.keys() - self._hostile)
         worst = largest(record.norms, self._hostile)
         barred = [v for v in record.verdicts if v.decision in BARRING]
-        told = [f"{v.client} {v.decision}: {v.reason}" for v in barred]
+        notes = [f"{v.client} {v.decision}: {v.reason}" for v in barred]
         for decision in ("rejected", "abstained"):
             named = [v.client for v in record.verdicts if v.decision == decision]
-            told += [f"{decision} {', '.join(named)}"] if named else []
+            notes += [f"{decision} {', '.join(named)}"] if named else []
         for asked in ("evicted", "rejected"):  # Where decisions are only observed.
             named = [
                 v.client for v in record.verdicts if v.decision == "accepted" and v.asked == asked
             ]
-            told += [f"would be {asked}: {', '.join(named)}"] if named else []
-        told += [f"failed: {record.reason}"] if record.status == "failed" else []
+            notes += [f"would be {asked}: {', '.join(named)}"] if named else []
+        notes += [f"failed: {record.reason}"] if record.status == "failed" else []
         scores = {kind: percent(accuracy(record.metrics, honest, kind)) for kind in KINDS}
         wrong = errors(record.metrics, honest)
         if wrong:  # A task of estimation has errors in place of accuracies.
@@ -99,7 +99,7 @@ class LiveTable:
             "backdoor": percent(attack_success(record.metrics, honest, "customized")),
             "honest norm": "-" if norm is None else f"{norm:.3g}",
             "hostile norm": "-" if worst is None else f"{worst:.3g}",
-            "decisions": "; ".join(told) or "-",
+            "decisions": "; ".join(notes) or "-",
         }
 
     def picture(self, status: FederationStatus, records: Sequence[RoundRecord]) -> Group:

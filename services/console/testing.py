@@ -28,7 +28,7 @@ PHASES = ("joining", "collecting", "aggregating", "failed", "published", "evalua
 """In the order in which a round goes through them."""
 
 
-class Company:
+class TestClients:
     """Clients of a test's own, at work on one thread beside it.
 
     Args:
@@ -38,11 +38,13 @@ class Company:
     A context manager: on leaving, all of them are stopped.
     """
 
+    __test__ = False  # or else pytest takes it for a class of tests
+
     def __init__(self, operator: Operator, folder: Path) -> None:
         self.operator = operator
         self.folder = folder
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="company")
+        self._thread = threading.Thread(target=self._loop.run_forever, name="test-clients")
         self._tasks: dict[str, asyncio.Task[Ticket]] = {}
 
     def __enter__(self) -> Self:
@@ -143,7 +145,7 @@ class Company:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
 
 
-class RunningFederation(Company):
+class RunningFederation(TestClients):
     """A federation on this machine, and the test's own clients of it.
 
     Args:
@@ -151,7 +153,7 @@ class RunningFederation(Company):
     """
 
     def __init__(self, local: LocalFederation) -> None:
-        super().__init__(local.operator, local.folder / "company")
+        super().__init__(local.operator, local.folder / "test-clients")
         self.local = local
         self.experiment = local.experiment
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rampart_fl.shared.attacks.base import DataAttack
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.runtime.device import sent
+from rampart_fl.shared.runtime.device import to_device
 
 Pixels = tuple[tuple[int, int], ...]
 """Positions (row, column) of pixels."""
@@ -87,7 +87,7 @@ class Backdoor(DataAttack):
             )
         shown_HW = torch.zeros(height, width, dtype=torch.bool)
         shown_HW[tuple(torch.tensor(axis) for axis in zip(*pixels, strict=True))] = True
-        return x.masked_fill(sent(shown_HW, x.device), self.value)
+        return x.masked_fill(to_device(shown_HW, x.device), self.value)
 
 
 def parse_trigger(spec: Mapping[str, Any] | None) -> Backdoor | None:

@@ -210,12 +210,12 @@ class Experiment(Table):
 
     def client_part(self) -> dict[str, Any]:
         """What clients are told: all but the server's stages and who attacks."""
-        told = self.model_dump(
+        public = self.model_dump(
             mode="json", exclude={"server", "attackers", "placement", "packages"}
         )
-        text = json.dumps(told)
+        text = json.dumps(public)
         return {
-            **told,
+            **public,
             "packages": {name: of for name, of in self.packages.items() if f'"{name}"' in text},
             "sample_cap": self.server.sample_cap,
             "digest": self.digest(),

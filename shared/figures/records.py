@@ -11,7 +11,7 @@ from rampart_fl.shared.robust.models import Mixture
 
 
 def decisions(rows: Rows, outcome: RoundOutcome) -> dict[str, Any]:
-    """The fields of a `RoundRecord` that follow from the mathematics.
+    """The fields of a `RoundRecord` that follow from a round's outcome.
 
     Args:
         rows: the calibrated rows of the round, over the parameters.

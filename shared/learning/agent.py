@@ -122,7 +122,7 @@ class AgentSettings(ServiceSettings):
 
 
 @dataclass(frozen=True, eq=False)
-class Seat:
+class AgentContext:
     """What one client of a process is made from.
 
     Args:
@@ -161,22 +161,22 @@ class Seat:
         return client_data_from_file(self.settings.data_file, known)
 
 
-Build = Callable[[Seat], Awaitable[Participant]]
-"""Makes the participant of one seat."""
+Build = Callable[[AgentContext], Awaitable[Participant]]
+"""Makes the participant for one agent context."""
 
 
 def honest(settings: AgentSettings) -> Build:
     """Participants that do what they are asked."""
 
-    async def build(seat: Seat) -> LearningClient:
-        settings.check_trust(seat.experiment)
+    async def build(context: AgentContext) -> LearningClient:
+        settings.check_trust(context.experiment)
         return LearningClient(
-            seat.experiment,
-            seat.client,
-            await seat.data(),
-            seat.folder,
-            seat.identity.sample_cap,
-            seat.thread,
+            context.experiment,
+            context.client,
+            await context.data(),
+            context.folder,
+            context.identity.sample_cap,
+            context.thread,
             settings.upload_dtype,
         )
 
@@ -254,9 +254,11 @@ async def _take_part(
         try:
             async with kept_fresh(connection, folder):
                 experiment = client_experiment(await connection.experiment())
-                seat = Seat(settings, experiment, identity, folder, thread, position, slot)
+                context = AgentContext(
+                    settings, experiment, identity, folder, thread, position, slot
+                )
                 with plugins.known(experiment.packages):
-                    participant = await build(seat)
-                return await participate(connection, participant, seat.client)
+                    participant = await build(context)
+                return await participate(connection, participant, context.client)
         finally:
             await connection.close()

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.runtime.device import sent
+from rampart_fl.shared.runtime.device import to_device
 
 AREA = (0.08, 1.0)
 """Smallest and largest share of an image that a view shows."""
@@ -57,7 +57,7 @@ def weak(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
     mirror_B = 1 - 2 * torch.randint(2, (n,), generator=draws)
     zero_B = torch.zeros(n)
     affine_B23 = torch.stack([width_B * mirror_B, zero_B, right_B, zero_B, height_B, down_B], 1)
-    affine_B23 = sent(affine_B23.view(n, 2, 3), x_BCHW.device, x_BCHW.dtype)
+    affine_B23 = to_device(affine_B23.view(n, 2, 3), x_BCHW.device, x_BCHW.dtype)
     grid = functional.affine_grid(affine_B23, list(x_BCHW.shape), align_corners=False)
     return functional.grid_sample(x_BCHW, grid, padding_mode="border", align_corners=False)
 
@@ -77,10 +77,10 @@ def strong(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
 
     def factor() -> Tensor:
         drawn_B = 1 + JITTER * (2 * torch.rand(n, generator=draws) - 1)
-        return sent(drawn_B.view(n, 1, 1, 1), x.device, x.dtype)
+        return to_device(drawn_B.view(n, 1, 1, 1), x.device, x.dtype)
 
     def chance(share: float) -> Tensor:
-        return sent((torch.rand(n, generator=draws) < share).view(n, 1, 1, 1), x.device)
+        return to_device((torch.rand(n, generator=draws) < share).view(n, 1, 1, 1), x.device)
 
     brightness, contrast, saturation = factor(), factor(), factor()
     x = (x * brightness).clamp(0, 1)
@@ -90,14 +90,14 @@ def strong(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
     x = (grey + saturation * (x - grey)).clamp(0, 1)
     x = torch.where(chance(GREY), grey.expand_as(x), x)
     sigma_B = SIGMA[0] + (SIGMA[1] - SIGMA[0]) * torch.rand(n, generator=draws)
-    return torch.where(chance(BLURRED), _blurred(x, sent(sigma_B, x.device, x.dtype)), x)
+    return torch.where(chance(BLURRED), _blurred(x, to_device(sigma_B, x.device, x.dtype)), x)
 
 
 def luminance(x_BCHW: Tensor) -> Tensor:
     """Brightness (B, 1, H, W): LUMA's mixture of three channels, else the channels' mean."""
     if x_BCHW.shape[1] != len(LUMA):
         return x_BCHW.mean(1, keepdim=True)
-    weights = sent(LUMA, x_BCHW.device, x_BCHW.dtype)
+    weights = to_device(LUMA, x_BCHW.device, x_BCHW.dtype)
     return (x_BCHW * weights.view(1, -1, 1, 1)).sum(1, keepdim=True)
 
 

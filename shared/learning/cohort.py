@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from rampart_fl.shared.experiment.schema import Training
 from rampart_fl.shared.learning.data import ClientData
-from rampart_fl.shared.runtime.device import sent
+from rampart_fl.shared.runtime.device import to_device
 from rampart_fl.shared.seeding import generator
 
 
@@ -56,7 +56,7 @@ class Cohort:
         """Some of the clients, in that order."""
         if list(positions) == list(range(len(self.train_K))):
             return self
-        at = sent(positions, self.y_train_KN.device, torch.long)
+        at = to_device(positions, self.y_train_KN.device, torch.long)
         return Cohort(
             self.x_train_KN[at],
             self.y_train_KN[at],
@@ -89,7 +89,7 @@ class Cohort:
     def counts_KC(self) -> Tensor:
         """Training samples that each client has of each of C classes."""
         y_KN, device = self.y_train_KN, self.y_train_KN.device
-        sizes_K = sent(self.train_K, device)
+        sizes_K = to_device(self.train_K, device)
         inside_KN = torch.arange(y_KN.shape[1], device=device) < sizes_K[:, None]
         # Counted without asking how many there are, for which a device's host would wait.
         of_class_KNC = y_KN[..., None] == torch.arange(self.classes, device=device)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.modelspec import STATISTIC, ModelSpec
-from rampart_fl.shared.runtime.device import sent
+from rampart_fl.shared.runtime.device import to_device
 
 
 def last_linear(module: nn.Module) -> str:
@@ -62,7 +62,7 @@ def _mask(spec: ModelSpec, layer: str, device: str) -> Tensor:
     if not bool(mask_D.any()):
         names = ", ".join(tensor.name for tensor in spec.tensors)
         raise ConfigurationError(f"no tensor of the model stands under {layer!r}; it has {names}")
-    return sent(mask_D, device)
+    return to_device(mask_D, device)
 
 
 def check_body(module: nn.Module, spec: ModelSpec, head: str | None = None) -> None:

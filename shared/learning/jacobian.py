@@ -20,7 +20,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
 from rampart_fl.shared.learning.stacked import Stacked
-from rampart_fl.shared.runtime.device import sent
+from rampart_fl.shared.runtime.device import to_device
 
 MEASURED = 4096
 """Samples in one pass of a measurement, over all models."""
@@ -68,13 +68,13 @@ def squared_norm(
     """
     leaf_KD = models_KD.detach().requires_grad_()
     logits_KBC = network.logits(leaf_KD, x_KB)
-    counts_K = sent([max(size, 1) for size in sizes], leaf_KD.device, leaf_KD.dtype)
+    counts_K = to_device([max(size, 1) for size in sizes], leaf_KD.device, leaf_KD.dtype)
     classes = logits_KBC.shape[-1]
     projections = along(classes)
     scale_K = classes / (len(projections) * counts_K)
     norm_K, gradient_KD = torch.zeros_like(scale_K), torch.zeros_like(models_KD)
     for q_KBC in projections:
-        projected = (logits_KBC * sent(q_KBC, logits_KBC.device, logits_KBC.dtype)).sum()
+        projected = (logits_KBC * to_device(q_KBC, logits_KBC.device, logits_KBC.dtype)).sum()
         (slope_KD,) = torch.autograd.grad(projected, leaf_KD, create_graph=True)
         one_K = scale_K * slope_KD[:, : network.spec.trainable].square().sum(1)
         norm_K += one_K.detach()
@@ -107,8 +107,8 @@ def measured_norm(
         if q_KNC is None:
             classes = logits_KBC.shape[-1]
             q_KNC = stacked_directions(sizes, x_KN.shape[1], classes, draws)
-            q_KNC = sent(q_KNC, logits_KBC.device, logits_KBC.dtype)
+            q_KNC = to_device(q_KNC, logits_KBC.device, logits_KBC.dtype)
         projected = (logits_KBC * q_KNC[:, start : start + width]).sum()
         slope_KD += torch.autograd.grad(projected, leaf_KD)[0]
-    counts_K = sent([max(size, 1) for size in sizes], slope_KD.device, slope_KD.dtype)
+    counts_K = to_device([max(size, 1) for size in sizes], slope_KD.device, slope_KD.dtype)
     return classes / counts_K * slope_KD[:, : network.spec.trainable].square().sum(1)

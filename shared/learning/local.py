@@ -21,7 +21,7 @@ from rampart_fl.shared.learning.personalizers import Local, Offers
 from rampart_fl.shared.learning.privacy import STEPS, output_noise, spent
 from rampart_fl.shared.learning.scoring import hits
 from rampart_fl.shared.learning.steps import take_steps
-from rampart_fl.shared.runtime.device import sent
+from rampart_fl.shared.runtime.device import to_device
 
 EVALUATED = 4096
 """Most samples in one forward pass of an evaluation, over all clients."""
@@ -212,19 +212,19 @@ def _loss(learner: Learner, cohort: Cohort, models_KD: Tensor) -> Tensor:
     """Mean loss (K,) of every client's model on its own training set."""
     x_KN, y_KN = cohort.x_train_KN, cohort.y_train_KN
     losses_KN = _each(learner, models_KD, x_KN, y_KN, learner.scoring.losses)
-    return _within(losses_KN, cohort.train_K).sum(1) / sent(
+    return _within(losses_KN, cohort.train_K).sum(1) / to_device(
         _counts(cohort.train_K), losses_KN.device
     )
 
 
 def _held_loss(learner: Learner, cohort: Cohort, batches: Batches, models_KD: Tensor) -> Tensor:
     """Mean loss (K,) of every client's model on its samples that are in no batch."""
-    held_KV = sent(pad_sequence(list(batches.held), batch_first=True), models_KD.device)
+    held_KV = to_device(pad_sequence(list(batches.held), batch_first=True), models_KD.device)
     client_K1 = torch.arange(len(models_KD), device=models_KD.device)[:, None]
     x_KV, y_KV = cohort.x_train_KN[client_K1, held_KV], cohort.y_train_KN[client_K1, held_KV]
     losses_KV = _each(learner, models_KD, x_KV, y_KV, learner.scoring.losses)
     sizes = [len(one) for one in batches.held]
-    return _within(losses_KV, sizes).sum(1) / sent(_counts(sizes), losses_KV.device)
+    return _within(losses_KV, sizes).sum(1) / to_device(_counts(sizes), losses_KV.device)
 
 
 def _each(
@@ -251,7 +251,7 @@ def _each(
 def _within(values_KT: Tensor, sizes: Sequence[int]) -> Tensor:
     """The values with 0 in place of padding (whatever stood there)."""
     position = torch.arange(values_KT.shape[1], device=values_KT.device)
-    inside_KT = position < sent(sizes, values_KT.device)[:, None]
+    inside_KT = position < to_device(sizes, values_KT.device)[:, None]
     return values_KT.where(inside_KT, torch.zeros_like(values_KT))
 
 

@@ -26,7 +26,7 @@ from rampart_fl.shared.learning.cohort import Draws
 from rampart_fl.shared.learning.objectives import Point
 from rampart_fl.shared.learning.personalizers import Batch, Personalizer
 from rampart_fl.shared.learning.task import LocalTask
-from rampart_fl.shared.runtime.device import sent
+from rampart_fl.shared.runtime.device import to_device
 
 STEPS = "privacy_steps"
 """Name of the personal state that counts a client's noised steps, over all its uploads."""
@@ -175,7 +175,7 @@ def normal(scale: Sequence[float], draws: Sequence[torch.Generator], like_KD: Te
         factor * torch.randn(like_KD.shape[1], generator=one, dtype=like_KD.dtype)
         for factor, one in zip(scale, draws, strict=True)
     ]
-    return sent(torch.stack(rows), like_KD.device)
+    return to_device(torch.stack(rows), like_KD.device)
 
 
 def output_noise(deviation: float, draws: Draws, update_KD: Tensor) -> Tensor:

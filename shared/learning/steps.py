@@ -17,7 +17,7 @@ from rampart_fl.shared.learning.learner import Learner
 from rampart_fl.shared.learning.personalizers import Batch, Local
 from rampart_fl.shared.learning.privacy import PrivateTask
 from rampart_fl.shared.learning.task import runs
-from rampart_fl.shared.runtime.device import sent
+from rampart_fl.shared.runtime.device import to_device
 
 
 def take_steps(
@@ -63,11 +63,11 @@ def _steps(
     """`take_steps` for clients that train in one pass."""
     device, clients = received_KD.device, torch.arange(len(received_KD), device=received_KD.device)
     # All that steps need lies on the device before the first: none of them waits for the host.
-    index_KSB = sent(batches.index_KSB, device)
-    weight_KSB = sent(batches.weight_KSB, device, received_KD.dtype)
-    steps_K = sent(batches.steps_K, device)
+    index_KSB = to_device(batches.index_KSB, device)
+    weight_KSB = to_device(batches.weight_KSB, device, received_KD.dtype)
+    steps_K = to_device(batches.steps_K, device)
     done_SK = steps_K <= torch.arange(batches.steps, device=device)[:, None]
-    hostile_K = torch.isin(clients, sent(hostile, device)) if hostile else None
+    hostile_K = torch.isin(clients, to_device(hostile, device)) if hostile else None
     if learner.hostile:
         hostile_K = torch.ones_like(clients, dtype=torch.bool)
     noised_K = torch.zeros(len(clients), dtype=torch.float64, device=device)

@@ -11,7 +11,7 @@ from torch import Tensor
 from rampart_fl.shared.learning.cohort import Cohort
 from rampart_fl.shared.learning.learner import Learner
 from rampart_fl.shared.robust.certificates import radii, winners
-from rampart_fl.shared.runtime.device import sent
+from rampart_fl.shared.runtime.device import to_device
 
 SAMPLES = 4096
 """Samples in one forward pass."""
@@ -55,7 +55,7 @@ def vote(learner: Learner, cohort: Cohort, voters: Iterable[Tensor]) -> dict[str
     k, width = cohort.y_test_KT.shape
     models = list(voters)
     votes_NC = ballots(learner, cohort.x_test_KT.flatten(0, 1), models)
-    sizes_K1 = sent(cohort.test_K, votes_NC.device).unsqueeze(1)
+    sizes_K1 = to_device(cohort.test_K, votes_NC.device).unsqueeze(1)
     inside_KT = torch.arange(width, device=votes_NC.device) < sizes_K1
     right_KT = (winners(votes_NC).view(k, width) == cohort.y_test_KT) & inside_KT
     radii_KT = radii(votes_NC).view(k, width)

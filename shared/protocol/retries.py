@@ -71,13 +71,13 @@ def repeat_blocking(attempt: Callable[[], T], where: str, patience: float) -> T:
 
 
 def _policy(where: str, patience: float) -> dict[str, Any]:
-    told = False
+    logged = False
 
     def tell(state: RetryCallState) -> None:
-        nonlocal told
+        nonlocal logged
         log.debug("retrying %s: %s", where, _failure(state))
-        if not told and (state.seconds_since_start or 0.0) > QUIET:
-            told = True
+        if not logged and (state.seconds_since_start or 0.0) > QUIET:
+            logged = True
             log.warning("%s: %s; tried again for %.0f s", where, _failure(state), patience)
 
     def give_up(state: RetryCallState) -> NoReturn:

@@ -18,7 +18,7 @@ from rampart_fl.shared.robust.base import Context, Detector, Rows, State
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.models import Block, Models
 from rampart_fl.shared.robust.sketch import sketch
-from rampart_fl.shared.runtime.device import sent
+from rampart_fl.shared.runtime.device import to_device
 
 PREFIX = "challenge:"
 """Starts the names of challenged models."""
@@ -38,7 +38,7 @@ class Shifted(Models):
         return self.base.like
 
     def chunks(self) -> Iterator[tuple[int, int, Tensor]]:
-        mix_LBM = sent(self.mix_LBM, self.rows.device, self.rows.block_ND.dtype)
+        mix_LBM = to_device(self.mix_LBM, self.rows.device, self.rows.block_ND.dtype)
         ends = blocks(self.rows.dim, mix_LBM.shape[1])
         pairs = zip(self.base.chunks(), self.rows.chunks(), strict=True)
         for (start, stop, base_LC), (_, _, chunk_MC) in pairs:

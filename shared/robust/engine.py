@@ -1,4 +1,4 @@
-"""One round of the server's mathematics: screen, pre-aggregate, aggregate, step, audit, customize.
+"""One round on the server: screen, pre-aggregate, aggregate, step, audit, customize.
 
 `run_round` is pure: same rows, state and context, same outcome, bit for bit.
 
@@ -23,9 +23,9 @@ from rampart_fl.shared.robust.context import Need
 from rampart_fl.shared.robust.customizers import Customization, Customizer, customizers
 from rampart_fl.shared.robust.detectors import detectors
 from rampart_fl.shared.robust.eviction import decided
-from rampart_fl.shared.robust.linalg.finite import exactly
+from rampart_fl.shared.robust.linalg.finite import finite_rows
 from rampart_fl.shared.robust.pipeline import Pipeline, Spec, join_states, split_state
-from rampart_fl.shared.runtime.device import sent
+from rampart_fl.shared.runtime.device import to_device
 
 SEVERITY = {"accepted": 0, "rejected": 1, "evicted": 2}
 """Of what detectors ask for."""
@@ -43,7 +43,7 @@ class ServerStep(Member):
             return reference_D + self.learning_rate * aggregate_D, state
         velocity_D = aggregate_D.clone()
         if "velocity" in state.tensors:
-            held_D = sent(state.tensors["velocity"], aggregate_D.device)
+            held_D = to_device(state.tensors["velocity"], aggregate_D.device)
             velocity_D.add_(held_D, alpha=self.momentum)
         return reference_D + self.learning_rate * velocity_D, State({"velocity": velocity_D})
 
@@ -79,12 +79,12 @@ class Plan:
         f: int | None = None,
     ) -> "Plan":
         """A plan from names and tables; f goes to stages that take it, 0 where it is not stated."""
-        told = f or 0
+        bound = f or 0
         plan = Plan(
-            pipeline=Pipeline.of(rule, f=told),
-            detectors=tuple(detectors.parse(spec, f=told) for spec in screens),
+            pipeline=Pipeline.of(rule, f=bound),
+            detectors=tuple(detectors.parse(spec, f=bound) for spec in screens),
             step=step or ServerStep(),
-            customizer=customizers.parse(customizer, f=told),
+            customizer=customizers.parse(customizer, f=bound),
             calibrate=calibrate,
             eviction=eviction or Eviction(),
             f=f,
@@ -247,7 +247,7 @@ def _decide(
             next_D, moved = plan.step.apply(
                 context.reference_D, aggregate_D, states.get("step", State())
             )
-            if not all(exactly(next_D.unsqueeze(0))):
+            if not all(finite_rows(next_D.unsqueeze(0))):
                 raise PreconditionError("the next global model would not be finite")
             global_D, reports = next_D, found
             states |= {"pipeline": carried, "step": moved}

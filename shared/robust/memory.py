@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.robust.base import Rows, State
-from rampart_fl.shared.runtime.device import sent
+from rampart_fl.shared.runtime.device import to_device
 
 
 def carry(
@@ -33,4 +33,4 @@ def carry(
 
 def positions(at: dict[str, int], clients: Iterable[str], device: torch.device) -> Tensor:
     """Where some clients stand, as an index on the block's device."""
-    return sent([at[client] for client in clients], device, torch.long)
+    return to_device([at[client] for client in clients], device, torch.long)

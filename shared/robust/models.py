@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.robust.base import CHUNK, Rows
-from rampart_fl.shared.runtime.device import sent
+from rampart_fl.shared.runtime.device import to_device
 
 
 class Models(ABC):
@@ -61,7 +61,7 @@ class Mixture(Models):
         return self.rows.block_ND
 
     def chunks(self) -> Iterator[tuple[int, int, Tensor]]:
-        mix_LM = sent(self.mix_LM, self.rows.device, self.rows.block_ND.dtype)
+        mix_LM = to_device(self.mix_LM, self.rows.device, self.rows.block_ND.dtype)
         for start, stop, chunk_MC in self.rows.chunks():
             yield start, stop, mix_LM @ chunk_MC + self.reference_D[start:stop]
 
@@ -108,5 +108,5 @@ class Block(Models):
             yield start, stop, self.models_LD[:, start:stop]
 
     def pick(self, names: Sequence[str]) -> "Block":
-        at = sent(self._places(names), self.models_LD.device, torch.long)
+        at = to_device(self._places(names), self.models_LD.device, torch.long)
         return replace(self, names=tuple(names), models_LD=self.models_LD.index_select(0, at))

@@ -165,6 +165,6 @@ def aggregate(
     rows = Rows.of(updates_ND, ids, weights, metadata, assume_finite=True)
     with suppress(linalg.NotFinite, PreconditionError):
         result_D = result_of(rows)
-        if linalg.proved(rows):
+        if linalg.all_finite(rows):
             return result_D
     return result_of(Rows.of(updates_ND, ids, weights, metadata))

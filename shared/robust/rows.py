@@ -46,7 +46,7 @@ class Rows(View):
             metadata: claimed numbers per row.
             traces: of the rows, in the order given.
             assume_finite: leave out no row. The first pass over the rows that meets a number that
-                is not finite raises `linalg.NotFinite`; ask `linalg.proved` in the end.
+                is not finite raises `linalg.NotFinite`; ask `linalg.all_finite` in the end.
         Raises:
             ValueError: shapes do not fit, ids repeat, a weight is not finite and positive.
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.robust.sketch import Traces
-from rampart_fl.shared.runtime.device import sent
+from rampart_fl.shared.runtime.device import to_device
 
 CHUNK = 32_768
 """Default number of coordinates in one chunk."""
@@ -84,8 +84,8 @@ class View:
         """Column bounds with the chunk (M, C) of the view, which the caller must not write to."""
         mix_MK = self.mix_MK
         if mix_MK is not None:
-            mix_MK = sent(mix_MK, self.device, self.block_ND.dtype)
-        index_K = None if self.index_K is None else sent(self.index_K, self.device)
+            mix_MK = to_device(mix_MK, self.device, self.block_ND.dtype)
+        index_K = None if self.index_K is None else to_device(self.index_K, self.device)
         for start in range(0, self.dim, size):
             stop = min(start + size, self.dim)
             block_KC = self.block_ND[:, start:stop]
@@ -122,7 +122,9 @@ class View:
         if isinstance(which, Tensor):
             # Several times as fast as indexing, for drawn coordinates.
             return replace(
-                self, block_ND=self.block_ND.index_select(1, sent(which, self.device)), cache=cache
+                self,
+                block_ND=self.block_ND.index_select(1, to_device(which, self.device)),
+                cache=cache,
             )
         return replace(self, block_ND=self.block_ND[:, which], cache=cache)
 

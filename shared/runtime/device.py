@@ -26,7 +26,7 @@ def device(name: str) -> torch.device:
     return found
 
 
-def sent(
+def to_device(
     values: Tensor | Sequence[float],
     to: torch.device | str,
     dtype: torch.dtype | None = None,
@@ -41,7 +41,7 @@ def sent(
         to: the device.
         dtype: that of the result; by default the tensor's own, for numbers that of `torch.tensor`.
 
-    >>> sent([1, 2], "cpu", torch.float64)
+    >>> to_device([1, 2], "cpu", torch.float64)
     tensor([1., 2.], dtype=torch.float64)
     """
     held = values if isinstance(values, Tensor) else torch.tensor(values, dtype=dtype)

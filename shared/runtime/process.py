@@ -82,13 +82,13 @@ def explain_settings(error: ValidationError, prefix: str) -> str:
         error: what was found.
         prefix: of the variables.
     """
-    told = []
+    problems = []
     for issue in error.errors():
         name, *rest = map(str, issue["loc"] or ("",))
         where = ".".join([f"{prefix}{name}".upper(), *rest])
         said = issue["msg"].removeprefix("Value error, ")
-        told.append(f"{where}: {said}" if name else said)
-    return "; ".join(told)
+        problems.append(f"{where}: {said}" if name else said)
+    return "; ".join(problems)
 
 
 def run_service(

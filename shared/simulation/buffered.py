@@ -106,12 +106,12 @@ class Buffered:
         if record.status == "published":
             kept = set() if self.server.pool is None else {*self.server.pool.ids}
             self.latest = {name: one for name, one in arrivals.items() if name in kept}
-        told = {"staleness": staleness, "probed": probed, "bytes_down": down, "bytes_up": up}
-        return record.model_copy(update={"policy": "buffered", **told})
+        extra = {"staleness": staleness, "probed": probed, "bytes_down": down, "bytes_up": up}
+        return record.model_copy(update={"policy": "buffered", **extra})
 
     def _hand_out(self, names: Sequence[str], round_: int) -> list[str]:
         """Gives clients their next work; those that were probed for it."""
-        probed = self.server.strangers(names)
+        probed = self.server.clients_to_probe(names)
         if not names:
             return probed
         probes = self.clients.probe(probed, self.server.reference_D, round_)

@@ -53,12 +53,12 @@ class Certificate:
     samples: int
 
 
-Told = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 """Hears of progress: how much is done, of how much."""
 
 
 def certify_groups(
-    experiment: Experiment, device: str = "cpu", told: Told = lambda done, of: None
+    experiment: Experiment, device: str = "cpu", on_progress: Progress = lambda done, of: None
 ) -> Certificate:
     """Trains disjoint groups, and counts what their vote certifies.
 
@@ -85,7 +85,7 @@ def certify_groups(
     simulation = Simulation.of(experiment, device)
     while not simulation.ended:
         simulation.step()
-        told(len(simulation.records), experiment.rounds)
+        on_progress(len(simulation.records), experiment.rounds)
     voters = simulation.server.voters()
     if not voters:
         raise ConfigurationError(f"no group of {experiment.name} ever had enough clients")
@@ -119,7 +119,7 @@ def certify_subsets(
     size: int,
     error: float = LIKELY_ENOUGH,
     device: str = "cpu",
-    told: Told = lambda done, of: None,
+    on_progress: Progress = lambda done, of: None,
 ) -> Certificate:
     """Trains one federation for each random subset of k clients, and counts what they certify.
 
@@ -130,7 +130,7 @@ def certify_subsets(
         size: k.
         error: probability with which a radius may be too large, where subsets are drawn.
         device: where to train.
-        told: hears of every subset.
+        on_progress: hears of every subset.
     Raises:
         ConfigurationError: clients get other models than the global one, or are drawn by round.
     """
@@ -145,7 +145,7 @@ def certify_subsets(
     for number, subset in enumerate(subsets, 1):
         simulation = trained(experiment, subset, device)
         models.append(simulation.server.global_D)
-        told(number, len(subsets))
+        on_progress(number, len(subsets))
     votes_TC, y_T = _votes(simulation, models)
     sure = 0.0 if exact else error
     radii_T = subset_radii(votes_TC, experiment.data.clients, size, sure)

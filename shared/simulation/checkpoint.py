@@ -54,9 +54,9 @@ def save(path: Path, memory: Mapping[str, Any]) -> None:
         TypeError: it holds a value of another type.
     """
     tensors: dict[str, Tensor] = {}
-    told = json.dumps(_encode(memory, tensors, {}))
+    encoded = json.dumps(_encode(memory, tensors, {}))
     with durable.replacing(path) as part:
-        save_file(tensors, part, {"memory": told})
+        save_file(tensors, part, {"memory": encoded})
 
 
 def load(path: Path, device: str = "cpu") -> dict[str, Any]:
@@ -67,13 +67,13 @@ def load(path: Path, device: str = "cpu") -> dict[str, Any]:
     """
     try:
         with safe_open(path, "pt") as file:
-            told = json.loads((file.metadata() or {})["memory"])
+            encoded = json.loads((file.metadata() or {})["memory"])
             # Copies have the alignment of fresh tensors, which sums may depend on to the bit.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - safe_open is no mapping
     except (SafetensorError, KeyError, ValueError) as error:
         raise ConfigurationError(f"{path} is no checkpoint of a simulation: {error}") from None
     there = {name: tensor.to(device) for name, tensor in tensors.items()}
-    memory: dict[str, Any] = _decode(told, there, tensors)
+    memory: dict[str, Any] = _decode(encoded, there, tensors)
     return memory
 
 
@@ -113,11 +113,11 @@ def _own(tensor: Tensor) -> Tensor:
     return host.clone() if shared else host
 
 
-def _decode(told: Any, tensors: Mapping[str, Tensor], host: Mapping[str, Tensor]) -> Any:
+def _decode(encoded: Any, tensors: Mapping[str, Tensor], host: Mapping[str, Tensor]) -> Any:
     """A value from JSON with its tensors; `host` are the same ones on the CPU."""
-    if not isinstance(told, dict):
-        return told
-    ((kind, inside), *rest) = told.items()
+    if not isinstance(encoded, dict):
+        return encoded
+    ((kind, inside), *rest) = encoded.items()
     if kind == "tensor":
         return tensors[inside]
     if kind == "type":

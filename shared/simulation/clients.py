@@ -14,9 +14,9 @@ from rampart_fl.shared.attacks.base import DataAttack, Knowledge, ModelAttack
 from rampart_fl.shared.attacks.data import attacks as data_attacks
 from rampart_fl.shared.attacks.model import attacks as model_attacks
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.attacker_probes import fresh, jacobian
 from rampart_fl.shared.learning.cohort import Batches, Cohort
 from rampart_fl.shared.learning.data import ClientData, client_data, poisoned
-from rampart_fl.shared.learning.insider import fresh, jacobian
 from rampart_fl.shared.learning.learner import Learner
 from rampart_fl.shared.learning.local import Trained, train
 from rampart_fl.shared.learning.personalizers import Offers
@@ -24,7 +24,7 @@ from rampart_fl.shared.learning.privacy import STEPS
 from rampart_fl.shared.learning.votes import vote
 from rampart_fl.shared.protocol.reports import with_gap
 from rampart_fl.shared.robust.engine import Plan
-from rampart_fl.shared.runtime.device import sent
+from rampart_fl.shared.runtime.device import to_device
 from rampart_fl.shared.validation import build_plan
 
 
@@ -154,7 +154,7 @@ class Clients:
         return sorted(name for group in self.groups for name in group.members)
 
     def _keep(self, names: Sequence[str], personal: Mapping[str, Tensor]) -> None:
-        at = sent([self.names.index(name) for name in names], self.device, torch.long)
+        at = to_device([self.names.index(name) for name in names], self.device, torch.long)
         for key, tensor in personal.items():
             self.personal[key] = self.personal[key].index_copy(0, at, tensor)
 
@@ -178,7 +178,7 @@ class Clients:
         seed, training = self.experiment.seed, self.learner.training
         held_out = self.learner.personalizer.held_out
         batches = Batches.draw(cohort.train_K, names, training, seed, round_, held_out=held_out)
-        at = sent(slots, self.device, torch.long)
+        at = to_device(slots, self.device, torch.long)
         personal = {key: tensor.index_select(0, at) for key, tensor in self.personal.items()}
         bad = set(self.hostile)
         hostile = [k for k, name in enumerate(names) if name in bad]
@@ -218,9 +218,9 @@ class Clients:
         place = {name: k for k, name in enumerate(names)}
         honest = [k for name, k in place.items() if name not in hostile]
         met = [place[name] for name in hostile]
-        honest_B = sent(honest, self.device, torch.long)
+        honest_B = to_device(honest, self.device, torch.long)
         honest_BD, honest_sent_BD = trained.update_KD[honest_B], sent_KD[honest_B]
-        met_M = sent(met, self.device, torch.long)
+        met_M = to_device(met, self.device, torch.long)
         colluders_MD, colluders_sent_MD = trained.update_KD[met_M], sent_KD[met_M]
         attacks = [group.attack for group in self.groups if group.attack is not None]
         server_update_D = None

@@ -113,7 +113,7 @@ class Simulation:
             check_exact(experiment, clients.learner.spec)
         initial_D = clients.learner.initial_model().to(device)
         server = Server.of(experiment, initial_D, clients.learner.spec)
-        clients.server_update = server.equipment.update
+        clients.server_update = server.resources.update
         flow = Buffered(clients, server) if experiment.policy == "buffered" else None
         seconds = time.perf_counter() - began
         return Simulation(experiment, clients, server, flow, seconds=seconds)
@@ -162,7 +162,7 @@ class Simulation:
         """A round that all who were drawn take part in."""
         experiment, clients, server = self.experiment, self.clients, self.server
         names = select(experiment.seed, round_, self.candidates, experiment.fraction)
-        probed = server.strangers(names)
+        probed = server.clients_to_probe(names)
         probes = clients.probe(probed, server.reference_D, round_)
         ended("probe")
         sent_KD = server.models(names, probes)

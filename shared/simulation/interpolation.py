@@ -160,7 +160,7 @@ class ExactRound:
 
     def aggregate(self, rows: Rows, model_D: Tensor, state: State) -> tuple[Tensor, State]:
         """F (D,) of what arrived at a model, and the pipeline's next state there."""
-        context = self.server.equipment.equip(self.server.context(self.round, model_D))
+        context = self.server.resources.attach_to(self.server.context(self.round, model_D))
         aggregate_D, state, _ = self.server.plan.pipeline.apply(rows, state, context)
         return aggregate_D, state
 

@@ -15,7 +15,7 @@ from rampart_fl.shared.errors import PreconditionError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Standing
 from rampart_fl.shared.figures.records import decisions
-from rampart_fl.shared.learning.equipment import Equipment
+from rampart_fl.shared.learning.server_resources import ServerResources
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol.messages import Report, RoundRecord
 from rampart_fl.shared.protocol.traffic import model_bytes, upload_bytes
@@ -24,7 +24,7 @@ from rampart_fl.shared.robust.base import Context, Rows, State
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.engine import Plan, RoundOutcome, run_round
 from rampart_fl.shared.robust.sketch import Traces, sketch
-from rampart_fl.shared.runtime.device import sent
+from rampart_fl.shared.runtime.device import to_device
 from rampart_fl.shared.simulation.clients import Uploads
 from rampart_fl.shared.validation import build_plan
 
@@ -43,12 +43,12 @@ class Server:
         evicted: clients that are barred for good.
         quarantined: clients that are barred for a while, and the first round that each is back in.
         absent: clients of the experiment that this federation does without.
-        equipment: what the stages are given besides the rows.
+        resources: what the stages are given besides the rows.
     """
 
     experiment: Experiment
     plan: Plan
-    equipment: Equipment
+    resources: ServerResources
     spec: ModelSpec
     global_D: Tensor
     reference_D: Tensor
@@ -64,13 +64,13 @@ class Server:
     def of(experiment: Experiment, initial_D: Tensor, spec: ModelSpec) -> "Server":
         """Before round 0: everyone starts from the first global model."""
         plan = build_plan(experiment)
-        equipment = Equipment.of(experiment, plan, initial_D.device)
+        resources = ServerResources.of(experiment, plan, initial_D.device)
         state = plan.init(spec.trainable)
-        return Server(experiment, plan, equipment, spec, initial_D, initial_D, state)
+        return Server(experiment, plan, resources, spec, initial_D, initial_D, state)
 
     def memory(self) -> dict[str, Any]:
         """All that does not follow from the experiment, for a checkpoint."""
-        fixed = {"experiment", "plan", "equipment", "spec"}
+        fixed = {"experiment", "plan", "resources", "spec"}
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in fixed}
 
     def recall(self, memory: Mapping[str, Any]) -> None:
@@ -88,7 +88,7 @@ class Server:
         """Lets clients back whose quarantine ends with this round, or whose proposal lapses."""
         self.quarantined = {c: until for c, until in self.quarantined.items() if until > round_}
 
-    def strangers(self, names: Sequence[str]) -> list[str]:
+    def clients_to_probe(self, names: Sequence[str]) -> list[str]:
         """Clients to probe: those without a row in the pool, where the customizer asks for one."""
         if self.pool is None or not self.plan.customizer.probes:
             return []
@@ -117,7 +117,7 @@ class Server:
             assert models is not None
             there = [k for k, own in enumerate(peers) if len(own) > place]
             block_KD = self.global_D.repeat(len(names), 1)
-            at = sent(there, block_KD.device, torch.long)
+            at = to_device(there, block_KD.device, torch.long)
             block_KD[at] = models.block([peers[k][place] for k in there])
             there_K = torch.zeros(len(names), dtype=torch.float64, device=block_KD.device)
             yield block_KD, there_K.index_fill_(0, at, 1)
@@ -140,7 +140,7 @@ class Server:
         if probe_D is not None and self.pool is not None and bool(probe_D.isfinite().all()):
             assert self.similar is not None
             end, own = self.spec.trainable, statistics.of_parameters(self.context(0))
-            weights_M = self.plan.customizer.welcome(probe_D[:end], self.similar, own)
+            weights_M = self.plan.customizer.customize_newcomer(probe_D[:end], self.similar, own)
             welcomed_D = self.reference_D[:end] + self.pool.combine(weights_M)
             return torch.cat([welcomed_D, self.global_D[end:]])
         return self.global_D.clone()
@@ -219,7 +219,7 @@ class Server:
         start_KD = self._unchanged(names, sent_KD)
         rows = Rows.of((start_KD - base_KD) + uploads.update_KD, **claims)
         similar = None if server.calibrate else Rows.of(uploads.update_KD, **claims)
-        context = self.equipment.equip(self.context(round_, self.global_D))
+        context = self.resources.attach_to(self.context(round_, self.global_D))
         made = self.customization.models
         if made is not None and self.plan.customizer.continues:
             models = dict(zip(made.names, made.block(made.names), strict=True))

@@ -168,10 +168,10 @@ def test_a_probing_customizer_welcomes_anyone(customizer: Customizer) -> None:
     rows = Rows.of(pool(), ids=IDS)
     if not customizer.probes:
         with pytest.raises(AssertionError, match=customizer.name):
-            customizer.welcome(pool()[0], rows, context())
+            customizer.customize_newcomer(pool()[0], rows, context())
         return
     for probe_D in (pool(1)[0], torch.zeros(D), torch.full((D,), 1e30)):
-        weights_M = customizer.welcome(probe_D, rows, context())
+        weights_M = customizer.customize_newcomer(probe_D, rows, context())
         assert weights_M.shape == (N,) and (weights_M >= 0).all()
         assert float(weights_M.sum()) == pytest.approx(1)
 

@@ -29,7 +29,7 @@ from rampart_fl.services.aggregator.state.round_store import RoundStore
 from rampart_fl.services.console.launcher.local import to_toml
 from rampart_fl.services.console.launcher.processes import free_port
 from rampart_fl.services.console.operator import Operator
-from rampart_fl.services.console.testing import PATIENCE, Company
+from rampart_fl.services.console.testing import PATIENCE, TestClients
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.learning.agent import AgentSettings, honest
 from rampart_fl.shared.learning.agent import host as run_agents
@@ -187,12 +187,14 @@ class Scripted:
         return [(ticket.round, ticket.kind) for ticket in self.tickets]
 
 
-class Hosted(Company):
+class Hosted(TestClients):
     """An aggregator on a thread of this process, with clients of the test's own."""
 
     def __init__(self, settings: Settings, folder: Path, server: ExitStack) -> None:
         token = settings.operator_token.get_secret_value()
-        super().__init__(Operator(f"http://127.0.0.1:{settings.port}", token), folder / "company")
+        super().__init__(
+            Operator(f"http://127.0.0.1:{settings.port}", token), folder / "test-clients"
+        )
         self.settings = settings
         self._server = server
 

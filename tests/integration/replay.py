@@ -2,7 +2,7 @@
 
 A second, plain account of the buffered policy: the K-th arrival of a round refreshes the global
 model, whoever pulls is customized from the rows that the last refresh let pass. The vectors go
-through the aggregator's own mathematics, so that digests can be held against what was published.
+through the aggregator's round engine, so that digests can be held against what was published.
 """
 
 from collections import Counter
@@ -15,11 +15,11 @@ from typing import Any
 import torch
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.state.redis_records import Event
 from rampart_fl.services.aggregator.state.round_store import RoundStore
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
-from rampart_fl.services.aggregator.state.stored import Event
-from rampart_fl.services.aggregator.worker.mathematics import Decided, Mathematics
-from rampart_fl.services.console.testing import Company
+from rampart_fl.services.aggregator.worker.round_engine import Decided, RoundEngine
+from rampart_fl.services.console.testing import TestClients
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Standing
 from rampart_fl.shared.protocol.messages import Receipt
@@ -58,9 +58,9 @@ class Replay:
         blobs = Blobs(self.folder)
         for upload in self.uploads:
             blobs.put(upload)
-        spec, first = Mathematics.found(self.experiment, blobs)
-        self.mathematics = Mathematics(self.experiment, spec, blobs, torch.device("cpu"))
-        self.mathematics.restore(first)
+        spec, first = RoundEngine.first_model(self.experiment, blobs)
+        self.round_engine = RoundEngine(self.experiment, spec, blobs, torch.device("cpu"))
+        self.round_engine.restore(first)
         opened = next(i for i, event in enumerate(events) if event.type == "opened")
         self._joined = [event.client for event in events[:opened] if event.type == "joined"]
         self._founders = len(self._joined)
@@ -73,7 +73,7 @@ class Replay:
             elif event.type == "update":
                 self._update(event.receipt)
             elif event.type == "probe":
-                digest = self.mathematics.welcome(event.receipt, len(self.rounds))
+                digest = self.round_engine.customize_newcomer(event.receipt, len(self.rounds))
                 self._give(event.client, digest)
             elif event.type == "pull" and event.client in self._fresh:
                 self._waiting.append(event.client)
@@ -83,11 +83,11 @@ class Replay:
 
     @property
     def snapshot(self) -> Snapshot:
-        assert self.mathematics.snapshot is not None
-        return self.mathematics.snapshot
+        assert self.round_engine.snapshot is not None
+        return self.round_engine.snapshot
 
     def _open(self, clients: Iterable[str]) -> None:
-        self.mathematics.open_round(())
+        self.round_engine.open_round(())
         for client in dict.fromkeys(clients):
             if client not in self._evicted:
                 self._ticket(client)
@@ -96,7 +96,7 @@ class Replay:
         """A model to train from; who has none gets one by the probe that follows."""
         if client in self.snapshot.customized:
             self._give(client, self.snapshot.customized[client])
-        elif not (self.mathematics.probes and self.snapshot.customized):
+        elif not (self.round_engine.probes and self.snapshot.customized):
             self._give(client, self.snapshot.global_model)
 
     def _give(self, client: str, digest: str) -> None:
@@ -112,7 +112,7 @@ class Replay:
         receipts = {c: receipts[c] for c in sorted(receipts) if c not in self._evicted}
         standing = Standing(len(self._joined), self._founders, frozenset(self._evicted))
         number = len(self.rounds)
-        decided = self.mathematics.close_round(number, receipts, "0-0", (), standing)
+        decided = self.round_engine.close_round(number, receipts, "0-0", (), standing)
         self.rounds.append(decided)
         self.counted += [one.digest for one in self._fresh.values()]
         self._evicted |= decided.about("evicted").keys()
@@ -121,7 +121,11 @@ class Replay:
 
 
 def check_replay(
-    company: Company, store: Store, given: Experiment, clients: dict[str, Scripted], folder: Path
+    test_clients: TestClients,
+    store: Store,
+    given: Experiment,
+    clients: dict[str, Scripted],
+    folder: Path,
 ) -> Replay:
     """The same federation again, from its events and uploads, comes to the same digests."""
     events: list[Event] = store(lambda store: store.events("0-0", 0.1, count=100_000))
@@ -130,7 +134,7 @@ def check_replay(
     uploads = [upload for client in clients.values() for upload in client.uploads]
     again = Replay(given, folder / "replay", uploads).run(events)
     assert list(counts)[: len(again.counted)] == again.counted
-    records = company.operator.rounds()
+    records = test_clients.operator.rounds()
     assert len(records) == len(again.rounds)
     for record, decided in zip(records, again.rounds, strict=True):
         assert record.models["global"] == decided.snapshot.global_model

@@ -1,4 +1,4 @@
-"""The buffered policy: simulator and aggregator's own mathematics, on the same clocks."""
+"""The buffered policy: simulator and aggregator's round engine, on the same clocks."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
-from rampart_fl.services.aggregator.worker.mathematics import Mathematics
+from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Standing
 from rampart_fl.shared.learning.data import client_data
@@ -44,12 +44,12 @@ EXPERIMENT = Experiment.from_tables(
 
 
 class Aggregator:
-    """The worker's mathematics, fed by clients on the simulator's clocks."""
+    """The worker's round engine, fed by clients on the simulator's clocks."""
 
     def __init__(self, folder: Path) -> None:
         self.blobs = Blobs(folder)
-        self.spec, first = Mathematics.found(EXPERIMENT, self.blobs)
-        self.worker = Mathematics(EXPERIMENT, self.spec, self.blobs, torch.device("cpu"))
+        self.spec, first = RoundEngine.first_model(EXPERIMENT, self.blobs)
+        self.worker = RoundEngine(EXPERIMENT, self.spec, self.blobs, torch.device("cpu"))
         self.worker.restore(first)
         self.learner = Learner.of(EXPERIMENT)
         first_D = self.learner.initial_model()

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from rampart_fl.services.aggregator.worker.mathematics import Mathematics
+from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
 from rampart_fl.shared.protocol.messages import Ticket
 from tests.integration.hosted import FEDCAP, Hold, Hosted, collecting, experiment
 
@@ -22,14 +22,14 @@ def test_all_is_answered_while_a_round_aggregates(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, may_end = threading.Event(), threading.Event()
-    close_round = Mathematics.close_round
+    close_round = RoundEngine.close_round
 
     def slowly(*args: Any) -> Any:
         begun.set()
         assert may_end.wait(60)
         return close_round(*args)
 
-    monkeypatch.setattr(Mathematics, "close_round", slowly)
+    monkeypatch.setattr(RoundEngine, "close_round", slowly)
     hosted = host(experiment(3, rounds=1, server=FEDCAP))
     hosted.scripted(NAMES)
     try:

@@ -13,7 +13,7 @@ from benchmarks.chaos import comparable
 from rampart_fl.services.console.launcher.local import to_toml
 from rampart_fl.services.console.launcher.processes import Processes, free_port
 from rampart_fl.services.console.operator import Operator
-from rampart_fl.services.console.testing import PATIENCE, Company
+from rampart_fl.services.console.testing import PATIENCE, TestClients
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import RoundRecord
 from tests.integration.hosted import FEDCAP, Hold, Hosted, Scripted, experiment
@@ -22,7 +22,7 @@ NAMES = ["ada", "bob", "cleo", "dan"]
 SERVER = {**FEDCAP, "detectors": [{"name": "norm_bound", "threshold": 5}]}
 
 
-class Parted(Company):
+class Parted(TestClients):
     """A federation whose roles are processes of their own.
 
     Args:
@@ -36,7 +36,7 @@ class Parted(Company):
         token, self.ports = secrets.token_hex(16), {"api": free_port()}
         super().__init__(
             Operator(f"http://127.0.0.1:{self.ports['api']}", token, patience=60),
-            folder / "company",
+            folder / "test-clients",
         )
         self.processes = Processes(folder / "logs")
         self.namespace = f"parted-{secrets.token_hex(6)}"

@@ -2,8 +2,8 @@
 
 from fastapi import FastAPI
 
-from rampart_fl.services.aggregator.api.measured import Measured
 from rampart_fl.services.aggregator.api.problems import SmallBodies, add_problem_handlers
+from rampart_fl.services.aggregator.api.request_timing import RequestTiming
 from rampart_fl.services.aggregator.api.routes import (
     clients,
     federation,
@@ -40,5 +40,5 @@ def create_app(runtime: Runtime) -> FastAPI:
         app.include_router(tap.router)
     app.add_middleware(SmallBodies, seconds=runtime.settings.body_idle)
 
-    app.add_middleware(Measured, metrics=runtime.metrics)
+    app.add_middleware(RequestTiming, metrics=runtime.metrics)
     return app

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rampart_fl.services.aggregator.api.hub import Hub
+from rampart_fl.services.aggregator.api.event_hub import EventHub
 from rampart_fl.services.aggregator.state.round_store import RoundStore
 
 
@@ -23,7 +23,7 @@ class Identities:
         hub: tells of rotated and revoked tokens; while it hears nothing, nothing is remembered.
     """
 
-    def __init__(self, store: RoundStore, hub: Hub) -> None:
+    def __init__(self, store: RoundStore, hub: EventHub) -> None:
         self._store = store
         self._hub = hub
         self._known: dict[str, Known] = {}

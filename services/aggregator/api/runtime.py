@@ -5,10 +5,10 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 
 from rampart_fl.services.aggregator.api.admission import Admission
-from rampart_fl.services.aggregator.api.hub import Hub
+from rampart_fl.services.aggregator.api.event_hub import EventHub
 from rampart_fl.services.aggregator.api.identities import Identities
 from rampart_fl.services.aggregator.api.recent_models import RecentModels
-from rampart_fl.services.aggregator.api.slots import Slots
+from rampart_fl.services.aggregator.api.upload_slots import UploadSlots
 from rampart_fl.services.aggregator.metrics import Metrics
 from rampart_fl.services.aggregator.settings import TAPPED, Settings
 from rampart_fl.services.aggregator.state.blobs import Blobs, open_blobs
@@ -48,10 +48,10 @@ class Runtime:
         self.disk = ThreadPoolExecutor(8, thread_name_prefix="disk")
         self.models = RecentModels(self.blobs, self.disk)
         self.admission = Admission(self.blobs, self.disk)
-        self.hub = Hub(self.store)
+        self.hub = EventHub(self.store)
         self.identities = Identities(self.store, self.hub)
         self.metrics = Metrics()
-        self.slots = Slots(settings.uploads, self.metrics)
+        self.upload_slots = UploadSlots(settings.uploads, self.metrics)
         self.operator_hash = token_hash(settings.operator_token.get_secret_value())
         self.warnings: list[str] = []
         self.tap_hash = (

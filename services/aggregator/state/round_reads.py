@@ -7,9 +7,9 @@ from typing import Any, cast
 import redis.asyncio
 from redis.exceptions import RedisError, ResponseError
 
-from rampart_fl.services.aggregator.state.batched import Batched
+from rampart_fl.services.aggregator.state.batcher import RequestBatcher
 from rampart_fl.services.aggregator.state.redis_access import RedisAccess, asking
-from rampart_fl.services.aggregator.state.stored import (
+from rampart_fl.services.aggregator.state.redis_records import (
     BRIEF,
     Barred,
     Brief,
@@ -31,7 +31,7 @@ class RoundReads(RedisAccess):
 
     def __init__(self, client: "redis.asyncio.Redis", namespace: str) -> None:
         super().__init__(client, namespace)
-        self._standings = Batched(self._stand)
+        self._standings = RequestBatcher(self._stand)
 
     async def end(self) -> None:
         """Gives up what is still being asked, before the connection is closed."""

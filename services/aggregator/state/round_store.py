@@ -8,9 +8,9 @@ from typing import Any
 import redis.asyncio
 
 from rampart_fl.services.aggregator.state import operator_scripts, scripts
-from rampart_fl.services.aggregator.state.batched import Batched
+from rampart_fl.services.aggregator.state.batcher import RequestBatcher
+from rampart_fl.services.aggregator.state.redis_records import SCHEMA
 from rampart_fl.services.aggregator.state.round_reads import RoundReads
-from rampart_fl.services.aggregator.state.stored import SCHEMA
 from rampart_fl.shared.experiment.eviction import Mode
 from rampart_fl.shared.protocol.messages import Receipt, RoundRecord, Ticket
 
@@ -23,7 +23,7 @@ class RoundStore(RoundReads):
 
     def __init__(self, client: "redis.asyncio.Redis", namespace: str) -> None:
         super().__init__(client, namespace)
-        self._accepting = Batched(self._accept)
+        self._accepting = RequestBatcher(self._accept)
 
     async def end(self) -> None:
         """Gives up what is still being asked, before the connection is closed."""

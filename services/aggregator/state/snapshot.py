@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from rampart_fl.services.aggregator.state.stored import SCHEMA
+from rampart_fl.services.aggregator.state.redis_records import SCHEMA
 from rampart_fl.shared.assignment import handed, names_for
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.protocol.messages import Receipt

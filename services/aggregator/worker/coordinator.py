@@ -12,18 +12,18 @@ import time
 from collections.abc import Callable, Mapping
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.state.redis_records import Brief, Event, Federation
 from rampart_fl.services.aggregator.state.round_store import RoundStore
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
-from rampart_fl.services.aggregator.state.stored import Brief, Event, Federation
-from rampart_fl.services.aggregator.worker.census import Census
-from rampart_fl.services.aggregator.worker.mathematics import Decided, Mathematics
+from rampart_fl.services.aggregator.worker.liveness import Liveness
 from rampart_fl.services.aggregator.worker.open_round import (
     OpenRound,
     failed,
     published,
     why_barred,
 )
-from rampart_fl.services.aggregator.worker.reception import Compute, Reception
+from rampart_fl.services.aggregator.worker.round_engine import Decided, RoundEngine
+from rampart_fl.services.aggregator.worker.ticket_issuer import Compute, TicketIssuer
 from rampart_fl.shared.errors import PreconditionError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.selection import quota, select
@@ -37,8 +37,8 @@ class Coordinator:
 
     Args:
         store, blobs: the federation's state.
-        mathematics: the vectors.
-        compute: runs a function on the mathematics' thread.
+        round_engine: the vectors.
+        compute: runs a function on the round engine's thread.
         experiment: what is run.
         fence: the lease's token.
         offline_after: seconds of silence after which a client is not drawn.
@@ -49,7 +49,7 @@ class Coordinator:
         self,
         store: RoundStore,
         blobs: Blobs,
-        mathematics: Mathematics,
+        round_engine: RoundEngine,
         compute: Compute,
         experiment: Experiment,
         fence: int,
@@ -58,13 +58,13 @@ class Coordinator:
     ) -> None:
         self.store = store
         self.blobs = blobs
-        self.mathematics = mathematics
+        self.round_engine = round_engine
         self.compute = compute
         self.experiment = experiment
         self.fence = fence
         self.clock = clock
-        self.census = Census(store, offline_after, clock)
-        self.reception = Reception(store, mathematics, compute, experiment, fence)
+        self.liveness = Liveness(store, offline_after, clock)
+        self.ticket_issuer = TicketIssuer(store, round_engine, compute, experiment, fence)
         self.position = "0-0"
         self.open: OpenRound | None = None
         self.observers: list[Callable[[RoundRecord, Decided | None], None]] = []
@@ -78,15 +78,15 @@ class Coordinator:
     @property
     def snapshot(self) -> Snapshot:
         """The last published state."""
-        assert self.mathematics.snapshot is not None
-        return self.mathematics.snapshot
+        assert self.round_engine.snapshot is not None
+        return self.round_engine.snapshot
 
     # -- the main flow -------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Takes up the federation where it stands and runs it to its end."""
         federation = await self.federation()
-        await self.compute(self.mathematics.restore, Snapshot.parse(federation.snapshot))
+        await self.compute(self.round_engine.restore, Snapshot.parse(federation.snapshot))
         self.position = self.snapshot.position
         while federation.phase != "done":
             match federation.phase:
@@ -104,7 +104,7 @@ class Coordinator:
         log.info("the federation has ended", extra={"round": federation.round})
         while True:  # Newcomers may still ask for a customized model.
             for event in await self.events(5.0):
-                await self.reception.serve(event)
+                await self.ticket_issuer.serve(event)
             await self.store.trim_events()
 
     async def join(self) -> None:
@@ -134,11 +134,11 @@ class Coordinator:
 
     async def open_round(self, number: int) -> None:
         """Draws the clients of a round and gives each its ticket."""
-        heard, candidates = self.position, await self.census.candidates(number)
-        while not candidates and not await self.census.all_quarantined(number):
+        heard, candidates = self.position, await self.liveness.candidates(number)
+        while not candidates and not await self.liveness.all_quarantined(number):
             if (await self.brief()).status != "running":
                 return
-            heard, candidates = await self.pass_time(heard), await self.census.candidates(number)
+            heard, candidates = await self.pass_time(heard), await self.liveness.candidates(number)
         now = self.clock()
         limit = self.experiment.phases.collecting.time.max
         deadline = None if limit is None else now + limit
@@ -146,10 +146,10 @@ class Coordinator:
             selected = tuple(candidates)
             # Whoever asked gets its ticket, offline or not: asking again would not be heard.
             first = candidates if number == 0 else self.snapshot.pulls
-            tickets = {c: self.reception.first_ticket(c, number, None) for c in first}
+            tickets = {c: self.ticket_issuer.first_ticket(c, number, None) for c in first}
         else:
             selected = select(self.experiment.seed, number, candidates, self.experiment.fraction)
-            tickets = {c: self.reception.first_ticket(c, number, deadline) for c in selected}
+            tickets = {c: self.ticket_issuer.first_ticket(c, number, deadline) for c in selected}
         await self.store.open(
             self.fence,
             number,
@@ -168,10 +168,10 @@ class Coordinator:
         opened = self.open
         assert opened is not None
         bounds = self.experiment.phases.collecting
-        brief, barred, expected = await self.awaited(opened)
+        brief, barred, expected = await self.read_expected(opened)
         while True:
             if opened.stale:
-                brief, barred, expected = await self.awaited(opened)
+                brief, barred, expected = await self.read_expected(opened)
             if brief.status == "stopping":
                 await self.fail(brief, "stopped by the operator")
                 return
@@ -198,7 +198,7 @@ class Coordinator:
         await self.store.close(self.fence, opened.number, self.position)
         await self.aggregate(await self.federation())
 
-    async def awaited(self, opened: OpenRound) -> tuple[Brief, frozenset[str], set[str]]:
+    async def read_expected(self, opened: OpenRound) -> tuple[Brief, frozenset[str], set[str]]:
         """Where the federation stands, who is barred, and whose updates are expected."""
         opened.stale = False  # First: what changes during these reads comes as an event.
         brief, barred = await self.brief(), (await self.store.barred()).standing.barred
@@ -217,7 +217,7 @@ class Coordinator:
             return
         self.open = OpenRound(federation.round, set(federation.selected))
         self.position = self.snapshot.position
-        await self.compute(self.mathematics.open_round, federation.selected)
+        await self.compute(self.round_engine.open_round, federation.selected)
 
     async def take(self, patience: float, quota: int, until: str | None = None) -> None:
         """Handles the next events, up to the arrival that fills the buffer (buffered policy)."""
@@ -230,12 +230,12 @@ class Coordinator:
                     opened.receipts[event.client] = event.receipt
                     arrived.append(event.receipt)
             else:
-                await self.reception.handle(event, opened)
+                await self.ticket_issuer.handle(event, opened)
             if event.position == until or (self.buffered and len(opened.receipts) >= quota):
                 break
         if arrived:
             started = time.perf_counter()
-            await self.compute(self.mathematics.load, arrived)
+            await self.compute(self.round_engine.load, arrived)
             opened.loading += time.perf_counter() - started
 
     # -- the end of a round --------------------------------------------------------------------
@@ -258,14 +258,14 @@ class Coordinator:
                     opened.probed[receipt.client] = receipt.size
             while self.position != await self.store.last_event():
                 for event in await self.events(0.001):
-                    await self.reception.serve(event)
+                    await self.ticket_issuer.serve(event)
         standing = (await self.store.barred()).standing
         receipts = {r.client: r for r in self.snapshot.pool if self.buffered}
         receipts.update(opened.receipts)
         receipts = {c: receipts[c] for c in sorted(receipts) if c not in standing.barred}
         try:
             decided: Decided = await self.compute(
-                self.mathematics.close_round,
+                self.round_engine.close_round,
                 opened.number,
                 receipts,
                 self.position,
@@ -273,7 +273,7 @@ class Coordinator:
                 standing,
             )
         except PreconditionError as error:
-            await self.compute(self.mathematics.restore, Snapshot.parse(federation.snapshot))
+            await self.compute(self.round_engine.restore, Snapshot.parse(federation.snapshot))
             await self.fail(federation, error.detail)
             return
         await self.publish(federation, opened, receipts, decided)
@@ -312,7 +312,7 @@ class Coordinator:
         await self.store.publish(
             self.fence, record, {}, snapshot.model_dump(mode="json"), self.position
         )
-        self.mathematics.snapshot = snapshot
+        self.round_engine.snapshot = snapshot
         self.open = None
         log.warning("round failed: %s", reason, extra={"round": federation.round})
         self.observe(record, None)
@@ -342,7 +342,7 @@ class Coordinator:
         limit = self.experiment.phases.collecting.time.max or 600.0
         evicted = await self.store.evicted()
         clients = [c for c in await self.store.clients() if c not in evicted]
-        tickets = {c: self.reception.last_ticket(c, number, now + limit) for c in clients}
+        tickets = {c: self.ticket_issuer.last_ticket(c, number, now + limit) for c in clients}
         await self.store.open(
             self.fence, number, "evaluating", now, now + limit, tickets, sorted(tickets)
         )
@@ -352,12 +352,12 @@ class Coordinator:
         while True:
             now = self.clock()
             brief = await self.brief()
-            online = await self.census.online()
+            online = await self.liveness.online()
             waiting = [c for c in await self.store.tickets() if c in online]
             if not waiting or (brief.deadline is not None and now >= brief.deadline):
                 break
             for event in await self.events(1.0):
-                await self.reception.serve(event)
+                await self.ticket_issuer.serve(event)
         await self.store.finish(self.fence)
 
     # -- events and state ----------------------------------------------------------------------
@@ -366,7 +366,7 @@ class Coordinator:
         """Waits for events after one that was heard; leaves what concerns rounds to the next."""
         for event in await self.store.events(heard, 1.0):
             heard = event.position
-            await self.reception.serve(event)
+            await self.ticket_issuer.serve(event)
         return heard
 
     async def events(self, patience: float, advance: bool = True) -> list[Event]:

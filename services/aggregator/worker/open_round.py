@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rampart_fl.services.aggregator.state.redis_records import Brief
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
-from rampart_fl.services.aggregator.state.stored import Brief
-from rampart_fl.services.aggregator.worker.mathematics import Decided
+from rampart_fl.services.aggregator.worker.round_engine import Decided
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import Receipt, RoundRecord, VerdictRecord
 
@@ -96,8 +96,10 @@ def why_barred(
     """What is kept of each client that this round bars for good, and of each for a while, by id."""
 
     def why(verdict: VerdictRecord) -> dict[str, Any]:
-        told = verdict.model_dump(include={"reason", "detector", "score", "threshold", "evidence"})
-        return {**told, "round": round_, "at": now}
+        evidence = verdict.model_dump(
+            include={"reason", "detector", "score", "threshold", "evidence"}
+        )
+        return {**evidence, "round": round_, "at": now}
 
     def quarantine(verdict: VerdictRecord) -> dict[str, Any]:
         kind = "proposal" if verdict.decision == "proposed" else "quarantine"

@@ -1,4 +1,4 @@
-"""The worker: holds the lease, keeps the mathematics on a thread of its own, runs the phases."""
+"""The worker: holds the lease, keeps the round engine on its own thread, runs the phases."""
 
 import asyncio
 import logging
@@ -11,11 +11,11 @@ from typing import Any
 from rampart_fl.services.aggregator.settings import TAPPED, Settings
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.redis_access import Fenced
+from rampart_fl.services.aggregator.state.redis_records import SCHEMA, Federation
 from rampart_fl.services.aggregator.state.round_store import RoundStore
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
-from rampart_fl.services.aggregator.state.stored import SCHEMA, Federation
 from rampart_fl.services.aggregator.worker.coordinator import Coordinator
-from rampart_fl.services.aggregator.worker.mathematics import Decided, Mathematics
+from rampart_fl.services.aggregator.worker.round_engine import Decided, RoundEngine
 from rampart_fl.shared.errors import ConfigurationError, Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.modelspec import ModelSpec
@@ -51,9 +51,9 @@ class Worker:
         self._blobs = blobs
         self._experiment = experiment
         self._observers = observers or []
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="mathematics")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="round-engine")
         self._fence: int | None = None
-        self.mathematics: Mathematics | None = None
+        self.round_engine: RoundEngine | None = None
 
     async def run(self) -> None:
         """Takes the lease whenever it is free, and runs the phases under it."""
@@ -82,7 +82,7 @@ class Worker:
         self._thread.shutdown(wait=True)
 
     async def compute(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Runs a function on the mathematics' thread."""
+        """Runs a function on the round engine's thread."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
 
     def _prepare(self) -> None:
@@ -116,11 +116,11 @@ class Worker:
         federation = await self._found(fence)
         experiment = Experiment.from_tables(federation.experiment)
         spec = ModelSpec.model_validate(federation.spec)
-        self.mathematics = await self.compute(self._mathematics, experiment, spec)
+        self.round_engine = await self.compute(self._round_engine, experiment, spec)
         coordinator = Coordinator(
             self._store,
             self._blobs,
-            self.mathematics,
+            self.round_engine,
             self.compute,
             experiment,
             fence,
@@ -130,10 +130,10 @@ class Worker:
         coordinator.warnings += [TAPPED] if self._settings.test_tap else []
         await coordinator.run()
 
-    def _mathematics(self, experiment: Experiment, spec: ModelSpec) -> Mathematics:
+    def _round_engine(self, experiment: Experiment, spec: ModelSpec) -> RoundEngine:
         import torch
 
-        return Mathematics(experiment, spec, self._blobs, torch.device(self._settings.device))
+        return RoundEngine(experiment, spec, self._blobs, torch.device(self._settings.device))
 
     async def _found(self, fence: int) -> Federation:
         """The federation in Redis, founded from the experiment if there is none."""
@@ -145,7 +145,7 @@ class Worker:
         if known is None:
             assert self._experiment is not None
             experiment = self._experiment
-            spec, snapshot = await self.compute(Mathematics.found, experiment, self._blobs)
+            spec, snapshot = await self.compute(RoundEngine.first_model, experiment, self._blobs)
             now, patience = time.time(), experiment.phases.joining.deadline
             fields = {
                 "experiment": experiment.model_dump_json(),

@@ -122,8 +122,8 @@ def describe(outcomes: list[Outcome]) -> str:
     for key, label in labels.items():
         values = [o.summary.get(key) for o in outcomes]
         if key == "error":
-            told = ["-" if value is None else f"{value:.4g}" for value in values]
-            rows += [] if set(told) == {"-"} else [[label, *told]]
+            cells = ["-" if value is None else f"{value:.4g}" for value in values]
+            rows += [] if set(cells) == {"-"} else [[label, *cells]]
         else:
             rows.append([label, *map(percent, values)])
     curves = [outcome.summary.get("certified", []) for outcome in outcomes]

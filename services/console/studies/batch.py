@@ -120,8 +120,8 @@ def follow(
             found(item, figures)
             bar.update(task, advance=1, description=label(item))
             if not console.is_terminal:
-                told, left = headline(figures, figure), _left(bar.tasks[task].time_remaining)
-                sys.stderr.write(f"{number}/{total} {label(item)}: {told}{left}\n")
+                outcome, left = headline(figures, figure), _left(bar.tasks[task].time_remaining)
+                sys.stderr.write(f"{number}/{total} {label(item)}: {outcome}{left}\n")
                 sys.stderr.flush()
 
 

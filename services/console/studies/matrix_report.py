@@ -51,7 +51,7 @@ def markdown(matrix: Matrix, about: dict[str, Any]) -> str:
 
 
 def _summary(matrix: Matrix) -> list[str]:
-    def told(values: Sequence[Mean | int | None]) -> str:
+    def format_means(values: Sequence[Mean | int | None]) -> str:
         return " / ".join(
             f"{100 * one.value:.1f}" if isinstance(one, Mean) else "-" if one is None else str(one)
             for one in values
@@ -60,9 +60,9 @@ def _summary(matrix: Matrix) -> list[str]:
     figures = [f"accuracy_{kind}" for kind in ACCURACIES]
     rows = []
     for defence in matrix.defences:
-        calm = told([matrix.mean(NOBODY, defence, figure) for figure in figures])
-        worst = told([matrix.worst(defence, figure) for figure in figures])
-        costly = told([matrix.costly(defence, figure) for figure in figures])
+        calm = format_means([matrix.mean(NOBODY, defence, figure) for figure in figures])
+        worst = format_means([matrix.worst(defence, figure) for figure in figures])
+        costly = format_means([matrix.costly(defence, figure) for figure in figures])
         rows.append(f"| {defence} | {calm} | {worst} | {costly} |")
     return [
         "",
@@ -83,12 +83,12 @@ def _table(matrix: Matrix, grid: Grid, without: str = "") -> list[str]:
         for attack, row in zip(matrix.attacks, grid, strict=True)
         if any(row) and attack != without
     ]
-    told = _columns([row for _, row in lines])
+    filled = _columns([row for _, row in lines])
     return [
-        "| attack | " + " | ".join(compress(matrix.defences, told)) + " |",
-        "|---|" + "---:|" * sum(told),
+        "| attack | " + " | ".join(compress(matrix.defences, filled)) + " |",
+        "|---|" + "---:|" * sum(filled),
         *(
-            f"| {attack} | " + " | ".join(str(mean or "-") for mean in compress(row, told)) + " |"
+            f"| {attack} | " + " | ".join(str(mean or "-") for mean in compress(row, filled)) + " |"
             for attack, row in lines
         ),
     ]
@@ -121,17 +121,17 @@ def heat_map(matrix: Matrix, path: Path, about: dict[str, Any], accuracy: str) -
     )
     axes = picture.subplots(1, len(widths), sharey=True, squeeze=False, width_ratios=widths)[0]
     for axis, (figure, grid) in zip(axes, grids.items(), strict=False):
-        told = _columns(grid)
-        values = [[100 * m.value if m else nan for m in compress(row, told)] for row in grid]
+        filled = _columns(grid)
+        values = [[100 * m.value if m else nan for m in compress(row, filled)] for row in grid]
         better = "RdYlGn" if figure.startswith(("accuracy", "dacc")) else "RdYlGn_r"
         axis.imshow(values, cmap=better, vmin=0, vmax=100, aspect="auto")
         title = FIGURES[figure].removesuffix(f" {ACCURACIES[accuracy]}")
         axis.set_title(title)
-        columns = list(compress(matrix.defences, told))
+        columns = list(compress(matrix.defences, filled))
         axis.set_xticks(range(len(columns)), columns, rotation=60, ha="right")
         axis.set_yticks(range(len(matrix.attacks)), matrix.attacks)
         for i, row in enumerate(grid):
-            for j, mean in enumerate(compress(row, told)):
+            for j, mean in enumerate(compress(row, filled)):
                 text = f"{100 * mean.value:.0f}" if mean else ""
                 axis.text(j, i, text, ha="center", va="center", fontsize=7)
     picture.savefig(path, dpi=72)

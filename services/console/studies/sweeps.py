@@ -60,7 +60,7 @@ def sweep(
         found[run.point][run.experiment.seed] = figures
 
     def named(run: Run) -> str:
-        return f"{told(points[run.point])} seed={run.experiment.seed}"
+        return f"{describe(points[run.point])} seed={run.experiment.seed}"
 
     one = partial(figures_of, device=device, accuracy=accuracy, folder=folder)
     follow(given.base.name, len(runs), each(one, runs, jobs), named, keep)
@@ -79,7 +79,7 @@ def sweep(
     }
 
 
-def told(point: Point) -> str:
+def describe(point: Point) -> str:
     """A point in words."""
     return " ".join(f"{key}={label(value)}" for key, value in point.at.items())
 

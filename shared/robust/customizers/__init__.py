@@ -98,7 +98,7 @@ class Customizer(Stage):
             context: round, seed, reference.
         """
 
-    def welcome(self, probe_D: Tensor, rows: Rows, context: Context) -> Tensor:
+    def customize_newcomer(self, probe_D: Tensor, rows: Rows, context: Context) -> Tensor:
         """Mixing weights (M,) over the pool for a client that answered a probe with `probe_D`.
 
         Only customizers that probe (`probes`) are asked, and these bring their own.

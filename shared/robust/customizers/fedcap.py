@@ -61,7 +61,7 @@ class FedCAP(Customizer):
         others_MM = logits_MM.masked_fill(own_MM, -torch.inf).softmax(dim=1)
         return (1 - self.phi) * others_MM + self.phi * own_MM.double()
 
-    def welcome(self, probe_D: Tensor, rows: Rows, context: Context) -> Tensor:
+    def customize_newcomer(self, probe_D: Tensor, rows: Rows, context: Context) -> Tensor:
         judged = self._judged(context)
         cosines_M = linalg.cosines_to(rows.columns(judged), probe_D[judged])
         return (self.alpha * cosines_M).softmax(dim=0)

@@ -147,8 +147,8 @@ class ChallengeDetector(challenges.Challenger):
             if one.shift is None and bool(upload_K.isfinite().all()):
                 one.length = float(upload_K.norm())
             one.trial = self.trial if similar[place] else max(0, one.trial - 1)
-        told = [k.answer for k in known.values() if not k.trial and k.answer is not None]
-        usual = median(told) if len(told) >= LEAST else 0.0
+        given = [k.answer for k in known.values() if not k.trial and k.answer is not None]
+        usual = median(given) if len(given) >= LEAST else 0.0
         for client in ids:
             self._bet(known[client], answers.get(client), usual)
         if any(known[client].waited == 1 for client in ids):

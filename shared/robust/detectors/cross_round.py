@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from rampart_fl.shared.robust.base import Context, Detector, Rows, State, Verdict
 from rampart_fl.shared.robust.detectors import detectors
 from rampart_fl.shared.robust.memory import carry, positions
-from rampart_fl.shared.runtime.device import sent
+from rampart_fl.shared.runtime.device import to_device
 
 
 @detectors.register("cross_round")
@@ -80,11 +80,11 @@ def _to_last(rows: Rows, state: State, known: dict[str, int]) -> list[float]:
     last_HD = state.tensors["last"]
     met = [i for i, client in enumerate(rows.ids) if client in known]
     at = positions(known, (rows.ids[i] for i in met), last_HD.device)
-    here = sent(met, rows.device, torch.long)
+    here = to_device(met, rows.device, torch.long)
     sums_3M = torch.zeros(3, len(met), dtype=torch.float64, device=rows.device)
     for start, stop, chunk_MC in rows.chunks():
         new_MC = chunk_MC[here].double()
-        old_MC = sent(last_HD[at, start:stop], rows.device, torch.float64)
+        old_MC = to_device(last_HD[at, start:stop], rows.device, torch.float64)
         sums_3M[0] += (new_MC * old_MC).sum(dim=1)
         sums_3M[1] += new_MC.square().sum(dim=1)
         sums_3M[2] += old_MC.square().sum(dim=1)
@@ -100,7 +100,7 @@ def _remember(rows: Rows, accepted: Sequence[int], state: State) -> State:
     clients = [rows.ids[i] for i in accepted]
     last_HD, at = carry(state, "last", rows, clients)
     where = positions(at, clients, rows.device)
-    here = sent(accepted, rows.device, torch.long)
+    here = to_device(accepted, rows.device, torch.long)
     for start, stop, chunk_MC in rows.chunks():
         last_HD[where, start:stop] = chunk_MC[here]
     return State({"last": last_HD}, {"last": tuple(at)})

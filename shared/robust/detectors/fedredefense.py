@@ -15,7 +15,7 @@ from rampart_fl.shared.robust.base import Context, Detector, Rows, State, Verdic
 from rampart_fl.shared.robust.context import Need
 from rampart_fl.shared.robust.detectors import detectors, judged
 from rampart_fl.shared.robust.reconstruction import WORST, Search, Synthetic, search
-from rampart_fl.shared.runtime.device import sent
+from rampart_fl.shared.runtime.device import to_device
 
 PARTS = ("samples", "labels", "rates")
 
@@ -119,7 +119,7 @@ class FedREDefense(Detector):
             reference_D,
             update_MD[moved],
             self._begin(clients, held, context, reference_D),
-            sent(limits, update_MD.device),
+            to_device(limits, update_MD.device),
             Search(
                 self.steps,
                 (self.sample_rate, self.label_rate, self.rate_rate),

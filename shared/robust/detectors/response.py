@@ -180,8 +180,8 @@ class ResponseDetector(Detector):
 
     def _usual(self, known: Mapping[str, Known], dim: int) -> Usual:
         """What all clients that are known, in this round or not, are like."""
-        told = [one.correlation for one in known.values() if one.correlation is not None]
-        informative = bool(told) and median(told) >= self.informative
+        correlations = [one.correlation for one in known.values() if one.correlation is not None]
+        informative = bool(correlations) and median(correlations) >= self.informative
         turned = min(self.turned, -DEVIATIONS / min(dim, self.sketch) ** 0.5)
         lengths = {f"{one.longest:.6g}": one.longest for one in known.values() if one.longest > 0}
         if not lengths:

@@ -10,12 +10,12 @@ from rampart_fl.shared.robust.linalg.geometry import Geometry, geometry, squared
 from rampart_fl.shared.robust.linalg.native import backend
 from rampart_fl.shared.robust.linalg.ordering import mean_around_median, median, trimmed_mean
 from rampart_fl.shared.robust.linalg.products import (
+    all_finite,
     combine,
     dots,
     gram,
     norm,
     norms,
-    proved,
     row,
     survey,
     uniform,
@@ -25,6 +25,7 @@ from rampart_fl.shared.robust.linalg.signs import signs
 __all__ = [
     "Geometry",
     "NotFinite",
+    "all_finite",
     "backend",
     "combine",
     "cosines",
@@ -36,7 +37,6 @@ __all__ = [
     "median",
     "norm",
     "norms",
-    "proved",
     "row",
     "signs",
     "squared_distances",

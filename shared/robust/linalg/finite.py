@@ -13,10 +13,10 @@ class NotFinite(Exception):
     """A pass met a number that is not finite in rows that were assumed to be."""
 
 
-def exactly(block_ND: Tensor) -> list[bool]:
+def finite_rows(block_ND: Tensor) -> list[bool]:
     """Which rows hold only finite numbers, however large those are.
 
-    >>> exactly(torch.tensor([[1.0, 2.0], [float("inf"), 0.0]]))
+    >>> finite_rows(torch.tensor([[1.0, 2.0], [float("inf"), 0.0]]))
     [True, False]
     """
     if not block_ND.numel():
@@ -27,12 +27,12 @@ def exactly(block_ND: Tensor) -> list[bool]:
     return finite
 
 
-def awaited(rows: View) -> bool:
+def assumed_finite(rows: View) -> bool:
     """Whether the rows are still only assumed to be finite."""
     return rows.cache.get("finite") is False
 
 
-def told(rows: View, clean: bool) -> None:
+def record_pass(rows: View, clean: bool) -> None:
     """Takes note of what a pass over all coordinates of unmixed rows met.
 
     Args:
@@ -42,9 +42,9 @@ def told(rows: View, clean: bool) -> None:
     Raises:
         NotFinite: a row is not finite, though it was assumed to be.
     """
-    if not awaited(rows):
+    if not assumed_finite(rows):
         return
-    if not clean and not all(exactly(rows.block_ND)):
+    if not clean and not all(finite_rows(rows.block_ND)):
         raise NotFinite
     if not clean or rows.index_K is None or len(rows.index_K) == len(rows.block_ND):
         rows.cache["finite"] = True

@@ -170,8 +170,8 @@ def _processor() -> str:
     except OSError:
         return platform.processor() or platform.machine()
     lines = text.splitlines()
-    told = {line for line in lines if line.startswith(("flags", "Features", "model name"))}
-    return platform.machine() + "".join(sorted(told))
+    features = {line for line in lines if line.startswith(("flags", "Features", "model name"))}
+    return platform.machine() + "".join(sorted(features))
 
 
 def _cache() -> Path:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.robust.linalg import native
-from rampart_fl.shared.robust.linalg.finite import told
+from rampart_fl.shared.robust.linalg.finite import record_pass
 from rampart_fl.shared.robust.linalg.networks import KEEP_MAX, KEEP_MIN, Comparator, network
 from rampart_fl.shared.robust.linalg.views import pieces, unmixed
 from rampart_fl.shared.robust.view import View
@@ -118,7 +118,7 @@ def _compiled(kernels: native.Kernels, rows: View, first: int, last: int, out_D:
             sums=1,
         )
         if rows.mix_MK is None and stop - start == rows.dim:
-            told(rows, clean=not broken.item())
+            record_pass(rows, clean=not broken.item())
 
 
 def recipe(mix_MK: Tensor) -> tuple[Tensor, Tensor, Tensor]:

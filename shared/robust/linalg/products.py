@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.robust.linalg import native
-from rampart_fl.shared.robust.linalg.finite import awaited, exactly, told
+from rampart_fl.shared.robust.linalg.finite import assumed_finite, finite_rows, record_pass
 from rampart_fl.shared.robust.linalg.views import pieces, plain_width, sources, unmixed
 from rampart_fl.shared.robust.view import View
-from rampart_fl.shared.runtime.device import sent
+from rampart_fl.shared.runtime.device import to_device
 
 TINY = 1e-30
 """Mean square of a coordinate under which float32 products may vanish."""
@@ -33,13 +33,13 @@ def survey(block_ND: Tensor) -> tuple[list[bool], Tensor]:
     finite = squares_N.isfinite().tolist()
     for i, known in enumerate(finite):
         # Squares of finite numbers may overflow.
-        finite[i] = known or exactly(block_ND[i : i + 1])[0]
+        finite[i] = known or finite_rows(block_ND[i : i + 1])[0]
     return finite, squares_N
 
 
-def proved(rows: View) -> bool:
+def all_finite(rows: View) -> bool:
     """Whether the pool is finite: as its passes told where that was assumed, or else by looking."""
-    if awaited(rows):
+    if assumed_finite(rows):
         rows.cache["finite"] = all(survey(rows.block_ND)[0])
     return bool(rows.cache["finite"])
 
@@ -76,14 +76,14 @@ def combine(rows: View, coefficients_M: Tensor) -> Tensor:
             native.address(out_D),
             sums=1,
         )
-        told(chosen, clean=not broken.item())
+        record_pass(chosen, clean=not broken.item())
         return out_D
     # A copy of the rows in the order of their ids: their place in memory must not show.
-    shares = sent(weights, rows.device, out_D.dtype)
+    shares = to_device(weights, rows.device, out_D.dtype)
     for start, stop, chunk_KC in chosen.chunks(plain_width(rows)):
         out_D[start:stop] = shares @ chunk_KC.contiguous()
-    if awaited(rows):
-        told(chosen, clean=bool(out_D.isfinite().all()))
+    if assumed_finite(rows):
+        record_pass(chosen, clean=bool(out_D.isfinite().all()))
     return out_D
 
 
@@ -154,7 +154,7 @@ def _products(rows: View, centre_D: Tensor | None) -> Tensor:
     """|row_i - centre|² and <row_i, centre> as columns (M, 2), float64 on the CPU."""
     sums_M2 = _sums(rows, centre_D)
     if rows.mix_MK is None:
-        told(rows, clean=bool(sums_M2.isfinite().all()))
+        record_pass(rows, clean=bool(sums_M2.isfinite().all()))
     return sums_M2
 
 
@@ -187,7 +187,7 @@ def _products_by_torch(rows: View, centre_D: Tensor | None, wide: bool) -> Tenso
     for start, stop, chunk_MC in rows.chunks(plain_width(rows)):
         chunk_MC = chunk_MC.to(dtype)
         if centre_D is not None:
-            centre_C = sent(centre_D[start:stop], rows.device)
+            centre_C = to_device(centre_D[start:stop], rows.device)
             total_M2[:, 1] += chunk_MC @ centre_C.to(dtype)
             chunk_MC = (chunk_MC - centre_C).to(dtype)
         total_M2[:, 0] += torch.linalg.vecdot(chunk_MC, chunk_MC)
@@ -211,7 +211,7 @@ def gram(rows: View, centre: int | None = None) -> Tensor:
     """
     gram_MM = _gram(rows, centre, wide=False)
     if rows.mix_MK is None:
-        told(rows, clean=bool(gram_MM.diagonal().isfinite().all()))
+        record_pass(rows, clean=bool(gram_MM.diagonal().isfinite().all()))
     if rows.block_ND.dtype != torch.float64 and _lost(rows, centre, gram_MM):
         return _gram(rows, centre, wide=True)
     return gram_MM

@@ -9,7 +9,7 @@ from torch import Tensor
 from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
 from rampart_fl.shared.robust.rules import rules
-from rampart_fl.shared.runtime.device import sent
+from rampart_fl.shared.runtime.device import to_device
 
 
 @rules.register("centered_clipping")
@@ -33,7 +33,7 @@ class CenteredClipping(Rule):
         self.require_majority(rows)
         centre_D = state.tensors.get("centre")
         if centre_D is not None:
-            centre_D = sent(centre_D, rows.device, rows.block_ND.dtype)
+            centre_D = to_device(centre_D, rows.device, rows.block_ND.dtype)
         for _ in range(self.iterations):
             distances_M = linalg.norms(rows, centre_D)
             tau = float(distances_M.median()) if self.tau is None else self.tau

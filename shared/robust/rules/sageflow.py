@@ -7,7 +7,7 @@ from torch import Tensor
 from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
 from rampart_fl.shared.robust.context import Need
-from rampart_fl.shared.robust.judgement import judge
+from rampart_fl.shared.robust.public_evaluation import evaluate_models
 from rampart_fl.shared.robust.rules import rules
 
 LEAST = 1e-3
@@ -50,7 +50,7 @@ class Sageflow(Rule):
         return frozenset({"predict", "public", "labels"})
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
-        judged = judge(rows, context, self.name, labels=True)
+        judged = evaluate_models(rows, context, self.name, labels=True)
         assert judged.loss_M is not None
         trusted_M = rows.trusted_weights()
         worth_M = trusted_M / trusted_M.sum() * judged.loss_M.clamp(min=self.floor) ** -self.delta

@@ -13,9 +13,9 @@ from torch import Tensor
 from rampart_fl.shared.robust import clustering, linalg
 from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
 from rampart_fl.shared.robust.context import Need
-from rampart_fl.shared.robust.judgement import information, judge, public_samples
+from rampart_fl.shared.robust.public_evaluation import evaluate_models, information, public_samples
 from rampart_fl.shared.robust.rules import rules
-from rampart_fl.shared.runtime.device import sent
+from rampart_fl.shared.runtime.device import to_device
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +101,7 @@ class SDEA(Rule):
         columns = {
             "weight": weights_M,
             "learned": learned_M,
-            "entropy": judge(rows, context, self.name).entropy_M,
+            "entropy": evaluate_models(rows, context, self.name).entropy_M,
         }
         return rows.combine(weights_M), state, Report(self.name, rows.ids, columns, values)
 
@@ -114,7 +114,7 @@ class SDEA(Rule):
         losses: list[Tensor] = []
         for _ in range(self.epochs):
             for at_B in torch.split(torch.randperm(len(x_P), generator=draws), self.batch_size):
-                x_B = x_P.index_select(0, sent(at_B, x_P.device))
+                x_B = x_P.index_select(0, to_device(at_B, x_P.device))
                 loss, gradient_M = self.step(rows, logits_M.softmax(0), x_B, context, draws)
                 if not bool(gradient_M.isfinite().all()):
                     return None

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.learning import agent
-from rampart_fl.shared.learning.agent import AgentSettings, Seat, honest, host
+from rampart_fl.shared.learning.agent import AgentContext, AgentSettings, honest, host
 from rampart_fl.shared.protocol.identity import Identity, held
 from rampart_fl.shared.protocol.messages import Ticket
 
@@ -158,9 +158,9 @@ async def test_a_model_by_import_path_needs_trust_before_anything_is_imported(
     experiment, identity = Experiment.from_tables(tables), Identity(token="t", client_id="c")
     settings = AgentSettings(state=tmp_path)
     with ThreadPoolExecutor(1) as thread:
-        seat = Seat(settings, experiment, identity, tmp_path, thread, 0, 0)
+        context = AgentContext(settings, experiment, identity, tmp_path, thread, 0, 0)
         with pytest.raises(ConfigurationError, match="RAMPART_TRUSTED_PACKAGES"):
-            await honest(settings)(seat)
+            await honest(settings)(context)
 
 
 async def test_two_processes_do_not_run_one_client(tmp_path: Path) -> None:

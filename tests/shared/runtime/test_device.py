@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.runtime.device import device, sent
+from rampart_fl.shared.runtime.device import device, to_device
 from tests.pretended import NAME, PretendedDevice
 
 
@@ -19,14 +19,14 @@ def test_the_cpu_is_always_there() -> None:
 
 
 def test_numbers_are_sent_as_exactly_as_their_type_holds_them() -> None:
-    assert sent([0.1, 0.2], "cpu", torch.float64).tolist() == [0.1, 0.2]
-    assert sent([1, 2], "cpu").dtype == torch.int64
-    assert sent([], "cpu", torch.long).dtype == torch.long
+    assert to_device([0.1, 0.2], "cpu", torch.float64).tolist() == [0.1, 0.2]
+    assert to_device([1, 2], "cpu").dtype == torch.int64
+    assert to_device([], "cpu", torch.long).dtype == torch.long
 
 
 def test_the_host_waits_for_what_comes_down_alone() -> None:
     with PretendedDevice() as device:
-        there = sent([1.0, 2.0], NAME)
+        there = to_device([1.0, 2.0], NAME)
         assert device.waits.total() == 0
-        assert sent(there, "cpu", torch.float64).tolist() == [1, 2]
+        assert to_device(there, "cpu", torch.float64).tolist() == [1, 2]
         assert device.waits.total() == 1

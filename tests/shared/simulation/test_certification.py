@@ -94,7 +94,7 @@ def test_the_curve_is_the_one_that_clients_count() -> None:
 def test_subsets_of_one_client_each_certify_like_votes_of_clients() -> None:
     run = attacked(experiment(), {"name": "sign_flip"}, 1)
     heard: list[tuple[int, int]] = []
-    found = certify_subsets(run, 99, 1, told=lambda done, of: heard.append((done, of)))
+    found = certify_subsets(run, 99, 1, on_progress=lambda done, of: heard.append((done, of)))
     assert heard == [(number, 5) for number in range(1, 6)]
     assert (found.voters, found.present, found.error) == (5, 1, 0.0)
     assert found.samples == sum(

@@ -29,10 +29,10 @@ def clients(attackers: dict[str, Any], **tables: Any) -> Clients:
     return Clients.of(experiment, "cpu")
 
 
-def train(company: Clients, offset: float = 0.0, round_: int = 0) -> tuple[Uploads, Tensor]:
-    global_D = company.learner.initial_model()
+def train(population: Clients, offset: float = 0.0, round_: int = 0) -> tuple[Uploads, Tensor]:
+    global_D = population.learner.initial_model()
     sent_KD = global_D.repeat(6, 1) + offset
-    return company.train(company.names, sent_KD, global_D, round_), global_D
+    return population.train(population.names, sent_KD, global_D, round_), global_D
 
 
 def test_who_knows_everything_knows_the_global_model_as_well() -> None:
@@ -54,10 +54,10 @@ def test_the_others_know_the_model_that_they_got() -> None:
 def test_colluders_know_what_each_of_them_was_sent() -> None:
     """Clones of what leads from the first one's model to a fresh one."""
     inside = {"name": "random_noise", "reading": "parameters"}
-    company = clients({"attack": {"name": "sybil_clones", "attack": inside}})
-    global_D = company.learner.initial_model()
+    population = clients({"attack": {"name": "sybil_clones", "attack": inside}})
+    global_D = population.learner.initial_model()
     sent_KD = global_D + torch.arange(6.0)[:, None]
-    uploads = company.train(company.names, sent_KD, global_D, 0)
+    uploads = population.train(population.names, sent_KD, global_D, 0)
     assert torch.equal(uploads.update_KD[-2], uploads.update_KD[-1])
     reached_D = sent_KD[4] + uploads.update_KD[-2]
     assert float(reached_D.abs().max()) <= 1 / 4**0.5 + 1e-5
@@ -90,16 +90,16 @@ def test_a_lie_about_the_loss_is_claimed_where_the_rule_looks() -> None:
 
 def test_a_backdoor_scales_its_update_in_its_own_rounds_only() -> None:
     poison = {"name": "badnets", "size": 2, "scale": 50.0, "poison_rate": 0.0, "from_round": 1}
-    company = clients({"data_attack": poison})
-    before, after = (train(company, round_=round_)[0].update_KD[-1].norm() for round_ in (0, 1))
+    population = clients({"data_attack": poison})
+    before, after = (train(population, round_=round_)[0].update_KD[-1].norm() for round_ in (0, 1))
     assert 20 < float(after / before) < 200
 
 
 def test_attackers_in_one_process_upload_what_they_would_alone() -> None:
-    company = clients({"attack": "gaussian"})
-    uploads, _ = train(company)
-    known = Knowledge(participants=6, attackers=2, seed=company.experiment.seed, first=1)
-    attack = company.groups[0].attack
+    population = clients({"attack": "gaussian"})
+    uploads, _ = train(population)
+    known = Knowledge(participants=6, attackers=2, seed=population.experiment.seed, first=1)
+    attack = population.groups[0].attack
     assert attack is not None
     alone_FD = attack.apply(torch.zeros_like(uploads.update_KD[-1:]), known)
     assert torch.equal(alone_FD[0], uploads.update_KD[-1])
@@ -127,7 +127,7 @@ def test_who_knows_everything_knows_the_servers_own_update(knows: str, same: boo
         ).experiment
     )
     uploads, global_D = train(simulation.clients, round_=2)
-    own_D = simulation.server.equipment.update(global_D, 2)
+    own_D = simulation.server.resources.update(global_D, 2)
     assert own_D is not None
     lengths = uploads.update_KD[-2:].norm(dim=1).tolist()
     assert (lengths == pytest.approx([float(own_D.norm())] * 2, rel=1e-4)) == same

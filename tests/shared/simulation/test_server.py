@@ -63,7 +63,7 @@ def test_the_worked_example() -> None:
     assert near(server.reference_D, [0.0, 0.0])
 
     newcomer_D = torch.tensor([2.0, 0.0], dtype=torch.float64)
-    assert server.strangers(["a", "d"]) == ["d"]
+    assert server.clients_to_probe(["a", "d"]) == ["d"]
     mixed = 0.473041 * torch.tensor([1.0, 0]) + 0.174022 * torch.tensor([0, 1.0]) + 0.352937
     assert near(server.models(["d"], {"d": newcomer_D})[0], mixed.tolist())
 
@@ -87,7 +87,7 @@ def test_nobody_left_keeps_the_model() -> None:
     close(server, 0, server.models(NAMES, {}), [[9.0, 0], [0, 9.0], [9.0, 9.0]])
     assert server.evicted == set(NAMES)
     assert near(server.global_D, [0.0, 0.0])
-    assert server.strangers(["d"]) == []
+    assert server.clients_to_probe(["d"]) == []
     assert near(server.models(["d"], {}), [[0.0, 0.0]])
 
 

@@ -5,9 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Path, Response
 
 from rampart_fl.services.aggregator.api.deps import CallerDep, RuntimeDep
+from rampart_fl.services.aggregator.api.model_responses import model_response
 from rampart_fl.services.aggregator.api.routes import BYTES, PROBLEMS, problems
 from rampart_fl.services.aggregator.api.routes.tickets import current_ticket
-from rampart_fl.services.aggregator.api.sending import model_response
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.protocol import refusals
 from rampart_fl.shared.protocol.messages import DIGEST

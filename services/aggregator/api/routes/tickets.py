@@ -11,9 +11,9 @@ from fastapi import APIRouter, Depends, Header, Response
 from fastapi.responses import JSONResponse
 
 from rampart_fl.services.aggregator.api.deps import CallerDep, ClientDep, RuntimeDep
+from rampart_fl.services.aggregator.api.model_responses import model_response
 from rampart_fl.services.aggregator.api.routes import BYTES, PROBLEMS, problems
 from rampart_fl.services.aggregator.api.runtime import Runtime
-from rampart_fl.services.aggregator.api.sending import model_response
 from rampart_fl.shared.assignment import handed
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.protocol import refusals, wire

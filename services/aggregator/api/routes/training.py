@@ -27,7 +27,7 @@ from rampart_fl.services.aggregator.api.routes.tickets import (
 )
 from rampart_fl.services.aggregator.api.runtime import Runtime
 from rampart_fl.services.aggregator.state.blobs import BlobWriter
-from rampart_fl.services.aggregator.state.stored import ClientStanding
+from rampart_fl.services.aggregator.state.redis_records import ClientStanding
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.protocol import refusals, wire
 from rampart_fl.shared.protocol.messages import Evaluation, Receipt, Report
@@ -146,7 +146,7 @@ async def take_upload(
             raise refusals.Conflict("other bytes were accepted for this round")
         return None
 
-    async with runtime.slots.take(known.client):
+    async with runtime.upload_slots.take(known.client):
         body = request.stream()
         admitted = await runtime.admission.admit(body, length, zstd, limits, judge)
     runtime.metrics.bytes_in.inc(admitted.size)
@@ -235,7 +235,7 @@ async def customize(request: Request, runtime: RuntimeDep, caller: CallerDep) ->
     _, spec, tables = await runtime.fixed()
     server = tables["server"]
     assert isinstance(server, dict)
-    async with runtime.slots.take(caller or "operator"):
+    async with runtime.upload_slots.take(caller or "operator"):
         cap = int(server["sample_cap"])
         admitted = await runtime.admission.admit(
             request.stream(), length, zstd, limits, lambda w: check_update(w, spec, cap)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rampart_fl.services.aggregator.api.hub import Hub
+from rampart_fl.services.aggregator.api.event_hub import EventHub
 from rampart_fl.services.aggregator.api.identities import Identities, Known
 from rampart_fl.services.aggregator.state.round_store import RoundStore
 
@@ -34,7 +34,7 @@ async def test_nothing_is_remembered_while_nothing_is_heard(
     founded: Any, counting: Counting
 ) -> None:
     await founded.join("a")
-    identities = Identities(counting, Hub(counting))
+    identities = Identities(counting, EventHub(counting))
     for _ in range(3):
         assert await identities.of("token-a") == Known("a", 1_000_600.0, 100)
     assert counting.asked == 3
@@ -44,7 +44,7 @@ async def test_a_token_is_looked_up_once_until_any_token_changes(
     founded: Any, counting: Counting
 ) -> None:
     await founded.join("a", "b")
-    hub = Hub(counting)
+    hub = EventHub(counting)
     task = asyncio.create_task(hub.run())
     while not hub.listening:
         await asyncio.sleep(0.001)

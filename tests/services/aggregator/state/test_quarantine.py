@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from rampart_fl.services.aggregator.state.redis_records import Event
 from rampart_fl.services.aggregator.state.round_store import RoundStore
-from rampart_fl.services.aggregator.state.stored import Event
-from rampart_fl.services.aggregator.worker.census import Census
+from rampart_fl.services.aggregator.worker.liveness import Liveness
 from rampart_fl.shared.experiment.eviction import Standing
 from rampart_fl.shared.protocol.messages import RoundRecord
 
@@ -63,9 +63,9 @@ async def test_publishing_again_bars_nobody_again(away: Any) -> None:
 
 async def test_who_is_out_gets_no_ticket_and_is_no_candidate(away: Any) -> None:
     store = away.store
-    census = Census(store, 60, lambda: NOW)
-    assert await census.candidates(1) == ["c"]
-    assert await census.candidates(3) == ["a", "b", "c"]
+    liveness = Liveness(store, 60, lambda: NOW)
+    assert await liveness.candidates(1) == ["c"]
+    assert await liveness.candidates(3) == ["a", "b", "c"]
     await away.open(1, ["a", "c"])
     await store.grant(away.fence, "b", away.ticket(1))
     assert list(await store.tickets()) == ["c"]
@@ -73,14 +73,14 @@ async def test_who_is_out_gets_no_ticket_and_is_no_candidate(away: Any) -> None:
 
 
 async def test_all_are_quarantined_only_where_nobody_else_is_left(away: Any) -> None:
-    census = Census(away.store, 60, lambda: NOW)
-    assert not await census.all_quarantined(1)
+    liveness = Liveness(away.store, 60, lambda: NOW)
+    assert not await liveness.all_quarantined(1)
     await away.store.evict("c", {"reason": "x"})
-    assert await census.all_quarantined(1)
-    assert not await census.all_quarantined(3)
+    assert await liveness.all_quarantined(1)
+    assert not await liveness.all_quarantined(3)
     for client in ("a", "b"):
         await away.store.evict(client, {"reason": "x"})
-    assert not await census.all_quarantined(1), "these may be reinstated"
+    assert not await liveness.all_quarantined(1), "these may be reinstated"
 
 
 async def test_the_round_that_ends_a_quarantine_lets_the_client_back(away: Any) -> None:
@@ -130,7 +130,7 @@ async def test_a_proposal_is_confirmed_or_dismissed_once(away: Any) -> None:
 
 async def test_a_dismissed_client_may_take_part(away: Any) -> None:
     assert await away.store.dismiss("b", "an odd sensor") == "dismissed"
-    assert await Census(away.store, 60, lambda: NOW).candidates(1) == ["b", "c"]
+    assert await Liveness(away.store, 60, lambda: NOW).candidates(1) == ["b", "c"]
     (event,) = await last_events(away.store, 1)
     assert event == {"type": "dismissed", "client": "b", "reason": "an odd sensor"}
 

@@ -11,7 +11,7 @@ import torch
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.round_store import RoundStore
 from rampart_fl.services.aggregator.worker.coordinator import Coordinator
-from rampart_fl.services.aggregator.worker.mathematics import Mathematics
+from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
 from rampart_fl.shared.experiment import Experiment
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +23,7 @@ async def test_a_collection_goes_on_after_it_was_interrupted(
     """It asks where the federation stands, though nothing has happened since it last did."""
     tables = {"name": "small", "data": {"dataset": "digits"}, "model": "logistic"}
     experiment, blobs = Experiment.from_tables(tables), Blobs(tmp_path)
-    spec, snapshot = Mathematics.found(experiment, blobs)
+    spec, snapshot = RoundEngine.first_model(experiment, blobs)
     fence = await store.acquire("worker", 60, 0.0)
     assert fence is not None
     fields = {
@@ -36,19 +36,19 @@ async def test_a_collection_goes_on_after_it_was_interrupted(
         "snapshot": snapshot.model_dump_json(),
     }
     await store.found(fence, experiment.digest(), fields)
-    mathematics = Mathematics(experiment, spec, blobs, torch.device("cpu"))
-    mathematics.restore(snapshot)
+    round_engine = RoundEngine(experiment, spec, blobs, torch.device("cpu"))
+    round_engine.restore(snapshot)
 
     async def compute(function: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.to_thread(function, *args)
 
-    worker = Coordinator(store, blobs, mathematics, compute, experiment, fence, 60.0)
-    ticket = worker.reception.first_ticket("ada", 0, None)
+    worker = Coordinator(store, blobs, round_engine, compute, experiment, fence, 60.0)
+    ticket = worker.ticket_issuer.first_ticket("ada", 0, None)
     await store.open(fence, 0, "collecting", 0.0, None, {"ada": ticket}, ["ada"])
     federation = await worker.federation()
     await worker.enter(federation)
     assert worker.open is not None
-    await worker.awaited(worker.open)
+    await worker.read_expected(worker.open)
     assert not worker.open.stale
 
     await store.set_status("stopping")

@@ -39,8 +39,10 @@ def test_the_table_has_a_row_per_point(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_values_are_told_in_short() -> None:
-    told = [label(value) for value in (1, 0.25, "lie", [], {"name": "lie", "knows": "full"}, None)]
-    assert told == ["1", "0.25", "lie", "none", "lie(knows=full)", "None"]
+    describe = [
+        label(value) for value in (1, 0.25, "lie", [], {"name": "lie", "knows": "full"}, None)
+    ]
+    assert describe == ["1", "0.25", "lie", "none", "lie(knows=full)", "None"]
 
 
 @pytest.mark.parametrize("rows", [RESULT["sweep"], RESULT["sweep"][:2]])

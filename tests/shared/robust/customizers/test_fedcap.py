@@ -76,7 +76,7 @@ def test_a_newcomer_gets_softmax_weights_over_the_whole_pool() -> None:
     # Asked at t = 1, it is matched with the pool of the round before, without φ.
     probe_D = torch.tensor([2.0, 0.0], dtype=torch.float64)
     pool = Rows.of(FIRST_ND, ids=IDS)
-    weights_M = FedCAP(alpha=1.0, phi=0.5).welcome(probe_D, pool, Context(round=1))
+    weights_M = FedCAP(alpha=1.0, phi=0.5).customize_newcomer(probe_D, pool, Context(round=1))
     close(weights_M, [0.473041, 0.174022, 0.352937])
 
 
@@ -193,8 +193,8 @@ def test_similarity_of_the_last_layer_looks_at_no_other() -> None:
     torch.testing.assert_close(mixes[0], alone.models.mix_LM)
     probe_D = torch.randn(5, generator=draws)
     torch.testing.assert_close(
-        customizer.welcome(probe_D, Rows.of(block_ND), context),
-        FedCAP().welcome(probe_D[2:], head, Context()),
+        customizer.customize_newcomer(probe_D, Rows.of(block_ND), context),
+        FedCAP().customize_newcomer(probe_D[2:], head, Context()),
     )
 
 

@@ -32,10 +32,10 @@ def block(value: float = 0.5, at: int = 4000) -> Tensor:
 @pytest.mark.parametrize("at", [0, 4999])
 def test_a_pass_that_meets_other_numbers_says_so(name: str, value: float, at: int) -> None:
     rows = Rows.of(block(value, at), assume_finite=True)
-    assert finite.awaited(rows) and len(rows) == 4 and not rows.dropped
+    assert finite.assumed_finite(rows) and len(rows) == 4 and not rows.dropped
     with pytest.raises(linalg.NotFinite):
         PASSES[name](rows)
-    assert not linalg.proved(rows)
+    assert not linalg.all_finite(rows)
 
 
 @pytest.mark.parametrize("name", PASSES)
@@ -44,14 +44,14 @@ def test_a_pass_over_finite_rows_proves_it(name: str, dtype: torch.dtype) -> Non
     block_ND = block().to(dtype)
     rows, checked = Rows.of(block_ND, assume_finite=True), Rows.of(block_ND)
     assert torch.equal(PASSES[name](rows), PASSES[name](checked))
-    assert not finite.awaited(rows) and linalg.proved(rows)
+    assert not finite.assumed_finite(rows) and linalg.all_finite(rows)
 
 
 @pytest.mark.parametrize("name", ["norms", "distances", "gram"])
 def test_sums_that_overflow_prove_nothing_against_finite_rows(name: str) -> None:
     rows = Rows.of(torch.full((4, 30), 1e200, dtype=torch.float64), assume_finite=True)
     PASSES[name](rows)
-    assert not finite.awaited(rows) and linalg.proved(rows)
+    assert not finite.assumed_finite(rows) and linalg.all_finite(rows)
 
 
 def test_some_of_the_rows_prove_nothing_of_the_others() -> None:
@@ -59,13 +59,13 @@ def test_some_of_the_rows_prove_nothing_of_the_others() -> None:
     linalg.combine(rows, torch.tensor([0.5, 0.5, 0.0, 0.0]))
     linalg.norms(rows.keep([0, 1]))
     linalg.gram(rows.columns(slice(0, 100)))
-    assert finite.awaited(rows) and not linalg.proved(rows)
+    assert finite.assumed_finite(rows) and not linalg.all_finite(rows)
     with pytest.raises(linalg.NotFinite):
         linalg.norms(rows.columns(slice(3000, 5000)))
 
 
 def test_ranks_are_proved_where_they_are_compiled() -> None:
-    assert linalg.proved(Rows.of(block(), assume_finite=True))
+    assert linalg.all_finite(Rows.of(block(), assume_finite=True))
     for value in (torch.nan, torch.inf):
         rows = Rows.of(block(value), assume_finite=True)
         if linalg.backend() == "native":
@@ -73,7 +73,7 @@ def test_ranks_are_proved_where_they_are_compiled() -> None:
                 linalg.median(rows.mixed(torch.eye(4, dtype=torch.float64)))
         else:
             linalg.median(rows)
-        assert not linalg.proved(rows)
+        assert not linalg.all_finite(rows)
 
 
 def test_norms_are_measured_once() -> None:

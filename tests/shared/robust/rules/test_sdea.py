@@ -12,7 +12,7 @@ from torch.nn import functional
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.robust import Context, Report, Rows
 from rampart_fl.shared.robust.context import Public
-from rampart_fl.shared.robust.judgement import information
+from rampart_fl.shared.robust.public_evaluation import information
 from rampart_fl.shared.robust.rules import rules
 from rampart_fl.shared.robust.rules.sdea import SDEA, cooperative
 

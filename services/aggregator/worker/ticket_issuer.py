@@ -3,24 +3,24 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from rampart_fl.services.aggregator.state.redis_records import Brief, Event
 from rampart_fl.services.aggregator.state.round_store import RoundStore
-from rampart_fl.services.aggregator.state.stored import Brief, Event
-from rampart_fl.services.aggregator.worker.mathematics import Mathematics
 from rampart_fl.services.aggregator.worker.open_round import OpenRound
+from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import Receipt, Ticket, TicketKind
 
 Compute = Callable[..., Awaitable[Any]]
-"""Runs a function of the mathematics on its own thread."""
+"""Runs a function of the round engine on its thread."""
 
 
-class Reception:
+class TicketIssuer:
     """Answers clients under one lease.
 
     Args:
         store: the federation's state.
-        mathematics: the vectors; its snapshot says which models are handed out.
-        compute: runs a function on the mathematics' thread.
+        round_engine: the vectors; its snapshot says which models are handed out.
+        compute: runs a function on the round engine's thread.
         experiment: what is run.
         fence: the lease's token.
     """
@@ -28,13 +28,13 @@ class Reception:
     def __init__(
         self,
         store: RoundStore,
-        mathematics: Mathematics,
+        round_engine: RoundEngine,
         compute: Compute,
         experiment: Experiment,
         fence: int,
     ) -> None:
         self._store = store
-        self._mathematics = mathematics
+        self._round_engine = round_engine
         self._compute = compute
         self._digest = experiment.digest()
         self._buffered = experiment.policy == "buffered"
@@ -44,15 +44,15 @@ class Reception:
 
     def first_ticket(self, client: str, number: int, deadline: float | None) -> Ticket:
         """Train from one's customized model; without one, probe first where that is the way."""
-        snapshot = self._mathematics.snapshot
+        snapshot = self._round_engine.snapshot
         assert snapshot is not None
-        if self._mathematics.probes and snapshot.customized and not snapshot.knows(client):
+        if self._round_engine.probes and snapshot.customized and not snapshot.knows(client):
             return self._ticket(number, "probe", {"model": snapshot.reference}, deadline)
         return self._ticket(number, "train", snapshot.handed(client), deadline)
 
     def last_ticket(self, client: str, number: int, deadline: float) -> Ticket:
         """Measure the final models."""
-        snapshot = self._mathematics.snapshot
+        snapshot = self._round_engine.snapshot
         assert snapshot is not None
         return self._ticket(number, "evaluate", snapshot.handed(client, True), deadline)
 
@@ -101,7 +101,7 @@ class Reception:
         probe = Receipt(round=0, kind="probe", client=event.client, digest=event.fields["digest"])
         number = (await self._brief()).round
         try:
-            digest = await self._compute(self._mathematics.welcome, probe, number)
+            digest = await self._compute(self._round_engine.customize_newcomer, probe, number)
         except FileNotFoundError:  # An old event, heard again: its bytes were swept long ago.
             return
         await self._store.answer_customize(self._fence, event.fields["request"], digest)
@@ -112,7 +112,7 @@ class Reception:
         opened.probed[event.client] = probe.size
         if await self._store.receipt(event.round, "update", event.client):
             return
-        digest = await self._compute(self._mathematics.welcome, probe, opened.number)
+        digest = await self._compute(self._round_engine.customize_newcomer, probe, opened.number)
         opened.uploads |= {probe.digest, digest}
         await self._grant(event.client, self._ticket(event.round, "train", {"model": digest}))
 

@@ -25,8 +25,8 @@ AUGMENTATIONS = {"none": None, "weak": weak, "strong": strong}
 
 
 @dataclass(frozen=True, eq=False)
-class Equipment:
-    """What the stages of one experiment need, loaded once; `equip` hands it out.
+class ServerResources:
+    """What the stages of one experiment need, loaded once; `attach_to` hands it out.
 
     Args:
         seed: the experiment's.
@@ -43,7 +43,9 @@ class Equipment:
     shape: tuple[int, ...] = ()
 
     @staticmethod
-    def of(experiment: Experiment, plan: Plan, device: torch.device | str = "cpu") -> "Equipment":
+    def of(
+        experiment: Experiment, plan: Plan, device: torch.device | str = "cpu"
+    ) -> "ServerResources":
         """Loads what the plan's stages need, and nothing else.
 
         Raises:
@@ -70,9 +72,11 @@ class Equipment:
             held = server_data(own.dataset, own.size, experiment.data, seed, "root", labels=True)
             nothing = ClientData(held.x, held.y, held.x[:0], held.y[:0], int(held.y.max()) + 1)
             root = Cohort.of([nothing], device=device)
-        return Equipment(seed, learner, public, root, datasets.parse(experiment.data.dataset).shape)
+        return ServerResources(
+            seed, learner, public, root, datasets.parse(experiment.data.dataset).shape
+        )
 
-    def equip(self, context: Context) -> Context:
+    def attach_to(self, context: Context) -> Context:
         """The context with all that its stages need; the server trains here, if it does."""
         given: dict[str, Any] = {"public": self.public}
         if self.learner is not None:

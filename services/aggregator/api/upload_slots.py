@@ -11,7 +11,7 @@ QUEUE = 256
 """Uploads that may wait for a place before more are refused."""
 
 
-class Slots:
+class UploadSlots:
     """The places of one process.
 
     Args:

@@ -1,4 +1,4 @@
-"""The worker's mathematics: what cannot run over the network, and what another device changes.
+"""The worker's round engine: what cannot run over the network, and what another device changes.
 
 Legend: D coordinates.
 """
@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
-from rampart_fl.services.aggregator.worker.mathematics import Mathematics, check_networked
 from rampart_fl.services.aggregator.worker.pools import Vectors
+from rampart_fl.services.aggregator.worker.round_engine import RoundEngine, check_networked
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Standing
@@ -67,9 +67,9 @@ def test_a_worker_on_another_device_stores_the_same_models(
 def models(experiment: Experiment, folder: Path, device: torch.device) -> dict[str, Tensor]:
     """Every model that two rounds and a probe store, where one upload is far too large."""
     blobs = Blobs(folder)
-    spec, first = Mathematics.found(experiment, blobs)
-    mathematics, made = Mathematics(experiment, spec, blobs, device), {}
-    mathematics.restore(first)
+    spec, first = RoundEngine.first_model(experiment, blobs)
+    round_engine, made = RoundEngine(experiment, spec, blobs, device), {}
+    round_engine.restore(first)
     draws, vectors = torch.Generator().manual_seed(3), Vectors(blobs, spec, torch.device("cpu"))
 
     def receipt(client: str, round_: int, started: str) -> Receipt:
@@ -86,18 +86,18 @@ def models(experiment: Experiment, folder: Path, device: torch.device) -> dict[s
         )
 
     for round_ in range(2):
-        mathematics.open_round(CLIENTS)
-        assert mathematics.snapshot is not None
-        starts = {client: mathematics.snapshot.start(client) for client in CLIENTS}
+        round_engine.open_round(CLIENTS)
+        assert round_engine.snapshot is not None
+        starts = {client: round_engine.snapshot.start(client) for client in CLIENTS}
         receipts = {c: receipt(c, round_, start) for c, start in starts.items()}
-        mathematics.load(list(receipts.values())[:4])
+        round_engine.load(list(receipts.values())[:4])
         standing = Standing(len(CLIENTS), len(CLIENTS))
-        snapshot = mathematics.close_round(round_, receipts, "0-0", (), standing).snapshot
+        snapshot = round_engine.close_round(round_, receipts, "0-0", (), standing).snapshot
         stored = {"global": snapshot.global_model, **snapshot.customized}
         made |= {f"{name} {round_}": vectors.read(digest) for name, digest in stored.items()}
-    mathematics.restore(snapshot)
-    mathematics.open_round(CLIENTS)
-    if mathematics.probes:
+    round_engine.restore(snapshot)
+    round_engine.open_round(CLIENTS)
+    if round_engine.probes:
         asked = receipt("newcomer", 2, snapshot.global_model)
-        made["newcomer"] = vectors.read(mathematics.welcome(asked, 2))
+        made["newcomer"] = vectors.read(round_engine.customize_newcomer(asked, 2))
     return made

@@ -11,7 +11,7 @@ HELD = ("/ticket", "/events")
 """Routes whose requests are held on purpose."""
 
 
-class Measured:
+class RequestTiming:
     """Observes the seconds of every request by route and status, without waiting on purpose."""
 
     def __init__(self, app: Any, metrics: Metrics) -> None:

@@ -86,7 +86,7 @@ class Barred:
 
     @property
     def standing(self) -> Standing:
-        """As the mathematics takes it."""
+        """As the round engine takes it."""
         founders = self.clients if self.founders is None else self.founders
         evicted, quarantined = frozenset(self.evicted), frozenset(self.quarantined)
         return Standing(self.clients, founders, evicted, quarantined, self.mode)

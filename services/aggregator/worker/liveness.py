@@ -6,7 +6,7 @@ from collections.abc import Callable
 from rampart_fl.services.aggregator.state.round_store import RoundStore
 
 
-class Census:
+class Liveness:
     """Counts clients for one worker.
 
     Args:

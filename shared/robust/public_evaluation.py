@@ -23,7 +23,7 @@ NUMBERS = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
-class Judgement:
+class PublicEvaluation:
     """How each client's model does on the public samples; infinite where it predicts no numbers.
 
     Args:
@@ -35,7 +35,9 @@ class Judgement:
     loss_M: Tensor | None
 
 
-def judge(rows: Rows, context: Context, stage: str, labels: bool = False) -> Judgement:
+def evaluate_models(
+    rows: Rows, context: Context, stage: str, labels: bool = False
+) -> PublicEvaluation:
     """Every model `reference + row` on all public samples.
 
     Args:
@@ -52,7 +54,8 @@ def judge(rows: Rows, context: Context, stage: str, labels: bool = False) -> Jud
     ...     return torch.stack([z_KB, torch.zeros_like(z_KB)], dim=2)
     >>> public = Public(torch.tensor([[1.0], [2.0]]), torch.tensor([0, 0]))
     >>> context = Context(reference_D=torch.zeros(1), predict=predict, public=public)
-    >>> judge(Rows.of(torch.tensor([[0.0], [1.0]])), context, "this", labels=True).entropy_M
+    >>> rows = Rows.of(torch.tensor([[0.0], [1.0]]))
+    >>> evaluate_models(rows, context, "this").entropy_M
     tensor([0.6931, 0.4738], dtype=torch.float64)
     """
     reference_D, x_P, y_P = public_samples(context, stage)
@@ -70,7 +73,7 @@ def judge(rows: Rows, context: Context, stage: str, labels: bool = False) -> Jud
             total_K, wrong_K = (sums_2K / len(x_P)).cpu().unbind()
             entropies.append(total_K)
             losses.append(wrong_K)
-    return Judgement(_or_infinite(entropies), _or_infinite(losses) if labels else None)
+    return PublicEvaluation(_or_infinite(entropies), _or_infinite(losses) if labels else None)
 
 
 def public_samples(context: Context, stage: str) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
+from rampart_fl.services.aggregator.state.redis_records import Event
 from rampart_fl.services.aggregator.state.round_store import RoundStore
-from rampart_fl.services.aggregator.state.stored import Event
 from rampart_fl.shared.errors import Unavailable
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ FOR_ALL = frozenset({"opened", "finished", "founded"})
 ANYONE = ""
 
 
-class Hub:
+class EventHub:
     """Wakes waiting requests, and gathers when clients were last seen.
 
     Args:

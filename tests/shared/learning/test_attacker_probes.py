@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from rampart_fl.shared.learning.attacker_probes import fresh, jacobian
 from rampart_fl.shared.learning.data import ClientData
-from rampart_fl.shared.learning.insider import fresh, jacobian
 from rampart_fl.shared.learning.learner import Learner
 from rampart_fl.shared.learning.personalizers import personalizers
 from rampart_fl.shared.learning.stacked import Stacked

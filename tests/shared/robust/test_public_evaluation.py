@@ -11,9 +11,9 @@ from torch.nn import functional
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.learning.stacked import Stacked
 from rampart_fl.shared.learning.vector import load
-from rampart_fl.shared.robust import Context, Rows, judgement
+from rampart_fl.shared.robust import Context, Rows, public_evaluation
 from rampart_fl.shared.robust.context import Public
-from rampart_fl.shared.robust.judgement import MODELS, PASS, information, judge
+from rampart_fl.shared.robust.public_evaluation import MODELS, PASS, evaluate_models, information
 
 CLASSES = 3
 
@@ -55,7 +55,7 @@ def test_it_is_the_plain_loop(rows: int, samples: int) -> None:
     given = context(samples)
     assert given.reference_D is not None
     block_ND = normal(rows, len(given.reference_D), seed=3)
-    found = judge(Rows.of(block_ND), given, "test", labels=True)
+    found = evaluate_models(Rows.of(block_ND), given, "test", labels=True)
     assert found.loss_M is not None
     for k in {0, rows - 1}:
         entropy, loss = by_hand(given, block_ND[k])
@@ -67,7 +67,7 @@ def test_large_models_are_judged_few_at_a_time(monkeypatch: pytest.MonkeyPatch) 
     given = context(5)
     assert given.reference_D is not None
     rows = Rows.of(normal(5, len(given.reference_D), seed=3))
-    expected = judge(rows, given, "test").entropy_M
+    expected = evaluate_models(rows, given, "test").entropy_M
     passes: list[int] = []
 
     def counted(models_KD: Tensor, x_KB: Tensor) -> Tensor:
@@ -75,8 +75,8 @@ def test_large_models_are_judged_few_at_a_time(monkeypatch: pytest.MonkeyPatch) 
         passes.append(len(models_KD))
         return given.predict(models_KD, x_KB)
 
-    monkeypatch.setattr(judgement, "NUMBERS", 2 * len(given.reference_D) + 1)
-    found = judge(rows, replace(given, predict=counted), "test").entropy_M
+    monkeypatch.setattr(public_evaluation, "NUMBERS", 2 * len(given.reference_D) + 1)
+    found = evaluate_models(rows, replace(given, predict=counted), "test").entropy_M
     assert passes == [2, 2, 1]
     torch.testing.assert_close(found, expected)
 
@@ -86,7 +86,7 @@ def test_models_that_predict_no_numbers_are_infinitely_unsure() -> None:
     assert given.reference_D is not None
     block_ND = normal(3, len(given.reference_D), seed=3)
     block_ND[1] *= 3e38 / block_ND[1].abs().max()
-    found = judge(Rows.of(block_ND), given, "test", labels=True)
+    found = evaluate_models(Rows.of(block_ND), given, "test", labels=True)
     assert found.loss_M is not None
     assert found.entropy_M.isfinite().tolist() == [True, False, True]
     assert found.loss_M.isfinite().tolist() == [True, False, True]
@@ -96,9 +96,9 @@ def test_models_that_predict_no_numbers_are_infinitely_unsure() -> None:
 def test_it_says_what_is_missing(missing: str) -> None:
     rows = Rows.of(torch.zeros(2, 43))
     with pytest.raises(ConfigurationError, match="sdea needs public samples"):
-        judge(rows, replace(context(3), **{missing: None}), "sdea")
+        evaluate_models(rows, replace(context(3), **{missing: None}), "sdea")
     with pytest.raises(ConfigurationError, match="sageflow needs labelled"):
-        judge(rows, context(3, labelled=False), "sageflow", labels=True)
+        evaluate_models(rows, context(3, labelled=False), "sageflow", labels=True)
 
 
 def test_information_of_sure_and_balanced_predictions_is_the_entropy_of_the_classes() -> None:

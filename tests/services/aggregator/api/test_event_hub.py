@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rampart_fl.services.aggregator.api.hub import Hub
+from rampart_fl.services.aggregator.api.event_hub import EventHub
 from rampart_fl.services.aggregator.state.round_store import RoundStore
 from rampart_fl.shared.errors import Unavailable
 
@@ -16,9 +16,9 @@ DIGEST = "d" * 64
 
 
 @asynccontextmanager
-async def running(store: RoundStore) -> AsyncIterator[Hub]:
+async def running(store: RoundStore) -> AsyncIterator[EventHub]:
     """A hub that hears events."""
-    hub = Hub(store, flush_every=0.02)
+    hub = EventHub(store, flush_every=0.02)
     task = asyncio.create_task(hub.run())
     while not hub.listening:
         await asyncio.sleep(0.001)
@@ -34,7 +34,7 @@ async def test_a_thousand_waiting_requests_miss_nothing(founded: Any) -> None:
     rounds = 5
     current = -1
 
-    async def poll(hub: Hub, client: str) -> list[int]:
+    async def poll(hub: EventHub, client: str) -> list[int]:
         """Every round that a long poll saw, as the route for tickets looks and waits."""
         seen = [-1]
         while seen[-1] < rounds - 1:
@@ -122,7 +122,7 @@ async def test_after_an_outage_everyone_looks_again(
 
 
 async def test_requests_are_counted_by_topic(store: RoundStore) -> None:
-    hub = Hub(store)
+    hub = EventHub(store)
     with hub.listen("a"), hub.listen("a"), hub.listen("b"):
         assert (hub.count("a"), hub.count("b"), hub.count("c"), hub.waiting) == (2, 1, 0, 3)
     assert (hub.count("a"), hub.waiting) == (0, 0)

@@ -1,4 +1,4 @@
-"""The worker's mathematics: everything that touches vectors, run on one thread of its own.
+"""The round engine: the worker's work on vectors, which runs on a thread of its own.
 
 Legend: D coordinates, L models, C coordinates of a chunk.
 """
@@ -20,8 +20,8 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Decision, Standing
 from rampart_fl.shared.figures.records import decisions
-from rampart_fl.shared.learning.equipment import Equipment
 from rampart_fl.shared.learning.personalizers import personalizers
+from rampart_fl.shared.learning.server_resources import ServerResources
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Receipt, VerdictRecord
@@ -71,7 +71,7 @@ def check_networked(experiment: Experiment) -> Experiment:
     return experiment
 
 
-class Mathematics:
+class RoundEngine:
     """The vectors of one federation.
 
     Args:
@@ -86,7 +86,7 @@ class Mathematics:
     ) -> None:
         self.experiment = experiment
         self.plan = build_plan(experiment)
-        self._equipment = Equipment.of(experiment, self.plan, device)
+        self._resources = ServerResources.of(experiment, self.plan, device)
         self.spec = spec
         self.device = device
         self._blobs = blobs
@@ -110,7 +110,7 @@ class Mathematics:
         return self.probes or self.experiment.policy == "buffered"
 
     @staticmethod
-    def found(experiment: Experiment, blobs: Blobs) -> tuple[ModelSpec, Snapshot]:
+    def first_model(experiment: Experiment, blobs: Blobs) -> tuple[ModelSpec, Snapshot]:
         """The first model of a new federation, stored."""
         from rampart_fl.shared.learning.vector import initial_model
 
@@ -183,7 +183,7 @@ class Mathematics:
         state = load_state(self._blobs, before.state, self.device)
         if round_ == 0 or before.state is None:
             state = self.plan.init(self.spec.trainable)
-        context = self._equipment.equip(self._context(round_, self.arrivals))
+        context = self._resources.attach_to(self._context(round_, self.arrivals))
         context = replace(context, standing=standing)
         if self.plan.customizer.continues:
             made = before.customized.items()
@@ -227,7 +227,7 @@ class Mathematics:
         self.arrivals = None
         return decided
 
-    def welcome(self, receipt: Receipt, round_: int) -> str:
+    def customize_newcomer(self, receipt: Receipt, round_: int) -> str:
         """The customized model of a client that answered a probe; its digest."""
         assert self.snapshot is not None
         if receipt.diverged or self.pool is None or not len(self.pool):
@@ -239,7 +239,7 @@ class Mathematics:
         rows = statistics.parameters(rows, context)
         similar = rows if judged is None else statistics.parameters(judged, context)
         probe_D = self._vectors.read(receipt.digest)[:end]
-        mix_LM = self.plan.customizer.welcome(probe_D, similar, own).unsqueeze(0)
+        mix_LM = self.plan.customizer.customize_newcomer(probe_D, similar, own).unsqueeze(0)
         models: Models = Mixture((receipt.client,), self.pool.reference_D[:end], rows, mix_LM)
         if self.spec.statistics:
             held_S = self._vectors.read(self.snapshot.global_model)[end:]

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from fastapi import FastAPI, Request, Response
 
-from rampart_fl.services.aggregator.api.measured import Measured
+from rampart_fl.services.aggregator.api.request_timing import RequestTiming
 from rampart_fl.services.aggregator.metrics import Metrics
 
 pytestmark = pytest.mark.anyio
@@ -30,7 +30,7 @@ async def test_a_request_counts_without_the_time_for_which_it_was_held() -> None
     async def ticket() -> Response:
         return Response()
 
-    app.add_middleware(Measured, metrics=metrics)
+    app.add_middleware(RequestTiming, metrics=metrics)
     transport: Any = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         for held in (0.0, 1000.0):

@@ -10,7 +10,7 @@ from torch.nn import functional
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.learning.cohort import Batches
-from rampart_fl.shared.learning.equipment import Equipment
+from rampart_fl.shared.learning.server_resources import ServerResources
 from rampart_fl.shared.learning.vector import build_module, flatten, initial_model, load
 from rampart_fl.shared.robust import Context, Report, Rows, State
 from rampart_fl.shared.robust.base import Rule
@@ -38,14 +38,14 @@ def experiment(rule: Any = "fltrust", **server: Any) -> Experiment:
 
 
 def equipped(asked: Experiment, **context: Any) -> Context:
-    return Equipment.of(asked, build_plan(asked)).equip(Context(**context))
+    return ServerResources.of(asked, build_plan(asked)).attach_to(Context(**context))
 
 
 def test_stages_that_ask_for_nothing_get_nothing() -> None:
     asked = experiment("median", root=ROOT, public=PUBLIC)
-    held = Equipment.of(asked, build_plan(asked))
+    held = ServerResources.of(asked, build_plan(asked))
     assert held.learner is None and held.public is None and held.root is None
-    given = held.equip(Context(round=3, reference_D=torch.ones(2)))
+    given = held.attach_to(Context(round=3, reference_D=torch.ones(2)))
     assert (given.round, given.predict, given.public, given.server_update_D) == (
         3,
         None,
@@ -70,7 +70,7 @@ class Judge(Rule):
 def test_the_network_and_the_public_samples(augmentation: str) -> None:
     asked = experiment(public={**PUBLIC, "augmentation": augmentation})
     spec, start_D = initial_model(asked)
-    given = Equipment.of(asked, Plan.of(Judge())).equip(Context(reference_D=start_D))
+    given = ServerResources.of(asked, Plan.of(Judge())).attach_to(Context(reference_D=start_D))
     assert given.predict is not None and given.public is not None
     x_P, y_P, augment = given.public.x_P, given.public.y_P, given.public.augment
     assert tuple(x_P.shape) == (40, 1, 8, 8) and y_P is not None and y_P.shape == (40,)
@@ -88,7 +88,7 @@ def test_the_network_and_the_public_samples(augmentation: str) -> None:
 def test_labels_of_another_task_are_no_labels() -> None:
     asked = experiment(public={"dataset": "noise", "size": 5})
     with pytest.raises(ConfigurationError, match="classes"):
-        Equipment.of(asked, Plan.of(Judge()))
+        ServerResources.of(asked, Plan.of(Judge()))
 
 
 def by_hand(asked: Experiment, x: Tensor, y: Tensor, start_D: Tensor, round_: int) -> Tensor:
@@ -107,13 +107,13 @@ def by_hand(asked: Experiment, x: Tensor, y: Tensor, start_D: Tensor, round_: in
 def test_the_servers_update_is_plain_training_on_its_root_set() -> None:
     asked = experiment(root=ROOT)
     _, start_D = initial_model(asked)
-    held = Equipment.of(asked, build_plan(asked))
+    held = ServerResources.of(asked, build_plan(asked))
     assert held.root is not None
     x, y = held.root.x_train_KN[0], held.root.y_train_KN[0]
     assert tuple(x.shape) == (30, 1, 8, 8)
     updates = []
     for round_ in (0, 1):
-        given = held.equip(Context(round=round_, reference_D=start_D)).server_update_D
+        given = held.attach_to(Context(round=round_, reference_D=start_D)).server_update_D
         assert given is not None
         expected_D = by_hand(asked, x, y, start_D, round_)
         torch.testing.assert_close(given, expected_D, rtol=1e-4, atol=1e-6)
@@ -171,7 +171,7 @@ def test_only_images_can_be_augmented() -> None:
 def test_samples_that_the_clients_hold_are_refused() -> None:
     asked = experiment(root={"dataset": "digits", "size": 200})
     with pytest.raises(ConfigurationError, match="reserved"):
-        Equipment.of(validate(asked), build_plan(asked))
+        ServerResources.of(validate(asked), build_plan(asked))
 
 
 @pytest.mark.parametrize(

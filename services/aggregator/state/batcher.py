@@ -12,7 +12,7 @@ Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
 
-class Batched(Generic[Question, Answer]):
+class RequestBatcher(Generic[Question, Answer]):
     """Gathers questions while those before them are being answered.
 
     Args:

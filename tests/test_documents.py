@@ -111,7 +111,7 @@ def test_the_experiment_to_try_a_client_against_has_its_model() -> None:
     found = validate(Experiment.parse(table))
     assert f"--slots 0-{found.data.clients - 1} " in text
     assert f"tokens --count {found.data.clients} " in text
-    (written_for,) = re.findall(r"federation\nwhose model is `(.*?)`", text)
+    (written_for,) = re.findall(r"model of its\s+federation is `(.*?)`", text)
     assert found.model == tomllib.loads(f"model = {written_for}")["model"]
 
 

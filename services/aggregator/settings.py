@@ -29,7 +29,7 @@ class Settings(ServiceSettings):
     port: int = Field(default=8440, ge=0, le=65_535)
     """Port to listen on."""
     redis_url: str = Field(default="redis://127.0.0.1:6379/0", pattern=r"^(rediss?|unix)://")
-    """Where the federation's state is."""
+    """URL of Redis, which holds the federation's state."""
     redis_password: SecretStr | None = None
     """Password of Redis, if it has one."""
     namespace: str = Field(default="rampart", pattern=r"^[a-z0-9-]{1,40}$")
@@ -39,9 +39,9 @@ class Settings(ServiceSettings):
     blob_cache: Path = Path("blob-cache")
     """Local folder in front of an object store."""
     blob_cache_gib: float = Field(default=20.0, gt=0)
-    """Size of that folder in GiB; what was not read for longest makes room."""
+    """Size of that folder in GiB; the least recently read blobs are removed first."""
     operator_token: SecretStr
-    """What operators authenticate with; no default."""
+    """Token of the operators; no default."""
     device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
     """Where the pools and the round engine live."""
     threads: int = Field(default_factory=cpus.threads, ge=1)
@@ -58,21 +58,21 @@ class Settings(ServiceSettings):
     client_token_lifetime: float = Field(default=30 * 86_400, gt=0)
     """Seconds until a client has to rotate its token."""
     joins_per_minute: int = Field(default=600, ge=1)
-    """Attempts to join per address."""
+    """Attempts to join per minute and address."""
     customizations_per_minute: int = Field(default=10, ge=1)
-    """Customized models that one client may ask for out of turn."""
+    """Customized models per minute that one client may request outside of a round."""
     offline_after: float = Field(default=120.0, gt=0)
     """Seconds of silence after which a client counts as offline and is not drawn."""
     uploads: int = Field(default=64, ge=1)
-    """Uploads that are read at the same time; more wait, and too many are refused."""
+    """Uploads that are read at the same time; further ones wait, and too many are refused."""
     body_idle: float = Field(default=30.0, gt=0)
-    """Seconds for which an upload may stand still."""
+    """Seconds for which an upload may send nothing."""
     body_rate: float = Field(default=16_384.0, gt=0)
-    """Least bytes per second of an upload, over its whole length."""
+    """Lowest average rate of an upload, in bytes per second."""
     poll: float = Field(default=60.0, gt=0)
-    """Longest time in seconds for which a request for a ticket is held."""
+    """Longest time in seconds for which the api holds a request for a ticket."""
     test_tap: SecretStr | None = None
-    """For red-team tests on one machine alone: a token that reads every client's update."""
+    """A token that reads every client's update: for red-team tests on one machine only."""
 
     @model_validator(mode="after")
     def _safe(self) -> "Settings":
@@ -81,7 +81,7 @@ class Settings(ServiceSettings):
             raise ValueError("RAMPART_OPERATOR_TOKEN must be a secret of at least 16 characters")
         if token != token.strip():
             # No header can carry it: nobody would ever be let in.
-            raise ValueError("RAMPART_OPERATOR_TOKEN has blanks or line ends around it")
+            raise ValueError("RAMPART_OPERATOR_TOKEN begins or ends with white space")
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("TLS needs both RAMPART_TLS_CERTIFICATE and RAMPART_TLS_KEY")
         return self

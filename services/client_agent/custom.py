@@ -194,7 +194,7 @@ def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
         try:
             kept |= Report(samples=1, metrics={name: float(value)}).metrics
         except (ValidationError, TypeError, ValueError):
-            log.warning("left out: metric %.100r with value %.100r", name, value)
+            log.warning("metric dropped: %.100r with value %.100r", name, value)
     return kept
 
 

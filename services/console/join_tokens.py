@@ -39,7 +39,7 @@ class JoinTokenSettings(ServiceSettings):
     aggregator: str = "http://127.0.0.1:8440"
     """URL of the aggregator."""
     operator_token: SecretStr
-    """What operators authenticate with."""
+    """Operator token."""
     ca_certificate: Path | None = None
     """CA bundle for the aggregator's TLS certificate."""
     groups: dict[str, str]
@@ -52,7 +52,7 @@ class JoinTokenSettings(ServiceSettings):
     lifetime: float = Field(default=7 * 86_400, gt=0)
     """Seconds until the tokens expire."""
     patience: float = Field(default=600.0, gt=0)
-    """Seconds for which an aggregator that is not ready is waited for."""
+    """Seconds to wait for an aggregator that is not ready."""
 
     @model_validator(mode="after")
     def _one_place_and_every_slot(self) -> "JoinTokenSettings":
@@ -96,7 +96,7 @@ def fill_folder(make: Make, folder: Path, wanted: Mapping[str, list[str]]) -> No
     """Writes the files that are not there yet, for their owner alone."""
     missing = {name: group for name, group in wanted.items() if not (folder / name).exists()}
     if not missing:
-        log.info("every process has its tokens already")
+        log.info("every process already has its tokens")
         return
     for name, text in make(missing).items():
         durable.replace(folder / name, [text.encode()], 0o600)
@@ -109,7 +109,7 @@ def fill_secret(
     path = f"/api/v1/namespaces/{namespace}/secrets"
     known = cluster.get(f"{path}/{name}")
     if known.status_code == 200:
-        log.info("secret %s exists already and stays as it is", name)
+        log.info("secret %s already exists; left unchanged", name)
         return
     data = {key: b64encode(text.encode()).decode() for key, text in make(wanted).items()}
     secret = {

@@ -36,7 +36,7 @@ class AgentSettings(ServiceSettings):
     """Parts of the experiment's data that this process's clients hold, one each: "0-5,9"; or, with
     `ordinal`, the lists of several processes with a space between them: "0-5,9 6-8"."""
     ordinal: int | None = Field(default=None, ge=0)
-    """Which of several lists of slots is this process's, from 0: the ordinal of its pod."""
+    """Which of several lists of slots belongs to this process, from 0: the ordinal of its pod."""
     state: Path = Path("client-state")
     """Folder for identities, personal models and unfinished uploads; one subfolder a client."""
     join_tokens: Path | None = None
@@ -55,21 +55,23 @@ class AgentSettings(ServiceSettings):
     threads: int = Field(default=1, ge=1)
     """Threads of one training step."""
     patience: float = Field(default=3600.0, gt=0)
-    """Seconds for which an aggregator that does not answer is waited for."""
+    """Seconds to wait for an aggregator that does not answer."""
     trusted_packages: str = ""
-    """Packages of one's own, separated by commas, whose models an aggregator may name by import
-    path; without them such an experiment is refused, for it says what code runs here."""
+    """Packages, separated by commas, whose models an aggregator may name by import path. The client
+    refuses models from other packages, because such a path decides what code runs here."""
 
     @model_validator(mode="after")
     def _slots_of_this_process(self) -> Self:
         processes = len(parse_lists(self.slots))
         if not processes:
-            raise ValueError("slots is empty: a process hosts one client at least")
+            raise ValueError("slots is empty: a process hosts at least one client")
         if self.ordinal is None and processes > 1:
-            raise ValueError(f"slots has the lists of {processes} processes: ordinal says which")
+            raise ValueError(
+                f"slots has lists for {processes} processes: set ordinal to choose one"
+            )
         if self.ordinal is not None and self.ordinal >= processes:
             raise ValueError(
-                f"ordinal {self.ordinal}, but slots has the lists of {processes} processes"
+                f"ordinal is {self.ordinal}, but slots has lists for {processes} processes"
             )
         return self
 
@@ -230,7 +232,7 @@ async def _run_client(
             last = await _take_part(settings, build, thread, position, spare, again)
     except Exception as error:  # Raised again: only its place is added.
         where = {"position": position, "slot": settings.hosted[position]}
-        log.error("a client ends: %s: %s", type(error).__name__, error, extra=where)
+        log.error("a client failed: %s: %s", type(error).__name__, error, extra=where)
         raise
 
 

@@ -67,7 +67,7 @@ def held(folder: Path) -> Iterator[None]:
             ) from None
         except OSError as error:
             # Not every network disk has locks.
-            log.warning("%s is not kept to this process: %s", folder, error)
+            log.warning("no lock on %s, another process could use it: %s", folder, error)
         yield
 
 

@@ -45,14 +45,14 @@ def secret(variable: str) -> str | None:
 
 
 class ServiceSettings(BaseSettings):
-    """What a process may be told, each field RAMPART_<FIELD>; docstrings are the flags' help."""
+    """Settings of a process, each field RAMPART_<FIELD>; docstrings are the flags' help."""
 
     model_config = SettingsConfigDict(
         env_prefix="RAMPART_", extra="ignore", frozen=True, use_attribute_docstrings=True
     )
 
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    """What is logged at the least."""
+    """Least severe level that is logged."""
 
 
 S = TypeVar("S", bound=ServiceSettings)

@@ -45,7 +45,7 @@ async def identify(runtime: RuntimeDep, token: Bearer) -> Known:
             raise Forbidden("an operator's token cannot act as a client")
         raise Unauthorized("unknown or revoked client token")
     if known.expires_at < time.time():
-        raise Unauthorized("this client token has expired; rotate tokens before they do")
+        raise Unauthorized("this client token has expired; rotate a token before it expires")
     runtime.hub.saw(known.client)
     return known
 
@@ -66,7 +66,7 @@ async def require_operator(runtime: RuntimeDep, token: Bearer) -> None:
     if matches(token, runtime.operator_hash):
         return
     if await runtime.identities.of(token_hash(token)) is not None:
-        raise Forbidden("this needs an operator's token")
+        raise Forbidden("this request needs an operator's token")
     raise Unauthorized("unknown token")
 
 

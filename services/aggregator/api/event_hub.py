@@ -110,7 +110,7 @@ class EventHub:
                     self._dispatch(event)
                 await asyncio.sleep(PAUSE)
             except Unavailable as error:
-                log.warning("no events: %s", error)
+                log.warning("cannot read events: %s", error)
                 self.listening = False
                 self.token_changes += 1
                 await asyncio.sleep(0.5)

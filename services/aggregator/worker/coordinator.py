@@ -115,7 +115,7 @@ class Coordinator:
             joined = len(await self.store.clients())
             late = brief.deadline is not None and self.clock() >= brief.deadline
             if brief.status == "running" and joined >= (1 if late else wanted):
-                log.info("joining ends", extra={"clients": joined, "wanted": wanted})
+                log.info("joining has ended", extra={"clients": joined, "wanted": wanted})
                 await self.open_round(0)
                 return
             heard, brief = await self.pass_time(heard), await self.brief()

@@ -69,7 +69,7 @@ class Worker:
             except* Fenced:
                 # If it is called as we are, each would take the lease from the other for ever.
                 own = False
-                log.warning("the lease went to another worker; standing by")
+                log.warning("another worker took the lease; standing by")
             except* Unavailable as errors:
                 log.warning("waiting for Redis or blobs: %s", errors.exceptions[0])
             self._fence = None

@@ -13,20 +13,26 @@ if TYPE_CHECKING:
 
 
 def certify(
-    experiment: Annotated[str, typer.Argument(help="Experiment file, or a shipped one's name.")],
+    experiment: Annotated[
+        str, typer.Argument(help="An experiment file, or the name of a shipped experiment.")
+    ],
     subsets: Annotated[
         int | None,
-        typer.Option(min=1, help="Random subsets of clients that vote, not disjoint groups."),
+        typer.Option(
+            min=1, help="Let this many random subsets of clients vote, in place of disjoint groups."
+        ),
     ] = None,
-    size: Annotated[int | None, typer.Option(min=1, help="Clients of a subset.")] = None,
+    size: Annotated[int | None, typer.Option(min=1, help="Clients in each subset.")] = None,
     error: Annotated[
         float,
-        typer.Option(min=1e-12, max=0.5, help="Chance that a radius is too large, for subsets."),
+        typer.Option(
+            min=1e-12, max=0.5, help="Probability that a radius is too large, for subsets."
+        ),
     ] = 0.001,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Fewer or more rounds.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Another seed.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Random seed.")] = None,
     device: Annotated[
-        str, typer.Option(envvar="RAMPART_DEVICE", help="cpu, cuda, cuda:1: where it runs.")
+        str, typer.Option(envvar="RAMPART_DEVICE", help="Device: cpu, cuda, cuda:1.")
     ] = "cpu",
     out: Annotated[
         Path | None, typer.Option(help="Folder for certificate.json and certificate.png.")

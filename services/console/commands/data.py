@@ -26,7 +26,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
 
 @data.command("list")
 def list_(as_json: Json = False) -> None:
-    """Lists every data set: samples, shape, classes, where it comes from, whether it is here."""
+    """Lists every data set: samples, shape, classes, source, and whether it is here."""
     from rampart_fl.shared.learning.datasets import datasets
 
     rows = [_about(datasets.build(name)) for name in datasets.names()]
@@ -58,7 +58,7 @@ def list_(as_json: Json = False) -> None:
 def fetch(
     names: Annotated[list[str], typer.Argument(help="Data sets.")], as_json: Json = False
 ) -> None:
-    """Fetches data sets that are not here into the cache; 1 if one cannot be had."""
+    """Downloads missing data sets into the cache. Exits with 1 if one is unavailable."""
 
     def one(name: str) -> dict[str, Any]:
         from rampart_fl.shared.learning.datasets import datasets
@@ -76,7 +76,7 @@ def check(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Reads data sets and checks shapes, labels, groups and numbers; 1 if one is wrong."""
+    """Checks shapes, labels, groups and numbers of data sets. Exits with 1 if one is wrong."""
     from rampart_fl.shared.learning.datasets import datasets
 
     here = [name for name in datasets.names() if datasets.build(name).source().present]
@@ -122,12 +122,14 @@ def check(
 
 @data.command()
 def show(
-    experiment: Annotated[str, typer.Argument(help="Experiment file, or a shipped one's name.")],
+    experiment: Annotated[
+        str, typer.Argument(help="An experiment file, or the name of a shipped experiment.")
+    ],
     png: Annotated[Path | None, typer.Option(help="Draw the heat map into this file.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Another seed.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Random seed.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Shows how many samples of each class every client holds; of a sweep, as its file begins."""
+    """Shows how many samples of each class every client holds; of a sweep, its base experiment."""
     from rampart_fl.services.console.studies.class_counts import counted, picture, table, tables
     from rampart_fl.shared.experiment import Experiment
     from rampart_fl.shared.experiment.sweep import Sweep

@@ -25,9 +25,12 @@ def names(text: str) -> list[str]:
 
 
 def matrix(
-    experiment: Annotated[str, typer.Option(help="Experiment file, or a shipped one's name.")],
+    experiment: Annotated[
+        str, typer.Option(help="An experiment file, or the name of a shipped experiment.")
+    ],
     attacks: Annotated[
-        str, typer.Option(help="Names with commas between; parameters as lie:knows=full; or none.")
+        str,
+        typer.Option(help="Names, separated by commas; parameters as in lie:knows=full; or none."),
     ] = "none,sign_flip,label_flip,lie,ipm,min_max",
     defences: Annotated[
         str,
@@ -36,21 +39,20 @@ def matrix(
         ),
     ] = BY_DEFAULT,
     network: Annotated[
-        bool, typer.Option("--network", help="Over HTTP with the real services, not simulated.")
+        bool, typer.Option("--network", help="Run the real services over HTTP, not the simulation.")
     ] = False,
     seeds: Annotated[
-        int, typer.Option(min=1, help="Runs of each cell, from the experiment's seed on.")
+        int,
+        typer.Option(min=1, help="Runs of each cell; seeds count up from the experiment's seed."),
     ] = 5,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Fewer or more rounds.")] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Cells at the same time.")] = 1,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Cells to run at the same time.")] = 1,
     output: Annotated[
-        Path, typer.Option(help="Folder for the tables, and for cells that need not run again.")
+        Path, typer.Option(help="Folder for the tables and for finished cells.")
     ] = Path("runs/matrix"),
     accuracy: Annotated[
         Literal["local", "customized", "personalized"],
-        typer.Option(
-            help="Which model the heat map shows: after local training, as received, the personal."
-        ),
+        typer.Option(help="Model of the heat map: after local training, as received, or personal."),
     ] = "local",
     as_json: Annotated[bool, typer.Option("--json", help="Print the matrix as JSON.")] = False,
 ) -> None:

@@ -36,14 +36,16 @@ def _in_words(name: str, value: Any) -> str:
 
 
 def rounds(
-    number: Annotated[int | None, typer.Argument(help="One round, with all its evidence.")] = None,
-    last: Annotated[int, typer.Option(min=1, help="How many rounds.")] = 20,
+    number: Annotated[
+        int | None, typer.Argument(help="Show this round, with all its evidence.")
+    ] = None,
+    last: Annotated[int, typer.Option(min=1, help="Number of rounds to list.")] = 20,
     url: Url = None,
     token: Token = None,
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Lists finished rounds, or shows one: verdicts, scores, and why a client was left out."""
+    """Lists finished rounds, or shows one with its verdicts, scores and reasons."""
     operator = connect(url, token, ca)
     if number is not None:
         found = operator.rounds(number, 1)
@@ -120,7 +122,7 @@ def watch(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Follows a federation until it ends: the live table, or every event as a line (of JSON)."""
+    """Follows a federation until it ends, as a live table or as one line for each event."""
     operator = connect(url, token, ca)
     if events or as_json:
         for event in operator.events(ticks=True):

@@ -12,13 +12,15 @@ from rampart_fl.shared.runtime.ranges import format_ranges
 
 
 def roles(
-    experiment: Annotated[str, typer.Argument(help="Experiment file, or a shipped one's name.")],
-    seed: Annotated[int | None, typer.Option(min=0, help="Another seed.")] = None,
+    experiment: Annotated[
+        str, typer.Argument(help="An experiment file, or the name of a shipped experiment.")
+    ],
+    seed: Annotated[int | None, typer.Option(min=0, help="Random seed.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Tells the slots of the honest clients and of each group of attackers, as processes take them.
+    """Lists the slots of honest clients and of each group of attackers, in the form of `--slots`.
 
-    Only whoever starts an experiment knows them: clients and aggregator are not told.
+    The aggregator and the clients do not know these roles.
     """
     chosen = Experiment.load(experiment)
     if seed is not None:

@@ -16,42 +16,44 @@ if TYPE_CHECKING:
 
 
 def simulate(
-    experiment: Annotated[str, typer.Argument(help="Experiment file, or a shipped one's name.")],
+    experiment: Annotated[
+        str, typer.Argument(help="An experiment file, or the name of a shipped experiment.")
+    ],
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for records.jsonl, accuracy.png, result.json, checkpoints."),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on where the run in OUT was interrupted.")
+        bool, typer.Option("--resume", help="Continue the interrupted run in OUT.")
     ] = False,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Fewer or more rounds.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Another seed.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Random seed.")] = None,
     device: Annotated[
-        str, typer.Option(envvar="RAMPART_DEVICE", help="cpu, cuda, cuda:1: where it runs.")
+        str, typer.Option(envvar="RAMPART_DEVICE", help="Device: cpu, cuda, cuda:1.")
     ] = "cpu",
     threads: Annotated[
         int | None,
         typer.Option(
             min=1,
             envvar="RAMPART_THREADS",
-            help="Threads that compute; by default one where the model is small. The same number "
+            help="Threads; by default one if the model is small. The same number "
             "gives the same bits.",
         ),
     ] = None,
     accuracy: Annotated[
         Literal["last", "mean5", "best"],
-        typer.Option(help="Final accuracies: of the last round, the last five, the best round."),
+        typer.Option(help="Rounds of the final accuracies: the last, the last five, or the best."),
     ] = "last",
-    checkpoint: Annotated[
-        int, typer.Option(min=1, help="Rounds from one checkpoint to the next.")
-    ] = 10,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs of a sweep at the same time.")] = 1,
+    checkpoint: Annotated[int, typer.Option(min=1, help="Rounds between two checkpoints.")] = 10,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Runs of a sweep to execute at the same time.")
+    ] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="End with one line of JSON.")] = False,
 ) -> None:
-    """Runs a federation in this process: the same learning, attacks and defence, no sockets.
+    """Runs a federation in this process, with the same learning, attacks and defence.
 
-    All clients of a round train at once. Ends with the figures that `rampart up` ends with. A file
-    with a sweep runs once for every point and seed, and ends with one line of JSON in any case.
+    All clients of a round train at once. The final figures are those of `rampart up`. A file with
+    a sweep runs once for every point and seed, and always ends with one line of JSON.
     """
     from rampart_fl.services.console.launcher.up import Outcome, describe
     from rampart_fl.services.console.studies.simulated import Folder, run

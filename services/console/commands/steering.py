@@ -22,7 +22,7 @@ from rampart_fl.shared.protocol.messages import ClientInfo
 
 
 def clients(url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False) -> None:
-    """Lists the clients: online or not, what they are doing, why they are barred."""
+    """Lists the clients: whether they are online, what they do, and why they are barred."""
     found = connect(url, token, ca).clients()
     if as_json:
         emit([client.model_dump(mode="json") for client in found])
@@ -82,7 +82,7 @@ def evict(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Bars a client from the federation."""
+    """Evicts a client from the federation."""
     _decide("evict", client, reason, (url, token, ca), as_json)
 
 
@@ -94,7 +94,7 @@ def reinstate(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Takes an eviction or a quarantine back."""
+    """Reverses an eviction or a quarantine."""
     _decide("reinstate", client, reason, (url, token, ca), as_json)
 
 
@@ -106,7 +106,7 @@ def confirm(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Evicts a client whose eviction was proposed."""
+    """Confirms a proposal: evicts its client."""
     _decide("confirm", client, reason, (url, token, ca), as_json)
 
 
@@ -118,28 +118,28 @@ def dismiss(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Lets a client back whose eviction was proposed, and forgets the evidence."""
+    """Dismisses a proposal: takes its client back, and forgets the evidence."""
     _decide("dismiss", client, reason, (url, token, ca), as_json)
 
 
 def revoke(
     client: str, url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False
 ) -> None:
-    """Ends a client's token at once, should others have got hold of it; evicts nobody."""
+    """Revokes a client's token at once, for example after a leak. Evicts nobody."""
     connect(url, token, ca).revoke(client)
     text = f"the token of {client} is worth nothing any more"
     say(as_json, {"client_id": client, "revoked": True}, text)
 
 
 def tokens(
-    count: Annotated[int, typer.Option(min=1, help="How many.")] = 1,
+    count: Annotated[int, typer.Option(min=1, help="Number of tokens.")] = 1,
     lifetime: Annotated[float, typer.Option(min=1, help="Seconds until they expire.")] = 86_400,
     url: Url = None,
     token: Token = None,
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Makes join tokens, one a line; each lets one client join."""
+    """Makes join tokens, one a line. Each token lets one client join."""
     made = connect(url, token, ca).mint_unbound(count, lifetime)
     say(as_json, made.model_dump(mode="json"), "\n".join(made.tokens))
 
@@ -151,29 +151,31 @@ def _steer(verb: str, url: str | None, token: str | None, ca: str | None, as_jso
 
 
 def mode(
-    mode: Annotated[Mode, typer.Argument(help="How far decisions about clients may go.")],
+    mode: Annotated[
+        Mode, typer.Argument(help="The strongest decision that the federation may take.")
+    ],
     reason: Reason = "operator's decision",
     url: Url = None,
     token: Token = None,
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Lets the federation observe, reject, quarantine or evict, from the next round decided."""
+    """Sets how far decisions may go, from the next decided round on."""
     found = connect(url, token, ca).switch(mode, reason)
     text = f"{found.name} decides in mode {found.mode} from the next round that closes"
     say(as_json, found.model_dump(mode="json"), text)
 
 
 def pause(url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False) -> None:
-    """Opens no further round until `resume`."""
+    """Pauses the federation: no further round opens until `resume`."""
     _steer("pause", url, token, ca, as_json)
 
 
 def resume(url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False) -> None:
-    """Goes on after `pause`."""
+    """Resumes the federation after `pause`."""
     _steer("resume", url, token, ca, as_json)
 
 
 def stop(url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False) -> None:
-    """Ends the federation: clients evaluate the final models, then all are done."""
+    """Ends the federation, after clients have evaluated the final models."""
     _steer("stop", url, token, ca, as_json)

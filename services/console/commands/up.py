@@ -10,15 +10,17 @@ from rampart_fl.services.console.commands.connection import RUNS, Json, emit
 
 
 def up(
-    experiment: Annotated[str, typer.Argument(help="Experiment file, or a shipped one's name.")],
+    experiment: Annotated[
+        str, typer.Argument(help="An experiment file, or the name of a shipped experiment.")
+    ],
     beside: Annotated[
         list[str] | None,
         typer.Option(help="Run this experiment too, and show both side by side."),
     ] = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Fewer or more rounds.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Another seed.")] = None,
-    folder: Annotated[Path, typer.Option(help="Where runs are kept.")] = RUNS,
-    per_process: Annotated[int, typer.Option(min=1, help="Clients hosted by one process.")] = 10,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Random seed.")] = None,
+    folder: Annotated[Path, typer.Option(help="Folder for runs.")] = RUNS,
+    per_process: Annotated[int, typer.Option(min=1, help="Clients in one process.")] = 10,
     as_json: Json = False,
 ) -> None:
     """Runs a federation on this machine: Redis, aggregator, clients and attackers over HTTP.

@@ -269,7 +269,7 @@ class ChallengeDetector(challenges.Challenger):
     ) -> str:
         """One sentence: quantity, limit, unit, cohort."""
         if answered is None:
-            why = "sent what another client sent, and is on trial" if one.trial else "no copy"
+            why = "on trial: sent the same as another client" if one.trial else "sent no copy"
         else:
             side = "is below" if objected else "reaches"
             why = (
@@ -278,9 +278,9 @@ class ChallengeDetector(challenges.Challenger):
             )
         if one.waited:
             odds = f"{1 / self.level:,.0f}"
-            waits = " waits for evidence on who sent the same;" if decision == "rejected" else ""
+            waits = " waits for evidence on the other senders;" if decision == "rejected" else ""
             return (
-                f"evidence exceeded {one.limit:.3g} in {one.rounds} rounds on trial "
+                f"evidence exceeded {one.limit:.3g} after {one.rounds} rounds on trial "
                 f"(false-eviction level 1 in {odds});{waits} {why}"
             )
         return f"{why}; evidence {one.evidence:.3g} of {one.limit:.3g}"

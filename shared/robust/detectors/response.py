@@ -267,23 +267,23 @@ class ResponseDetector(Detector):
         """One sentence: quantity, limit, unit, cohort."""
         too_long, turned, overshoots = objections
         if too_long:
-            why = f"upload {times:.3g} times as long as the median client's longest exceeds "
-            why += f"{usual.most:.3g}"
+            why = f"upload is {times:.3g} times as long as the median client's longest, above the "
+            why += f"limit of {usual.most:.3g}"
         elif turned:
             assert response is not None
-            why = f"response {response.correlation:.2f} to the model's way is below "
+            why = f"response {response.correlation:.2f} to the model's movement is below "
             why += f"{usual.turned:.2g}: it pushes where others pull back"
         elif overshoots:
             assert response is not None
-            why = f"upload undoes the model's way {response.strength:.3g} times and exceeds "
-            why += f"{self.overshoot:g}"
+            why = f"upload undoes the model's movement {response.strength:.3g} times, above the "
+            why += f"limit of {self.overshoot:g}"
         else:
             pull = "" if response is None else f", response {response.correlation:.2f}"
-            why = f"upload {times:.3g} times the median client's longest{pull}: no objection"
+            why = f"upload is {times:.3g} times the median client's longest{pull}: no objection"
         if decision == "evicted":
             odds = f"{1 / self.level:,.0f}"
             return (
-                f"evidence {one.evidence:.3g} exceeds {one.limit:.3g} in {one.rounds} rounds "
+                f"evidence {one.evidence:.3g} exceeds {one.limit:.3g} after {one.rounds} rounds "
                 f"(false-eviction level 1 in {odds}); {why}"
             )
         return f"{why}; evidence {one.evidence:.3g} of {one.limit:.3g}"

@@ -36,7 +36,7 @@ async def mint_join_tokens(runtime: RuntimeDep, body: JoinTokenRequest) -> JoinT
     if ids is not None and len(set(ids)) != len(ids):
         raise refusals.InvalidRequest("client_ids repeat")
     if ids is not None and "count" in body.model_fields_set and body.count != len(ids):
-        raise refusals.InvalidRequest(f"count says {body.count}, client_ids names {len(ids)}")
+        raise refusals.InvalidRequest(f"count is {body.count}, but client_ids has {len(ids)} names")
     tokens = [mint() for _ in range(len(ids) if ids else body.count)]
     expires_at = time.time() + body.lifetime
     joins = {}
@@ -71,7 +71,7 @@ async def join(request: Request, runtime: RuntimeDep, token: Bearer, body: JoinR
         int(server["sample_cap"]),
     )
     if answer == "taken":
-        raise refusals.Conflict(f"there is a client {client_id} already")
+        raise refusals.Conflict(f"client {client_id} exists already")
     if answer == "token-taken":
         raise refusals.Conflict("this token is in use")
     runtime.hub.token_changes += 1

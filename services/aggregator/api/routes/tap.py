@@ -33,7 +33,7 @@ STARTED = "/started/"
 async def require_tap(runtime: RuntimeDep, token: Bearer) -> None:
     """Lets nobody pass but the holder of the tap's own token."""
     if not matches(token, runtime.tap_hash):
-        raise refusals.Unauthorized("this needs the token of RAMPART_TEST_TAP")
+        raise refusals.Unauthorized("this request needs the token in RAMPART_TEST_TAP")
 
 
 router = APIRouter(

@@ -84,7 +84,7 @@ async def ticket(
     the client holds that model already (`Rampart-Model`): one request less in every round.
     """
     if runtime.hub.count(client) >= POLLS:
-        raise refusals.TooMany("too many requests of this client wait already", retry_after=5)
+        raise refusals.TooMany("this client has too many waiting requests", retry_after=5)
     found = await await_ticket(
         runtime, client, wish.patience, lambda found: f'"{found.etag}"' != if_none_match
     )

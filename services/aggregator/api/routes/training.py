@@ -230,7 +230,7 @@ async def customize(request: Request, runtime: RuntimeDep, caller: CallerDep) ->
     if caller is not None:
         attempts = await runtime.store.count_attempt(f"customize:{caller}", 60, time.time())
         if attempts > runtime.settings.customizations_per_minute:
-            raise refusals.TooMany("too many customized models were asked for", retry_after=60)
+            raise refusals.TooMany("too many requests for customized models", retry_after=60)
     length, zstd, limits = await bounds_of_body(request, runtime)
     _, spec, tables = await runtime.fixed()
     server = tables["server"]

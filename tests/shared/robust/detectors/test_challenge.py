@@ -181,8 +181,8 @@ def test_a_trial_ends_when_no_copies_come() -> None:
 def test_verdicts_are_one_sentence_with_quantity_limit_and_level() -> None:
     rows = Rows.of(torch.cat([torch.eye(5, 50), torch.ones(2, 50)]))
     verdicts, _ = ChallengeDetector().apply(rows, State(), Context())
-    assert verdicts[0].reason == "no copy; evidence 0 of 8.99"
-    assert verdicts[6].reason.startswith("sent what another client sent, and is on trial; evidence")
+    assert verdicts[0].reason == "sent no copy; evidence 0 of 8.99"
+    assert verdicts[6].reason.startswith("on trial: sent the same as another client; evidence")
     federation = Federation(20, 2)
     federation.run(15, colluders(6, CRAFTED["ipm"]))
     known, heard = recalled(split_state(federation.state)[KEY])

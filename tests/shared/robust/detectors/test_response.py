@@ -194,7 +194,7 @@ def test_evidence_follows_the_objections_by_an_independent_sum() -> None:
 def test_a_verdict_is_a_sentence_with_quantity_limit_and_cohort() -> None:
     *_, verdict = course([True] * 12)
     assert verdict.decision == "evicted"
-    assert verdict.reason.startswith(f"evidence {verdict.evidence:.3g} exceeds 8.85 in ")
+    assert verdict.reason.startswith(f"evidence {verdict.evidence:.3g} exceeds 8.85 after ")
     assert "(false-eviction level 1 in 1,000); response -" in verdict.reason
     first, *_ = course([True])
     assert first.decision == "accepted"

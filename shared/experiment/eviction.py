@@ -24,18 +24,18 @@ Mode = Literal["observe", "reject", "quarantine", "evict"]
 
 
 class Eviction(Table):
-    """What is done about clients that a detector would evict."""
+    """What happens to clients that a detector wants to evict."""
 
     mode: Mode = "evict"
-    """Act on no verdict, leave rows out of their round, bar for some rounds, or bar for good."""
+    """Only record verdicts, leave rows out, bar clients for some rounds, or bar them for good."""
     by: Literal["automatic", "operator"] = "automatic"
-    """Who evicts: the federation, or an operator who confirms what it proposes."""
+    """Who evicts: the federation itself, or an operator who confirms its proposals."""
     rounds: int = Field(default=10, ge=1)
-    """Length of a quarantine."""
+    """Length of a quarantine, in rounds."""
     patience: int = Field(default=20, ge=1)
-    """Rounds for which a proposal waits in quarantine; then it is dismissed."""
+    """Rounds after which a proposal is dismissed, unless an operator decides."""
     bounded: bool = True
-    """Bar less than half of the clients, and at most `f` of the founders where it is stated."""
+    """Bar less than half of the clients, and at most `f` of the founders if `f` is stated."""
 
     @model_validator(mode="after")
     def _every_setting_counts(self) -> "Eviction":

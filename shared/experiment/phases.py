@@ -7,7 +7,7 @@ from rampart_fl.shared.experiment.tables import Table
 
 
 class Span(Table):
-    """Bounds of a count or a time; a count up to 1 is a share of those selected."""
+    """Bounds of a count or a time; a count up to 1 is a share of the selected clients."""
 
     min: float = Field(default=0, ge=0)
     max: float | None = Field(default=None, gt=0)
@@ -42,12 +42,12 @@ class Joining(Table):
 
 
 class Collecting(Table):
-    """A round's collection: k of n with a deadline."""
+    """How long a round collects updates: until k of n have come, or a deadline."""
 
     count: Span = Span(min=0.8)
     """At the deadline `min` updates suffice; `max` close the round at once after `time.min`."""
     time: Span = Span(min=0, max=600)
-    """Seconds: a round stays open at least `min` and at most `max`."""
+    """Shortest and longest time that a round stays open, in seconds."""
 
 
 class Phases(Table):

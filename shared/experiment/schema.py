@@ -27,7 +27,7 @@ from rampart_fl.shared.families.registry import explain
 
 
 class Data(Table):
-    """Which data set, and how it is divided among clients."""
+    """The data set, and how it is divided among clients."""
 
     dataset: MemberSpec
     partition: MemberSpec = {"name": "iid"}
@@ -35,9 +35,9 @@ class Data(Table):
     test_fraction: float = Field(default=0.25, gt=0, lt=1)
     """Share of each client's samples kept for its own test set."""
     samples: int | None = Field(default=None, ge=2)
-    """Samples of a client at most, training and test together: a random part of its share."""
+    """Largest number of samples per client, for training and test: a random part of its share."""
     reserved: int = Field(default=0, ge=0)
-    """Samples that no client gets, drawn before the rest is divided: for the server."""
+    """Samples that no client gets, drawn for the server before the rest is divided."""
 
 
 def _terms(value: Any) -> Any:
@@ -48,9 +48,9 @@ class Privacy(Table):
     """Local differential privacy of what honest clients upload: DP-SGD."""
 
     clip: float = Field(default=1.0, gt=0)
-    """Length that the gradient of each sample is cut to."""
+    """Largest norm of each sample's gradient; longer ones are scaled down."""
     noise_multiplier: float = Field(default=1.0, gt=0)
-    """Deviation of the noise on their sum, in clipping lengths."""
+    """Standard deviation of the noise on their sum, in multiples of `clip`."""
     delta: float = Field(default=1e-5, gt=0, lt=1)
     """The δ at which the spent ε is reported."""
 
@@ -66,15 +66,15 @@ class Training(Table):
     objective: Annotated[list[MemberSpec], BeforeValidator(_terms)] = []
     """Terms that honest clients add to the cross entropy, such as `fedprox`; "plain" adds none."""
     schedule: MemberSpec = {"name": "constant"}
-    """How the learning rate goes from round to round."""
+    """How the learning rate changes from round to round."""
     privacy: Privacy | None = None
     """Clip and noise gradients, sample batches at random, and report the spent ε."""
     output_noise: float = Field(default=0.0, ge=0)
-    """Deviation of normal noise that honest clients add to what they upload (MSDFL, VII-E)."""
+    """Standard deviation of normal noise that honest clients add to uploads (MSDFL, VII-E)."""
 
 
 class Evaluation(Table):
-    """What clients measure besides accuracy, whoever attacks or does not."""
+    """What clients measure besides accuracy, whether anybody attacks or not."""
 
     trigger: MemberSpec | None = None
     """A backdoor, such as `dba`, whose success every client measures on its own test images."""
@@ -85,15 +85,15 @@ class ServerSamples(Table):
 
     dataset: MemberSpec
     size: int = Field(default=100, ge=1)
-    """How many, drawn at random from the experiment's seed; no client holds them."""
+    """Number of samples, drawn from the experiment's seed; no client holds them."""
 
 
 class PublicSamples(ServerSamples):
-    """Samples from anywhere that all may see: labels are used by the rules that need them."""
+    """Public samples from any source; only the rules that need labels use them."""
 
     size: int = Field(default=2000, ge=1)
     augmentation: Literal["none", "weak", "strong"] = "none"
-    """How rules that train on them vary them from batch to batch."""
+    """How rules that train on these samples vary them from batch to batch."""
 
 
 class Server(Table):
@@ -104,7 +104,7 @@ class Server(Table):
     ] = [{"name": "weighted_mean"}]
     """A rule, or pre-aggregators in order and a rule at the end."""
     f: int | None = Field(default=None, ge=0)
-    """Declared bound on hostile clients: told every stage that takes one, and the most to bar."""
+    """Declared bound on hostile clients, for all stages; also the most clients to bar."""
     detectors: list[MemberSpec] = []
     eviction: Eviction = Eviction()
     customizer: MemberSpec = {"name": "global_model"}
@@ -113,7 +113,7 @@ class Server(Table):
     calibrate: bool = True
     """Judge updates relative to the global model, whatever each client started from (FedCAP)."""
     sample_cap: int = Field(default=10_000, ge=1, le=10**9)
-    """A client's sample count may not be claimed above this (an operator may set it per client)."""
+    """Largest sample count that a client may claim (an operator may set it per client)."""
     root: ServerSamples | None = None
     """Trusted samples of the task, for the server's own update of every round."""
     public: PublicSamples | None = None
@@ -209,7 +209,7 @@ class Experiment(Table):
         return hashlib.sha256(text.encode()).hexdigest()
 
     def client_part(self) -> dict[str, Any]:
-        """What clients are told: all but the server's stages and who attacks."""
+        """The part that clients receive: everything but the server's stages and the attackers."""
         public = self.model_dump(
             mode="json", exclude={"server", "attackers", "placement", "packages"}
         )

@@ -125,7 +125,7 @@ class AgentSettings(ServiceSettings):
 
 @dataclass(frozen=True, eq=False)
 class AgentContext:
-    """What one client of a process is made from.
+    """Everything that one client of a process is built from.
 
     Args:
         settings: of the process.

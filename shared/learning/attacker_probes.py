@@ -1,4 +1,4 @@
-"""What an attacker computes of the model that it shares: fresh parameters, and the Jacobian's norm.
+"""Probes of an attacker into the shared model: fresh parameters, and the Jacobian's norm.
 
 Legend: S samples, D parameters.
 """

@@ -39,7 +39,7 @@ class Learner:
     scoring: Scoring = SCORINGS["classification"]
     """What the data set's task minimizes and counts."""
     schedule: Schedule = CONSTANT
-    """How the learning rate goes from round to round."""
+    """How the learning rate changes from round to round."""
     rounds: int = 1
     """Of the experiment."""
     hostile: bool = False

@@ -1,4 +1,4 @@
-"""What the server's stages are given beside the rows: the network, public samples, its own update.
+"""Resources of the server's stages besides the rows: network, public samples, own update.
 
 Legend: K models, B samples of a batch, D parameters.
 """

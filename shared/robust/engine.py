@@ -197,7 +197,7 @@ def run_round(
         state: from `plan.init` or the last outcome.
         context: round, seed and the reference model.
         similar: raw uploads for the customizer and the screen, where calibration is off.
-        ended: told of every step when it has ended, such as a `Stopwatch`.
+        ended: called after every step, such as a `Stopwatch`.
     """
     if not context.statistics:
         return _decide(plan, rows, state, context, similar, ended)

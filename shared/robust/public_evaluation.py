@@ -1,4 +1,4 @@
-"""Judging clients' models by what they predict on the server's public samples.
+"""Evaluates clients' models by their predictions on the server's public samples.
 
 Legend: M rows, K models of one pass, P public samples, B of one pass, C classes, D parameters.
 """

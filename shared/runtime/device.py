@@ -31,7 +31,7 @@ def to_device(
     to: torch.device | str,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """The values on a device, where the host does not wait until they have arrived.
+    """Copies values to a device; the host does not wait until they have arrived.
 
     What runs on the device afterwards finds them there. Numbers that come down to the CPU have
     arrived: anyone may read them.

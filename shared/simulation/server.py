@@ -189,7 +189,7 @@ class Server:
             round_: its number.
             sent_KD: the models that the clients began with.
             uploads: what they sent.
-            ended: told of every step when it has ended.
+            ended: called after every step.
             staleness: rounds that an upload is older than this one, by client; an upload weighs
                 1/sqrt(1 + staleness).
             seen: clients whose rows were judged in an earlier round already.

@@ -1,4 +1,4 @@
-"""The hub: one reader of the event stream per process, whom any number of requests wait on.
+"""The event hub: one reader of the event stream per process, which wakes waiting requests.
 
 A waiting request costs an event and no Redis connection; events that concern one client wake that
 client's request alone.

@@ -12,7 +12,7 @@ HELD = ("/ticket", "/events")
 
 
 class RequestTiming:
-    """Observes the seconds of every request by route and status, without waiting on purpose."""
+    """Observes the seconds of every request by route and status, without time held on purpose."""
 
     def __init__(self, app: Any, metrics: Metrics) -> None:
         self._app = app

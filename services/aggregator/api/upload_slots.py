@@ -1,4 +1,4 @@
-"""Places for uploads that are read at the same time: few in all, and one for each client."""
+"""Slots for uploads that are read at the same time: a few in all, one for each client."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,7 +16,7 @@ class UploadSlots:
 
     Args:
         count: how many uploads are read at the same time.
-        metrics: told how many are.
+        metrics: gets the number of uploads being read.
     """
 
     def __init__(self, count: int, metrics: Metrics) -> None:

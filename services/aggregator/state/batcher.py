@@ -1,4 +1,4 @@
-"""Questions to Redis that wait for each other, asked together.
+"""Batches requests to Redis that arrive while an earlier batch is being answered.
 
 A round that opens wakes every waiting request at once, and each asks the same things; updates that
 come together are recorded together, under one fsync.
@@ -13,7 +13,7 @@ Answer = TypeVar("Answer")
 
 
 class RequestBatcher(Generic[Question, Answer]):
-    """Gathers questions while those before them are being answered.
+    """Collects questions while earlier ones are being answered.
 
     Args:
         answer: gives the answers to some questions, in their order; what it raises, all raise.

@@ -1,4 +1,4 @@
-"""What operators do to a federation, as atomic scripts; their keys are told in scripts.py.
+"""What operators do to a federation, as atomic scripts; scripts.py explains their keys.
 
 Every script answers a list whose first element says what happened.
 """

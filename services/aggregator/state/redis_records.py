@@ -1,4 +1,4 @@
-"""What stands in Redis, parsed: events, the federation, where a client stands."""
+"""Parsed records of Redis: events, the federation, the standing of a client."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

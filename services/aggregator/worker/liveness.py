@@ -1,4 +1,4 @@
-"""Who is there: clients that were heard of lately, and those that may be drawn."""
+"""Liveness: which clients were seen lately, and which may be drawn."""
 
 import asyncio
 from collections.abc import Callable

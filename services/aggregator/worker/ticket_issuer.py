@@ -1,4 +1,4 @@
-"""What the worker answers to a client: its tickets, and models made for it out of turn."""
+"""Issues tickets to clients, and models that clients request outside of a round."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any

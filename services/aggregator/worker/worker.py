@@ -35,7 +35,7 @@ class Worker:
         settings: of the deployment.
         store, blobs: the federation's state.
         experiment: what to found, if nothing is founded yet.
-        observers: told about every round that ends.
+        observers: called with every round that ends.
     """
 
     def __init__(

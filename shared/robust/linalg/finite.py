@@ -33,7 +33,7 @@ def assumed_finite(rows: View) -> bool:
 
 
 def record_pass(rows: View, clean: bool) -> None:
-    """Takes note of what a pass over all coordinates of unmixed rows met.
+    """Records whether a pass over all coordinates of unmixed rows met only finite numbers.
 
     Args:
         rows: the rows of the pool that it read.

@@ -1,4 +1,4 @@
-"""What clients are told: the experiment, and what to do now."""
+"""What clients read: the experiment, and their ticket."""
 
 import asyncio
 import contextlib

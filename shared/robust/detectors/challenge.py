@@ -62,7 +62,7 @@ class ChallengeDetector(challenges.Challenger):
     >>> rows = Rows.of([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.5]])
     >>> verdicts, state = ChallengeDetector().apply(rows, State(), Context())
     >>> [verdict.decision for verdict in verdicts], state.by_id("trial")["0"].item() > 0
-    (['accepted', 'accepted', 'accepted', 'accepted'], True)
+    (['rejected', 'rejected', 'accepted', 'accepted'], True)
     """
 
     paper = (

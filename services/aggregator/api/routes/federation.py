@@ -146,7 +146,7 @@ async def pause(runtime: RuntimeDep) -> FederationStatus:
 
 @router.post("/federation/resume", responses=problems(refusals.Conflict))
 async def resume(runtime: RuntimeDep) -> FederationStatus:
-    """Goes on after `pause`."""
+    """Resumes the federation after `pause`."""
     return await set_status(runtime, "running")
 
 

@@ -22,7 +22,7 @@ from rampart_fl.shared.runtime.ranges import format_ranges
 from rampart_fl.shared.runtime.tokens import mint
 
 COMEBACKS = 2
-"""Number of further join tokens for each attacker whose attack makes it rejoin after an eviction."""
+"""Further join tokens for each attacker whose attack makes it rejoin after an eviction."""
 START = 90.0
 """Timeout in seconds for the start of a process."""
 

@@ -1,7 +1,7 @@
 """`rampart matrix`: every attack against every defence, one experiment per cell, resumable.
 
-A cell is the base experiment with other attackers and another server. The file with a cell's figures
-is named after the digest of that experiment, so that no experiment is run twice.
+A cell is the base experiment with other attackers and another server. The file with the figures of
+a cell is named after the digest of that experiment, so that no experiment is run twice.
 """
 
 import re
@@ -153,7 +153,7 @@ def plan(
             hostile = sum(group["count"] for group in tables["attackers"])
             for defence in defences:
                 chosen = defended(tables, defence, hostile)
-                if defence == LOCAL_ONLY:  # Clients exchange nothing, so one run serves all attacks.
+                if defence == LOCAL_ONLY:  # No exchange: one run serves all attacks.
                     chosen["attackers"] = attacked(base, NOBODY)["attackers"]
                 experiment = validate(Experiment.from_tables(chosen))
                 cells.append(Cell(attack, defence, experiment, network))
@@ -198,7 +198,7 @@ def figures_of(cell: Cell, folder: Path) -> dict[str, Any]:
             return simulated(cell.experiment)
         runs = folder / "runs" / cell.file.removesuffix(".json")
         figures = networked(cell.experiment, runs)
-        shutil.rmtree(runs)  # It holds every client's models and updates, which are no longer needed.
+        shutil.rmtree(runs)  # Every client's models and updates are no longer needed.
         return figures
 
     try:

@@ -14,8 +14,8 @@ ACCURACIES = {
     "personalized": "of the personal model",
 }
 """The models whose accuracy is shown. Only the first is available under every defence, so only the
-first compares all defences: the model after a client has trained the received model on its own data,
-as in Table I of the FedCAP paper."""
+first compares all defences. It is the model after a client has trained the received model on its own
+data, as in Table I of the FedCAP paper."""
 JUDGED = {"dacc": "DAcc", "fpr": "FPR", "fnr": "FNR"}
 """Titles of the figures that a detector determines, keyed by figure."""
 FIGURES = {
@@ -129,7 +129,7 @@ class Matrix:
         return sum(value >= COSTLY for value in known) if known else None
 
     def tables(self, about: dict[str, Any]) -> dict[str, Any]:
-        """All cells as plain JSON values: means keyed by figure, standard deviations under "spread"."""
+        """All cells as plain JSON values: means by figure, standard deviations under "spread"."""
         cells = []
         for attack in self.attacks:
             for defence in self.defences:

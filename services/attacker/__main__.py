@@ -1,4 +1,4 @@
-"""`python -m rampart_fl.services.attacker` hosts hostile clients; `... cohort` runs their cohort."""
+"""`python -m rampart_fl.services.attacker` hosts hostile clients; `... cohort` runs a cohort."""
 
 import json
 import sys

@@ -1,9 +1,9 @@
 """The cohort: a process through which colluders exchange updates without the aggregator.
 
 Each attacker shares its honest update of a round and the model that the aggregator sent to it, and
-waits for the other members. A member that is not drawn reports its absence. A round is complete when
-every member has shared an update, is absent, or has left. The wait for members that report nothing
-has a timeout.
+waits for the other members. A member that is not drawn reports its absence. A round is complete
+when every member has shared an update, is absent, or has left. The wait for members that report
+nothing has a timeout.
 
 Legend: M members that shared, D parameters.
 """

@@ -147,7 +147,7 @@ class HostileClient(LearningClient):
     ) -> tuple[Plan, Tensor | None]:
         """The server's plan, and the server's own update (D,) if it makes one.
 
-        Full knowledge includes the server's data, so the update can be computed here.
+        The tables from the tap name the server's data, so the update can be computed here.
         """
         if self._server is None:
             experiment = Experiment.from_tables(tables)

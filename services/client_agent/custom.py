@@ -41,8 +41,8 @@ Parameters = list[NDArray[Any]]
 """The model's tensors, sorted by name; `config["tensors"]` lists the names."""
 Config = dict[str, Any]
 """The experiment's `training` table (epochs, batch_size, learning_rate, ...), and in addition
-`round`, `kind` ("train", "probe" or "evaluate"), `client` (the client's id) and `tensors` (the names
-of the parameters, in their order)."""
+`round`, `kind` ("train", "probe" or "evaluate"), `client` (the client's id) and `tensors` (the
+names of the parameters, in their order)."""
 
 
 class Client(Protocol):
@@ -160,7 +160,7 @@ class FitEvaluate:
 
 
 def tensors(model: bytes) -> tuple[Parameters, ModelSpec]:
-    """The tensors of a model from the aggregator, as float32 arrays sorted by name, and its spec."""
+    """The tensors of a model from the aggregator, as float32 arrays sorted by name; its spec."""
     spec = wire.spec_in(model)
     vector_D = wire.read_model(model, spec)
     shaped = zip(spec.tensors, spec.layout, strict=True)

@@ -14,8 +14,8 @@ ACCURACIES = {
     "personalized": "of the personal model",
 }
 """The models whose accuracy is shown. Only the first is available under every defence, so only the
-first compares all defences. It is the model after a client has trained the received model on its own
-data, as in Table I of the FedCAP paper."""
+first compares all defences. It is the model that a client has after it has trained the received
+model on its own data, as in Table I of the FedCAP paper."""
 JUDGED = {"dacc": "DAcc", "fpr": "FPR", "fnr": "FNR"}
 """Titles of the figures that a detector determines, keyed by figure."""
 FIGURES = {

@@ -4,7 +4,8 @@
 
 Rows are models of norm 60 that differ by updates of norm 0.5 or 0.01. The table has the relative
 error of the aggregate, the error of the aggregate as a share of the update's norm, and whether the
-rule chose the same rows. The float32 format alone limits the precision of a model of norm 60 to 2e-6.
+rule chose the same rows. The float32 format alone limits the precision of a model of norm 60 to
+2e-6.
 """
 
 import argparse
@@ -80,7 +81,7 @@ def table(n: int, dim: int, deviation: float) -> list[str]:
 
 
 def run(name: str, rows: Rows, f: int) -> tuple[Tensor, Report]:
-    """Applies one rule, with default parameters except for those in `SPECIAL`."""
+    """Applies one rule, with its default parameters as far as possible."""
     context = equipped(rows.row(0))
     parameters = {"pivot": rows.ids[0]} if name == "monna" else SPECIAL.get(name, {})
     member = rules.build(name, f=f, **parameters)

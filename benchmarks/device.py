@@ -3,10 +3,10 @@
     python benchmarks/device.py                                  the first CUDA device
     python benchmarks/device.py --device cpu --sizes 64x1e5      the CPU
 
-Each call is made once to warm up, then `--repeats` times. The table has the fastest time; the
-device's queue is empty at the start and at the end of the measurement. Peak is the largest amount of
-memory that a call allocates on the device, also as a ratio to the pool's size. It is not available
-on a CPU.
+Each call is made once to warm up, then `--repeats` times. The table has the fastest time. The
+device's queue is empty at the start and at the end of each measurement. Peak is the largest amount
+of memory that a call allocates on the device, also as a ratio to the pool's size. It is not
+available on a CPU.
 """
 
 import argparse

@@ -2,8 +2,9 @@
 
     python benchmarks/objectives.py [--networks digits lenet5] [--steps 6] [--turns 3]
 
-20 clients train at once on one thread, with SGD and batches of 10 random samples. The objectives take
-turns, so that other load on the machine affects all of them. Each figure is the median over turns.
+20 clients train at once on one thread, with SGD and batches of 10 random samples. The objectives
+take turns, so that other load on the machine affects all of them. Each figure is the median over
+turns.
 """
 
 import argparse

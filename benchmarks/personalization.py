@@ -78,7 +78,7 @@ def remembered(cache: Path | None) -> Found:
 
 
 def run(name: str, seed: int) -> dict[str, float]:
-    """Accuracies of one method: of the received model, of the own model, and of the worst client."""
+    """Accuracies of one method: of the received model, the own model and the worst client."""
     import torch
 
     from rampart_fl.shared.experiment import Experiment

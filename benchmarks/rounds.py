@@ -11,9 +11,9 @@ One run measures all of the following on loopback, with one process per client:
     rampart    weighted_mean and one global model: validation, durable blobs, Redis with fsync
     fedcap     rampart with FedCAP's customized models, which are one more blob per client
 
-sockets, echo and durable are the lower bounds; all their clients get the mean of what the clients
-sent. Figures are medians over rounds without the first round. Memory is the server's peak minus its
-size before the first client.
+sockets, echo and durable are the lower bounds. Each of their rounds includes returning the mean of
+all uploads to every client. Figures are medians over rounds without the first round. Memory is the
+server's peak minus its size before the first client.
 """
 
 import argparse

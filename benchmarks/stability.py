@@ -2,9 +2,10 @@
 
     RAMPART_DATA_DIR=... python benchmarks/stability.py [--experiment mnist-hmsdfl] [--rounds N]
 
-Runs the experiment once for each of the cases below, with the experiment's seed. Prints the accuracy
-of the global model and the mean over honest clients of |∂z/∂w|_F² after the last round's training.
-All cases include HMSDFL with a weight of 0, which measures that norm without an effect on training.
+Runs the experiment once for each of the cases below, with the experiment's seed. Prints the
+accuracy of the global model and the mean over honest clients of |∂z/∂w|_F² after the last round's
+training. All cases include HMSDFL with a weight of 0, which measures that norm without an effect on
+training.
 """
 
 import argparse

@@ -2,9 +2,9 @@
 
     python benchmarks/training.py [--networks fedcap_cifar lenet5 digits] [--threads 1 2] [--json]
 
-20 clients train one epoch per turn with SGD on batches of 10. Each has 100 samples of random numbers,
-because speed does not depend on the data. All ways to train take turns in one process, so that other
-load on the machine affects all of them:
+20 clients train one epoch per turn with SGD on batches of 10. Each client has 100 samples of random
+numbers, because speed does not depend on the data. All ways to train take turns in one process, so
+that other load on the machine affects all of them:
 
     plain      one torch module and one torch.optim.SGD per client, client after client
     rampart    `rampart_fl.shared.learning.local.train`, which the simulator and the agents use
@@ -48,7 +48,7 @@ NETWORKS: dict[str, tuple[dict[str, Any], tuple[int, ...], float]] = {
     "wide_resnet": ({"name": "wide_resnet"}, (3, 32, 32), 1.0),
     "logistic": ({"name": "logistic"}, (68,), 3.0),
 }
-"""For each network: the model, a sample's shape, and the target speed relative to the plain loop."""
+"""For each network: the model, a sample's shape, and the target speed as a multiple of plain."""
 CLASSES = 10
 
 

@@ -2,8 +2,8 @@
 
     python -m benchmarks.detection SECTION [--detector NAME] [--seed N] [--jobs N]
 
-A section (`benign`, `loud`, `collusion`, `table`, `claims` or `network`) plans runs, the module `runs`
-executes those that the cache lacks, and the section writes its part of
+A section (`benign`, `loud`, `collusion`, `table`, `claims` or `network`) plans runs. The module
+`runs` executes those that the cache lacks, and the section writes its part of
 benchmarks/results/detection.md. The module `sample` draws combinations at random, `admissible`
 rejects those that cannot be run, and `bounds` computes the confidence intervals.
 """

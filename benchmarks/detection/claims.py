@@ -103,6 +103,6 @@ def _summary(values: Sequence[float]) -> str:
 
 
 def _eviction(one: Figures) -> float:
-    """The median round of eviction over one run's attackers; infinite for attackers never evicted."""
+    """The median round of eviction over one run's attackers; infinity stands for never."""
     rounds = {e["client"]: float(e["round"]) for e in one["evictions"] if e["hostile"]}
     return median([*rounds.values(), *[inf] * (one["hostile"] - len(rounds))])

@@ -8,8 +8,8 @@ from typing import Any
 DEFAULT: tuple[dict[str, Any], ...] = ({"name": "response"}, {"name": "challenge"})
 """The default detectors."""
 IMBALANCE = 160
-"""Requested imbalance if client sizes should range over two orders of magnitude. The actual range is
-smaller, because of rounding and because only some clients hold each class."""
+"""Requested imbalance if client sizes should range over two orders of magnitude. The actual range
+is smaller, because of rounding and because only some clients hold each class."""
 LEAST = 4
 """Minimum number of samples per client, training and test samples together."""
 DIRICHLET: dict[str, Any] = {"name": "dirichlet", "minimum": LEAST}

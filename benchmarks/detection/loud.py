@@ -25,8 +25,8 @@ ATTACKS: dict[str, dict[str, Any]] = {
     "gaussian": {"name": "gaussian"},
 }
 WITHIN = ("min_max", "min_sum", "fang")
-"""Attacks that stay within the spread of honest updates. FNR has a target for them only if the spread
-is not wide."""
+"""Attacks that stay within the spread of honest updates. They have a detection target only for
+partitions whose spread is not wide."""
 HOSTILE = 0.3
 ROUNDS = 100
 RUNS, RUNS_WIDE = 20, 10
@@ -140,7 +140,7 @@ def row(cell: Sequence[Figures]) -> list[str]:
 
 
 def eviction(cell: Sequence[Figures], key: str) -> str:
-    """The median round of eviction over all attackers; "never" if most are never evicted.
+    """The median round of eviction over all attackers; "never" if half or more never are.
 
     Args:
         cell: figures of some runs.

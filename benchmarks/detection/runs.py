@@ -53,7 +53,7 @@ class Run:
 
     @property
     def key(self) -> str:
-        """The cache key: a digest of the experiment, of how it is run, and of the detector's code."""
+        """The cache key: a digest of the experiment, how it is run, and the detectors' code."""
         from rampart_fl.shared.experiment import Experiment
 
         digest = Experiment.from_tables(self.tables).digest()

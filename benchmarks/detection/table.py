@@ -1,4 +1,4 @@
-"""Scenarios in which the former detector `robust_distance` evicted honest clients or failed."""
+"""Scenarios in which `robust_distance` evicted honest clients, or found no attacker."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

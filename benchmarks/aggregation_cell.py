@@ -1,4 +1,4 @@
-"""One size of benchmarks/aggregation.py: `aggregation_cell.py N D REPEATS ONLY`, JSON on stdout."""
+"""Measures one size for benchmarks/aggregation.py: `aggregation_cell.py N D REPEATS ONLY`, JSON on stdout."""
 
 import importlib.metadata
 import json

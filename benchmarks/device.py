@@ -5,8 +5,8 @@
 
 Each call is made once to warm up, then `--repeats` times. The table has the fastest time. The
 device's queue is empty at the start and at the end of each measurement. Peak is the largest amount
-of memory that a call allocates on the device, also as a ratio to the pool's size. It is not
-available on a CPU.
+of memory that a call allocates on the device, also as a ratio to the pool's size. The peak
+is not available on a CPU.
 """
 
 import argparse

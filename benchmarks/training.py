@@ -8,7 +8,7 @@ that other load on the machine affects all of them:
 
     plain      one torch module and one torch.optim.SGD per client, client after client
     rampart    `rampart_fl.shared.learning.local.train`, which the simulator and the agents use
-    fedcap     the same with FedCAP's personalizer, which trains two models; its samples count twice
+    fedcap     rampart with FedCAP's personalizer: it trains two models, so samples count twice
 
 Each figure is the median over turns. The columns "processor" use the CPU time of this process
 instead of the wall-clock time. With one thread, CPU time is the better measure on a machine with

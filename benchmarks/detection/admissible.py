@@ -5,9 +5,8 @@ from typing import Any
 from benchmarks.detection.combinations import LEAST, SIZED, Combination
 
 _IMPOSSIBLE: dict[tuple[Any, ...], str] = {}
-"""A cache of reasons, keyed by all that they depend on except the seed.
-
-A thousand Dirichlet draws take seconds."""
+"""A cache of reasons, keyed by all that they depend on except the seed. Without it, each check of a
+Dirichlet partition could take seconds."""
 
 
 def refusal(one: Combination) -> str | None:

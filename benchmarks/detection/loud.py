@@ -140,7 +140,7 @@ def row(cell: Sequence[Figures]) -> list[str]:
 
 
 def eviction(cell: Sequence[Figures], key: str) -> str:
-    """The median round of eviction over all attackers; "never" if half or more never are.
+    """The median round of eviction over all attackers; "never" if at least half are not evicted.
 
     Args:
         cell: figures of some runs.

@@ -193,7 +193,7 @@ def span(seconds: float) -> str:
 
 @cache
 def version() -> str:
-    """Digest of the source files that decide who is evicted."""
+    """Digest of the source files that decide which clients are evicted."""
     total = hashlib.sha256()
     for place in JUDGES:
         path = ROOT / place

@@ -204,7 +204,7 @@ class Tap:
             raise HTTPException(503, f"the tap does not answer: {error}") from None
         code = answer.status_code
         if code != 200:
-            # 410 is final, because the round is over; a restarting aggregator may answer later.
+            # 410 is final, because the round is over; a status in RETRIED is temporary.
             status = 410 if code == 410 else 503 if code in RETRIED else 409
             raise HTTPException(status, f"the tap answers {code}: {answer.text[:200]}")
         return answer.content

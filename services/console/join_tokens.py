@@ -28,7 +28,7 @@ from rampart_fl.shared.runtime.ranges import check_distinct, format_ranges, pars
 
 log = logging.getLogger(__name__)
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where Kubernetes puts a pod's own credentials."""
+"""The folder in which Kubernetes stores a pod's own credentials."""
 Make = Callable[[Mapping[str, list[str]]], dict[str, str]]
 """Makes tokens for the given clients of each process; returns the text of each process's file."""
 

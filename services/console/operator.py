@@ -132,7 +132,7 @@ class Operator:
         return self._ask(list[Proposal], "GET", "/v1/proposals")
 
     def switch(self, mode: Mode, reason: str) -> FederationStatus:
-        """Sets the mode, which is the strongest decision that the federation may take by itself."""
+        """Sets the mode, which is the strongest decision that the federation may take."""
         body = {"mode": mode, "reason": reason}
         return self._ask(FederationStatus, "POST", "/v1/federation/mode", json=body)
 

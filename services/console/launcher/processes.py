@@ -18,7 +18,7 @@ GRACE = 15.0
 
 
 class ChildFailed(RampartError):
-    """A process that was needed ended by itself."""
+    """A process ended with an error, or ended although it was still needed."""
 
     slug = "child-failed"
     title = "A process failed"

@@ -1,4 +1,7 @@
-"""Measures one size for benchmarks/aggregation.py: `aggregation_cell.py N D REPEATS ONLY`, JSON on stdout."""
+"""Measures one size for benchmarks/aggregation.py, and prints JSON.
+
+    aggregation_cell.py N D REPEATS ONLY
+"""
 
 import importlib.metadata
 import json

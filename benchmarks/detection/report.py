@@ -62,7 +62,7 @@ SILENCED = ("honest rounds silenced", "worst client", "runs above 5%")
 
 
 def silenced(found: Sequence[Figures]) -> list[str]:
-    """The share of honest clients' rounds in which they were kept out, also for the worst client."""
+    """The share of honest clients' rounds that kept them out, also for the worst client."""
     total = sum(one["client_rounds"] for one in found)
     worst = [one["worst_silenced"] for one in found]
     share = sum(one["silenced"] for one in found) / total if total else None

@@ -127,7 +127,7 @@ def follow(
 
 
 def headline(figures: Figures, figure: str = "accuracy") -> str:
-    """The result of a run in a few words: why it failed, or its error, or its accuracy."""
+    """The result of a run in a few words: why it failed, its estimation error, or a figure."""
     error = figures.get("error")
     if error is not None:
         return error if isinstance(error, str) else f"error {error:.4g}"

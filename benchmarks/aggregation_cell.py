@@ -1,6 +1,6 @@
 """Measures one size for benchmarks/aggregation.py, and prints JSON.
 
-aggregation_cell.py N D REPEATS ONLY
+Usage: `aggregation_cell.py N D REPEATS ONLY`.
 """
 
 import importlib.metadata

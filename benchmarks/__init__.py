@@ -1,1 +1,1 @@
-"""Speed and quality, measured: beside floors, beside the peers, over seeds."""
+"""Benchmarks of speed and quality, compared with lower bounds and with other libraries."""

@@ -1,10 +1,11 @@
-"""Compares every rule on float32 rows with the same rule in float64 arithmetic, at full size.
+"""Compares every rule on float32 rows with the same rule on float64 rows, at full size.
 
     python benchmarks/accuracy.py [--rows 8 20 50] [--dim 1e7]
 
 Rows are models of norm 60 that differ by updates of norm 0.5 or 0.01. The table has the relative
-error of the aggregate, its error as a share of the update's norm (float32 rows alone cannot hold
-a model of norm 60 to better than 2e-6), and whether the same rows were chosen.
+error of the aggregate, the error of the aggregate as a share of the update's norm, and whether the
+rule chose the same rows. The float32 format alone limits the precision of a model of norm 60 to
+2e-6.
 """
 
 import argparse
@@ -22,11 +23,11 @@ from rampart_fl.shared.robust.rules import rules
 OUT = Path(__file__).resolve().parent / "results/accuracy.md"
 SPECIAL = {"norm_clipping": {"threshold": 59.9}}
 BY_UPDATES = {"foolsgold"}
-"""Rules to which models this close are clones, all with weight 0: they get the updates alone."""
+"""Rules that take models this close for clones and give them weight 0: they get only updates."""
 
 
 def main() -> None:
-    """Runs every rule on every size and writes the table."""
+    """Runs every rule at every size and writes the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", nargs="+", type=int, default=[8, 20, 50])
     parser.add_argument("--dim", type=float, default=1e7)
@@ -50,7 +51,7 @@ def main() -> None:
 
 
 def table(n: int, dim: int, deviation: float) -> list[str]:
-    """The lines of one size."""
+    """The table's lines for one size."""
     block_ND = models(n, dim, deviation)
     gaps = {"loss_gap": torch.linspace(0, 1, n, dtype=torch.float64)}
     f, lines = (n - 3) // 4, []
@@ -80,7 +81,7 @@ def table(n: int, dim: int, deviation: float) -> list[str]:
 
 
 def run(name: str, rows: Rows, f: int) -> tuple[Tensor, Report]:
-    """One rule with its defaults."""
+    """Applies one rule, with its default parameters as far as possible."""
     context = equipped(rows.row(0))
     parameters = {"pivot": rows.ids[0]} if name == "monna" else SPECIAL.get(name, {})
     member = rules.build(name, f=f, **parameters)
@@ -89,7 +90,7 @@ def run(name: str, rows: Rows, f: int) -> tuple[Tensor, Report]:
 
 
 def models(n: int, dim: int, deviation: float) -> Tensor:
-    """Models of norm 60 and updates of norms from half the deviation to all of it."""
+    """Models of norm 60 plus updates whose norms range from deviation / 2 to deviation."""
     draws = torch.Generator().manual_seed(n)
     base_D = torch.randn(dim, generator=draws)
     base_D *= 60 / base_D.norm()

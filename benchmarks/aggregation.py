@@ -1,11 +1,12 @@
-"""Times every aggregation rule beside ByzFL and Flower, in one run, and writes a table.
+"""Times every aggregation rule, ByzFL and Flower in one run, and writes a table.
 
-    make bench-peers                     once: the peers, in an environment of their own
-    python benchmarks/aggregation.py     all sizes (some 15 minutes on 2 cores)
+    make bench-peers                     once: installs the peers in a separate environment
+    python benchmarks/aggregation.py     all sizes (about 15 minutes on 2 cores)
 
-Each size is one process. All calls of a size are made in turn, round after round, after one
-round to warm up; the table has the fastest of each, since other processes only ever slow a call
-down. Peak memory is the growth of the process during a call, beside the pool that it reads.
+Each size runs in one process. After a warm-up round, each further round makes all calls of a size
+once, one after the other. The table has the fastest time of each call, because other processes can
+only slow a call down. Peak memory is the pool of rows that a call reads plus the growth of the
+process during the call.
 """
 
 import argparse
@@ -40,7 +41,7 @@ def main() -> None:
 
 
 def measure(size: str, repeats: int, only: str) -> dict:
-    """One size, in a process of its own, with the peers where they are installed."""
+    """Measures one size in a separate process, together with the peers if they are installed."""
     ready = (PEERS / ".ready").exists()
     python = PEERS / "bin/python" if ready else Path(sys.executable)
     rows, _, dim = size.partition("x")
@@ -53,7 +54,7 @@ def measure(size: str, repeats: int, only: str) -> dict:
 
 
 def report(cells: list[dict]) -> str:
-    """The cells as Markdown."""
+    """All sizes as Markdown."""
     first = cells[0]
     lines = [
         "# Aggregation beside ByzFL and Flower",
@@ -81,7 +82,7 @@ def report(cells: list[dict]) -> str:
 
 
 def line(cell: dict, entry: dict) -> str:
-    """One row of the table."""
+    """One row of the table of one size."""
     if "refused" in entry:
         return f"| {entry['name']} | {entry['refused']} | | | | | | | |"
     own, peer = entry["seconds"], entry.get("peer")
@@ -103,7 +104,7 @@ def line(cell: dict, entry: dict) -> str:
 
 
 def ms(seconds: float) -> str:
-    """Milliseconds with three digits."""
+    """A duration in milliseconds with at least three significant digits."""
     value = seconds * 1e3
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 

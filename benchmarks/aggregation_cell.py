@@ -1,4 +1,7 @@
-"""One size of benchmarks/aggregation.py: `aggregation_cell.py N D REPEATS ONLY`, JSON on stdout."""
+"""Measures one size for benchmarks/aggregation.py, and prints JSON.
+
+Usage: `aggregation_cell.py N D REPEATS ONLY`.
+"""
 
 import importlib.metadata
 import json
@@ -20,22 +23,22 @@ from rampart_fl.shared.robust.context import Public
 from rampart_fl.shared.robust.rules import rules
 
 SLOW = 5.0
-"""A call that takes longer, in seconds, is made once."""
+"""Seconds; a call that takes longer in the warm-up round is not repeated."""
 MEMORY = 12 * 2**30
-"""A peer's call that needs more is not made."""
+"""Bytes; a peer's call that needs more memory is not made."""
 SMALL, MORE = 64 * 2**20, 8
-"""Of a smaller pool all calls are made that many times as often: they are soon made, and whatever
-else the machine does weighs more."""
+"""For a pool below `SMALL` bytes the number of rounds is multiplied by `MORE`, because short calls
+are more sensitive to other load on the machine."""
 
 SAMPLES, CLASSES = 16, 10
-"""Public samples, and classes of the network that rules with a network see."""
+"""Number of public samples, and of classes of the network, for rules that need a network."""
 
 Call = Callable[[], object]
 
 
 @dataclass
 class Timed:
-    """A call and what was measured of it."""
+    """A call and its measurements."""
 
     name: str
     call: Call
@@ -45,7 +48,7 @@ class Timed:
     refused: str = ""
 
     def run(self) -> None:
-        """One call, timed, with the growth of the process."""
+        """Makes the call once; measures its time and the growth of the process."""
         os.environ["RAMPART_KERNELS"] = "torch" if self.torch_only else "auto"
         before = memory("VmRSS")
         with suppress(OSError):
@@ -62,7 +65,7 @@ class Timed:
         self.extra = max(self.extra, memory("VmHWM") - before)
 
     def result(self) -> dict:
-        """What the table needs."""
+        """The measurements that the table needs."""
         if self.refused:
             return {"name": self.name, "refused": self.refused}
         best = min(self.seconds[1:] or self.seconds)
@@ -76,7 +79,7 @@ def memory(what: str) -> int:
 
 
 def updates(n: int, d: int, device: str = "cpu") -> torch.Tensor:
-    """Models that differ by small updates; the last fifth of the rows strays farther."""
+    """Models that differ by small updates; the last fifth of the rows has larger updates."""
     draws = torch.Generator(device).manual_seed(0)
     block_ND = torch.empty(n, d, device=device)
     base_D = torch.randn(d, generator=draws, device=device) * 0.05
@@ -86,7 +89,7 @@ def updates(n: int, d: int, device: str = "cpu") -> torch.Tensor:
 
 
 def gram(block_ND: torch.Tensor) -> torch.Tensor:
-    """The floor of distance rules: one centred product in plain torch."""
+    """The lower bound for rules that use distances: one centred Gram matrix in plain torch."""
     n = len(block_ND)
     total_NN = torch.zeros(n, n, dtype=torch.float64, device=block_ND.device)
     for start in range(0, block_ND.shape[1], 16_384):
@@ -97,7 +100,7 @@ def gram(block_ND: torch.Tensor) -> torch.Tensor:
 
 
 def plans(n: int, f: int) -> dict[str, list]:
-    """Every rule and some pipelines, by name."""
+    """The stages of every rule and of some pipelines, keyed by name."""
     special = {
         "centered_clipping": {"tau": 1.0},
         "monna": {"pivot": "0".zfill(len(str(n - 1)))},
@@ -118,12 +121,12 @@ def plans(n: int, f: int) -> dict[str, list]:
 
 
 def linear(models_KD: torch.Tensor, x_KB: torch.Tensor) -> torch.Tensor:
-    """Logits (K, B, C) of linear models without a bias: a network of any size."""
+    """Logits (K, B, C) of linear models without bias, which can have any number of parameters."""
     return x_KB.to(models_KD.dtype) @ models_KD.unflatten(1, (CLASSES, -1)).mT
 
 
 def equipped(update_D: torch.Tensor) -> Context:
-    """A context with whatever a rule may ask for."""
+    """A context with all inputs that any rule may ask for."""
     draws, features = torch.Generator().manual_seed(1), len(update_D) // CLASSES
     return Context(
         seed=1,
@@ -138,7 +141,7 @@ def equipped(update_D: torch.Tensor) -> Context:
 
 
 def aggregation(block_ND: torch.Tensor, plan: list, f: int) -> Call:
-    """A call that aggregates rows, with whatever a stage may ask for."""
+    """A call that aggregates rows, with all inputs that any stage may ask for."""
     n = len(block_ND)
     context = equipped(block_ND[0])
     gaps = {"loss_gap": torch.linspace(0, 1, n, dtype=torch.float64)}
@@ -146,7 +149,7 @@ def aggregation(block_ND: torch.Tensor, plan: list, f: int) -> Call:
 
 
 def ours(block_ND: torch.Tensor, f: int) -> list[Timed]:
-    """Every rule, some pipelines, and the fallback without a compiler."""
+    """The calls of every rule, of some pipelines, and of the fallback without a compiler."""
     calls = {name: aggregation(block_ND, plan, f) for name, plan in plans(len(block_ND), f).items()}
     fallback = ("median", "trimmed_mean", "krum", "geometric_median", "nnm + trimmed_mean")
     entries = [Timed(name, call) for name, call in calls.items()]
@@ -154,7 +157,7 @@ def ours(block_ND: torch.Tensor, f: int) -> list[Timed]:
 
 
 def peers(block_ND: torch.Tensor, f: int) -> dict[str, list[Timed]]:
-    """ByzFL's and Flower's calls, by the name of our pipeline; empty without them."""
+    """ByzFL's and Flower's calls, keyed by our pipeline's name; empty if not installed."""
     for module in ("", ".datasets", ".transforms", ".models"):
         sys.modules.setdefault(f"torchvision{module}", MagicMock())
     try:
@@ -167,11 +170,11 @@ def peers(block_ND: torch.Tensor, f: int) -> dict[str, list[Timed]]:
     subsets = comb(n, f)
 
     def results() -> list:
-        """Rows as Flower takes them; it writes to the list."""
+        """Rows in Flower's format; a new list for each call, because Flower modifies it."""
         return [([row], 1) for row in rows]
 
     def both(make: Callable[[], Callable], needs: float, note: str = "") -> list[Timed]:
-        """ByzFL on torch and on numpy rows."""
+        """ByzFL's calls on torch rows and on numpy rows."""
         timed = [
             Timed("ByzFL (torch)", lambda: make()(block_ND)),
             Timed("ByzFL (numpy)", lambda: make()(rows)),
@@ -223,7 +226,7 @@ def peers(block_ND: torch.Tensor, f: int) -> dict[str, list[Timed]]:
 
 
 def main() -> None:
-    """Runs all calls in turn and prints what was measured."""
+    """Makes all calls in turn and prints the measurements."""
     n, d, repeats = (int(text) for text in sys.argv[1:4])
     only = sys.argv[4] if len(sys.argv) > 4 else ""
     torch.set_grad_enabled(False)

@@ -1,9 +1,10 @@
-"""Kills processes of a running federation, and holds the result against an undisturbed run.
+"""Kills processes of a running federation, and compares the result with an undisturbed run.
 
     python benchmarks/chaos.py [EXPERIMENT] [--kills 50] [--rounds 20] [--json]
 
-Everything acknowledged must count once: records, verdicts, weights, norms and model digests have to
-be bit for bit those of the undisturbed run, timings aside.
+Everything that the aggregator has acknowledged must count exactly once. So records, verdicts,
+weights, norms and model digests have to equal those of the undisturbed run bit for bit. Timings are
+excluded.
 """
 
 import argparse
@@ -29,7 +30,7 @@ UNLIKE = {"timings", "opened_at", "closed_at"}
 
 @dataclass
 class Run:
-    """What a federation came to, clock aside, and how it was disturbed."""
+    """The result of a federation without times, and how the federation was disturbed."""
 
     records: list[dict[str, Any]]
     evicted: list[str]
@@ -40,7 +41,7 @@ class Run:
     """Seconds from each kill of the aggregator until it was ready again."""
 
     def outcome(self) -> dict[str, Any]:
-        """All that has to be the same in every run."""
+        """The results that have to be the same in every run."""
         return {
             "records": self.records,
             "evicted": self.evicted,
@@ -49,7 +50,7 @@ class Run:
 
 
 Disturb = Callable[[LocalFederation, "Run"], None]
-"""Called again and again while the federation runs; does some damage, or waits."""
+"""Is called repeatedly while the federation runs; kills a process, or waits."""
 
 
 def run(experiment: Experiment, folder: Path, disturb: Disturb | None = None) -> Run:
@@ -74,12 +75,12 @@ def run(experiment: Experiment, folder: Path, disturb: Disturb | None = None) ->
 
 
 def comparable(record: RoundRecord) -> dict[str, Any]:
-    """A record without what depends on the clock."""
+    """A record without the fields that depend on the clock."""
     return record.model_dump(mode="json", exclude=UNLIKE)
 
 
 def kill_aggregator(federation: LocalFederation, result: Run) -> None:
-    """`kill -9` of the aggregator, and a restart."""
+    """Kills the aggregator with SIGKILL, and restarts it."""
     federation.processes.kill("aggregator")
     result.kills.append("aggregator")
     began = time.monotonic()
@@ -89,7 +90,7 @@ def kill_aggregator(federation: LocalFederation, result: Run) -> None:
 
 
 def kill_redis(federation: LocalFederation, result: Run) -> None:
-    """`kill -9` of Redis, and a restart from its append-only file."""
+    """Kills Redis with SIGKILL, and restarts it from its append-only file."""
     federation.processes.kill("redis")
     result.kills.append("redis")
     federation.start_redis()
@@ -97,7 +98,7 @@ def kill_redis(federation: LocalFederation, result: Run) -> None:
 
 
 def kill_clients_between_training_and_upload(federation: LocalFederation, result: Run) -> None:
-    """Kills a process that hosts clients at the moment when it has stored what it will upload."""
+    """Kills a process that hosts clients when it has stored an upload but not yet sent it."""
     group = next(name for name in federation.processes.names if name.startswith("clients-"))
     state = federation.folder / "clients" / group
     before = _stamps(state)
@@ -115,7 +116,7 @@ def _stamps(state: Path) -> list[int]:
 
 
 def randomly(kills: int, longest: float, seed: int) -> Disturb:
-    """Kills the aggregator so many times after random pauses, then leaves the federation alone."""
+    """Kills the aggregator `kills` times after random pauses, then lets the federation finish."""
     draws, left = random.Random(seed), [kills]
 
     def disturb(federation: LocalFederation, result: Run) -> None:
@@ -128,7 +129,7 @@ def randomly(kills: int, longest: float, seed: int) -> Disturb:
 
 
 def difference(expected: dict[str, Any], found: dict[str, Any]) -> str | None:
-    """Where two outcomes first differ; None where they do not."""
+    """The first difference between two outcomes; None if they are equal."""
     for key in expected:
         if key == "records" and len(expected[key]) == len(found[key]):
             for one, other in zip(expected[key], found[key], strict=True):
@@ -141,7 +142,7 @@ def difference(expected: dict[str, Any], found: dict[str, Any]) -> str | None:
 
 
 def main() -> int:
-    """Runs both and compares; 1 if they differ."""
+    """Runs both federations and compares the results; returns 1 if they differ."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("experiment", nargs="?", default="digits-sign-flip")
     parser.add_argument("--kills", type=int, default=50)

@@ -1,10 +1,11 @@
-"""Seconds that a simulation takes beside processes that want the same processors.
+"""Seconds that a simulation takes while other processes compete for the same processors.
 
     python benchmarks/contention.py [--experiment NAME] [--rounds N] [--busy 0 4] [--limit 60]
 
-`rampart simulate` runs alone and beside busy processes: with threads that spin while they wait and
-with threads that sleep, one thread a processor, and as it does by default. CPU seconds are of the
-simulation alone. A run that takes longer than the limit is ended; the table has its rounds so far.
+`rampart simulate` runs alone and together with busy processes, each time in three variants: with
+one thread per processor that spins while it waits, with one thread per processor that sleeps while
+it waits, and with the default settings. CPU seconds are those of the simulation only. A run that
+takes longer than the limit is stopped, and the table has the number of rounds until then.
 """
 
 import argparse
@@ -28,12 +29,12 @@ VARIANTS = {
     "sleeping": ("passive", cpus.threads()),
     "by default": (None, None),
 }
-"""By name, the policy of threads that wait, and how many threads."""
+"""OpenMP's policy for waiting threads and the number of threads, keyed by variant."""
 
 
 @contextmanager
 def busy(processes: int) -> Iterator[None]:
-    """So many processes that never rest."""
+    """Runs this many processes that compute without a pause while the context lasts."""
     running = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(processes)]
     try:
         yield
@@ -46,7 +47,7 @@ def busy(processes: int) -> Iterator[None]:
 def simulate(
     experiment: str, rounds: int, policy: str | None, threads: int | None, limit: float, out: Path
 ) -> tuple[float | None, float, int]:
-    """Seconds by the clock (None beyond the limit) and of the CPU, and the rounds that ended."""
+    """Wall-clock seconds (None beyond the limit), CPU seconds, and the number of ended rounds."""
     unset = {"OMP_WAIT_POLICY", "OMP_NUM_THREADS", "RAMPART_THREADS"}
     environment = {name: value for name, value in os.environ.items() if name not in unset}
     if policy is not None:

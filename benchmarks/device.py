@@ -1,11 +1,12 @@
-"""Times every aggregation rule, and FedCAP's customization of all clients, on one device.
+"""Times every aggregation rule, and FedCAP's models for all clients, on one device.
 
     python benchmarks/device.py                                  the first CUDA device
-    python benchmarks/device.py --device cpu --sizes 64x1e5      anywhere
+    python benchmarks/device.py --device cpu --sizes 64x1e5      the CPU
 
-Each call is made once to warm up, then `--repeats` times; the table has the fastest, with the
-device's queue empty before and after. Peak is the device's memory at its highest during a call,
-over the pool's size; a CPU does not tell.
+Each call is made once to warm up, then `--repeats` times. The table has the fastest time. The
+device's queue is empty at the start and at the end of each measurement. Peak is the largest amount
+of memory that a call allocates on the device, also as a ratio to the pool's size. The peak
+is not available on a CPU.
 """
 
 import argparse
@@ -26,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def customization(block_ND: torch.Tensor) -> Call:
-    """A call that makes FedCAP's model of every client."""
+    """A call that makes FedCAP's customized model for every client."""
     fedcap = customizers.build("fedcap")
     context = Context(reference_D=torch.zeros(block_ND.shape[1], device=block_ND.device))
 
@@ -41,7 +42,7 @@ def customization(block_ND: torch.Tensor) -> Call:
 
 
 def measure(call: Call, device: str, repeats: int) -> tuple[float, int]:
-    """The fastest call in seconds, and the most memory in bytes that one took beside the pool."""
+    """The fastest call in seconds, and the most memory in bytes that a call allocated."""
     cuda, seconds, peak = torch.device(device).type == "cuda", [], 0
     for _ in range(repeats + 1):
         if cuda:
@@ -59,7 +60,7 @@ def measure(call: Call, device: str, repeats: int) -> tuple[float, int]:
 
 
 def table(n: int, d: int, device: str, repeats: int) -> str:
-    """One size as Markdown."""
+    """The table of one size as Markdown."""
     block_ND = updates(n, d, device)
     pool, f = 4 * n * d, n // 5
     read, _ = measure(block_ND.sum, device, repeats)

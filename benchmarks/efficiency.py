@@ -1,9 +1,10 @@
-"""What each way to personalize costs, and how fast it learns: the FedCAP paper's Table V on digits.
+"""The cost and the learning speed of each personalizer: the FedCAP paper's Table V on digits.
 
     python benchmarks/efficiency.py [--rounds 15] [--target 0.9] [METHOD ...]
 
-Nobody attacks. Clients train side by side in one process, so their seconds are those of a round of
-all of them, and only compare within one run.
+There are no attackers. All clients train together in one process, so the clients' seconds are the
+time of all clients in a round. Compare the seconds only within one run of
+this benchmark.
 """
 
 import argparse
@@ -29,7 +30,7 @@ METHODS = {
     },
 }
 CLIENTS = ("probe", "train")
-"""Steps of a round that clients do; the others are the server's."""
+"""Steps of a round that clients perform; the server performs all other steps."""
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
-"""What a round costs at the least: the same bytes over bare sockets, and over a bare web server.
+"""Lower bounds for a round: the same bytes over plain sockets, and over a minimal web server.
 
     python benchmarks/floors.py {sockets,echo,durable}-server CLIENTS DIM ROUNDS PORT OUT
     python benchmarks/floors.py {sockets,echo}-client CLIENT DIM ROUNDS PORT
 
-One process each, started by rounds.py. A server writes to OUT at what moments its rounds ended.
+rounds.py starts one process for each command. A server writes the end times of its rounds to OUT.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ import numpy as np
 
 
 class Barrier:
-    """Rows of all clients and their mean, with a time stamp per round."""
+    """The rows of all clients, their mean, and one time stamp per round."""
 
     def __init__(self, clients: int, dim: int) -> None:
         self.rows = np.zeros((clients, dim), np.float32)
@@ -126,7 +126,7 @@ def echo_client(client: int, dim: int, rounds: int, port: int) -> None:
 
 
 def main() -> None:
-    """One process of a measurement."""
+    """Runs one process of a measurement."""
     name, *rest = sys.argv[1:]
     match name:
         case "sockets-server":

@@ -1,9 +1,10 @@
-"""What each local objective costs: processor milliseconds of one training step, beside plain.
+"""CPU milliseconds of one training step with each local objective, compared with plain training.
 
     python benchmarks/objectives.py [--networks digits lenet5] [--steps 6] [--turns 3]
 
-20 clients at once, batches of 10 random samples, SGD, one thread. The objectives take turns, so
-that what else the machine does falls on all; a figure is the median over turns.
+20 clients train at once on one thread, with SGD and batches of 10 random samples. The objectives
+take turns, so that other load on the machine affects all of them. Each figure is the median over
+turns.
 """
 
 import argparse
@@ -24,7 +25,7 @@ NETWORKS: dict[str, tuple[dict[str, Any], str, tuple[int, ...]]] = {
     "mlp": ({"name": "mlp", "hidden": [64]}, "mnist", (1, 28, 28)),
     "lenet5": ({"name": "lenet5"}, "mnist", (1, 28, 28)),
 }
-"""Model, data set whose classes it tells apart, shape of a sample."""
+"""For each network: the model, the data set whose classes it predicts, and a sample's shape."""
 WAYS: dict[str, dict[str, Any]] = {
     "plain": {},
     "fedprox": {"objective": "fedprox"},
@@ -34,7 +35,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "msdfl, per_sample": {"objective": "msdfl"},
     "privacy": {"privacy": {}},
 }
-"""Settings of `[training]` that are measured."""
+"""Settings of `[training]` that are measured, keyed by their name in the table."""
 CLIENTS, BATCH = 20, 10
 
 
@@ -51,7 +52,7 @@ def learner(network: str, way: str) -> Learner:
 
 
 def seconds(one: Learner, shape: tuple[int, ...], steps: int) -> float:
-    """Processor seconds of a step of all clients at once."""
+    """CPU seconds of one training step of all clients at once."""
     draws = torch.Generator().manual_seed(0)
 
     def sample(n: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -68,7 +69,7 @@ def seconds(one: Learner, shape: tuple[int, ...], steps: int) -> float:
 
 
 def main() -> None:
-    """Prints a table of milliseconds and of ratios to plain."""
+    """Prints a table of milliseconds and of ratios to plain training."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--steps", type=int, default=6)

@@ -1,10 +1,11 @@
-"""Every way to personalize against the single global model, on clients with two classes each.
+"""Compares every personalizer with a single global model, on clients with two classes each.
 
     python benchmarks/personalization.py [--seeds 1] [--only fedrod fedper] [--cache runs.jsonl]
 
-Fashion-MNIST (RAMPART_DATA_DIR), the shipped experiment fashion-mnist-two-classes: 20 clients with
-150 training and 50 test images each, a small convolutional network, 20 rounds of plain averaging.
-Only the personalizer changes from line to line; nothing was tuned.
+The benchmark needs Fashion-MNIST in RAMPART_DATA_DIR. It runs the shipped experiment
+fashion-mnist-two-classes: 20 clients with 150 training and 50 test images each, a small
+convolutional network, and 20 rounds of plain averaging. The lines of the table differ only in the
+personalizer and in what the personalizer needs on the server. No hyperparameter was tuned.
 """
 
 import argparse
@@ -34,14 +35,14 @@ METHODS: dict[str, dict[str, Any]] = {
     "interpolated": {"personalizer": {"lambda": 0.5}},
     "fedfomo": {"server": {"customizer": {"name": "fedfomo"}}},
 }
-"""What changes in the experiment: parameters of the personalizer, and of the server."""
+"""Changes to the experiment for each method: parameters of the personalizer and of the server."""
 TITLE = "Personalization on Fashion-MNIST, two classes per client"
 MARKS = ("<!-- benchmarks/personalization.py -->", "<!-- end -->")
 Found = dict[tuple[str, int], dict[str, float]]
 
 
 def main() -> None:
-    """Runs all cells that the cache lacks, and writes the table."""
+    """Runs each method and seed that is not in the cache, and writes the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, default=1, help="how many, from 1 on")
     parser.add_argument("--only", nargs="+", default=list(METHODS), choices=list(METHODS))
@@ -69,7 +70,7 @@ def main() -> None:
 
 
 def remembered(cache: Path | None) -> Found:
-    """Finished runs of an earlier call with the same code."""
+    """Finished runs in the cache file, which an earlier call with the same code has written."""
     if cache is None or not cache.exists():
         return {}
     lines = map(json.loads, cache.read_text().splitlines())
@@ -77,7 +78,7 @@ def remembered(cache: Path | None) -> Found:
 
 
 def run(name: str, seed: int) -> dict[str, float]:
-    """Accuracies of one method: of the model received, of the own one, of the worst client."""
+    """Accuracies of one method: of the received model, the own model and the worst client."""
     import torch
 
     from rampart_fl.shared.experiment import Experiment
@@ -132,16 +133,16 @@ def report(found: Found) -> Iterator[str]:
 
 
 def spread(accuracies: Iterable[float]) -> str:
-    """Mean and, of several, the standard deviation, in percent."""
+    """The mean in percent and, for more than one value, the standard deviation."""
     found = [100 * one for one in accuracies]
     return f"{mean(found):.1f}" + (f" ± {stdev(found):.1f}" if len(found) > 1 else "") + "%"
 
 
 def verdict(own: Mapping[str, float]) -> Iterator[str]:
-    """What the table says in words: who beats the single global model, and who local training.
+    """The result in words: which methods beat the global model, and which beat local training.
 
     Args:
-        own: accuracy by method.
+        own: mean accuracy of the clients' own models, keyed by method.
     """
     methods = [name for name in METHODS if name in own and name not in ("none", "local")]
     missed = [name for name in methods if own[name] <= own["none"]]

@@ -1,8 +1,9 @@
-"""The shipped experiment digits-robust over HTTP, under one robust pipeline after another.
+"""Runs the shipped experiment digits-robust over HTTP with each of several robust pipelines.
 
     python benchmarks/pipelines.py [--rounds 12] [PIPELINE ...]
 
-A pipeline is a rule, or pre-aggregators and a rule joined by +. Real services, real clients.
+A pipeline is a rule, or pre-aggregators and a rule joined by +. Services and clients are the real
+ones.
 """
 
 import argparse

@@ -1,18 +1,19 @@
-"""Seconds per round and server memory for clients that do no training, beside three floors.
+"""Seconds per round and server memory without training, compared with three lower bounds.
 
     python benchmarks/rounds.py [--sizes 1e5 1e6 1e7] [--clients 20] [--rounds 7] [--json]
-    python benchmarks/rounds.py --steps runs/digits-sign-flip-...    where a round's time went
+    python benchmarks/rounds.py --steps runs/digits-sign-flip-...    the time of each step
 
-All in one run, on loopback, one process per client:
+One run measures all of the following on loopback, with one process per client:
 
     sockets    the same bytes over plain TCP, a thread per client
-    echo       over a bare FastAPI server and httpx: one POST per client and round
-    durable    that echo, and every body written to a file and fsynced
+    echo       a minimal FastAPI server and httpx: one POST per client and round
+    durable    echo, and in addition every body is written to a file and fsynced
     rampart    weighted_mean and one global model: validation, durable blobs, Redis with fsync
-    fedcap     FedCAP's customized models, one more blob per client
+    fedcap     rampart with FedCAP's customized models, which are one more blob per client
 
-A round of a floor ends when all clients have the mean of what they sent. Medians over rounds, the
-first left out. Memory is the server's peak above its size before the first client.
+sockets, echo and durable are the lower bounds. Each of their rounds includes returning the mean of
+all uploads to every client. Figures are medians over rounds without the first round. Memory is the
+server's peak minus its size before the first client.
 """
 
 import argparse
@@ -41,7 +42,7 @@ FLOORS = HERE.with_name("floors.py")
 
 
 def experiment_of(dim: int, clients: int, rounds: int, fedcap: bool) -> dict[str, object]:
-    """A perceptron on 64 inputs with about `dim` parameters, and nothing else to do."""
+    """An experiment whose model is a perceptron on 64 inputs with about `dim` parameters."""
     server: dict[str, object] = {"rule": [{"name": "weighted_mean"}]}
     if fedcap:
         server["customizer"] = {"name": "fedcap"}
@@ -98,7 +99,7 @@ async def rampart_client(url: str, join_token: str, folder: Path, dim: int, numb
 
 
 class Watch(threading.Thread):
-    """Peak resident memory of a process, in bytes, above what it was at first."""
+    """Samples a process's resident memory in bytes: `idle` at first, and the `peak` since then."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
@@ -237,13 +238,13 @@ def main() -> None:
 
 
 def tell_steps(folder: Path) -> None:
-    """Median seconds by step over the rounds of a run, the first left out."""
+    """Prints the median seconds of each step over all rounds of a run except the first."""
     lines = (folder / "rounds.jsonl").read_text().splitlines()
     timings = [json.loads(line)["timings"] for line in lines][1:]
     print("| step | median, s | share |")
     print("|---|---|---|")
     medians = {step: statistics.median(t[step] for t in timings) for step in timings[0]}
-    # Updates are loaded while the others are still collected.
+    # Some updates are loaded while others are still collected.
     total = sum(medians.values()) - medians["load"]
     for step, seconds in medians.items():
         share = "within collect" if step == "load" else f"{100 * seconds / total:.1f} %"
@@ -266,7 +267,7 @@ KINDS: dict[str, Callable[[int, int, int], tuple[list[float], int, dict[str, flo
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--client"]:
         url, join_token, folder, dim, number = sys.argv[2:]
-        # On the loop that agents run on.
+        # The event loop that agents use.
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(rampart_client(url, join_token, Path(folder), int(dim), int(number)))
     else:

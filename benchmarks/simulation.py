@@ -1,11 +1,12 @@
-"""Minutes that the simulator takes for a cell of the FedCAP paper's Table I on CIFAR-10.
+"""Minutes that the simulator takes for one cell of the FedCAP paper's Table I on CIFAR-10.
 
     python benchmarks/simulation.py [--rounds 2] [--device cpu] [--threads N] [--experiment NAME]
 
 A cell is 100 rounds of 20 clients with 400 training images each, 5 epochs in batches of 10, two
-models per client. Some rounds are run after one to warm up, and scaled; so is a plain loop in the
-same process, one client after the other with torch.optim.SGD, of which some steps are run. On a
-CPU that others use too, seconds of this process's own CPU time tell more than those of the clock.
+models per client. The benchmark times some rounds after a warm-up round, and scales the time to the
+whole cell. In the same process it times some steps of a plain loop, which trains one client after
+the other with torch.optim.SGD, and scales that time, too. If other processes use the CPU, this
+process's CPU time is more meaningful than the wall-clock time.
 """
 
 import argparse
@@ -26,11 +27,11 @@ from rampart_fl.shared.learning.vector import build_module
 from rampart_fl.shared.simulation import Simulation
 
 STEPS = 60
-"""Steps of the plain loop that are timed, after ten to warm up."""
+"""Number of timed steps of the plain loop, after ten warm-up steps."""
 
 
 def simulated(experiment: Experiment, rounds: int, device: str) -> dict[str, float]:
-    """Median seconds of a round: by the clock, of the CPU, and of the clock by step."""
+    """Median seconds of a round: wall-clock time, CPU time, and wall-clock time of each step."""
     simulation = Simulation.of(experiment, device)
     simulation.step()
     wall, cpu = [], []
@@ -45,7 +46,7 @@ def simulated(experiment: Experiment, rounds: int, device: str) -> dict[str, flo
 
 
 def plain(experiment: Experiment, device: str) -> tuple[float, float]:
-    """Seconds per sample, by the clock and of the CPU, of FedCAP's two models in a plain loop."""
+    """Wall-clock and CPU seconds per sample to train FedCAP's two models in a plain loop."""
     data, training = client_data(experiment.data, 0, experiment.seed), experiment.training
     pull, b = float(experiment.personalizer["lambda"]), training.batch_size
     model = build_module(experiment).to(device).train()

@@ -1,10 +1,11 @@
-"""What MSDFL and HMSDFL do to accuracy and to the Jacobian, beside what LIE does.
+"""The effect of MSDFL and HMSDFL on accuracy and Jacobian, with and without the attack LIE.
 
     RAMPART_DATA_DIR=... python benchmarks/stability.py [--experiment mnist-hmsdfl] [--rounds N]
 
-Runs the experiment's setting once for each of the cases below, with its own seed, and prints
-accuracy of the global model and the honest clients' mean of |∂z/∂w|_F² after the last round's
-training (HMSDFL with a weight of 0 measures it and trains plainly).
+Runs the experiment once for each of the cases below, with the experiment's seed. Prints the
+accuracy of the global model and the mean over honest clients of |∂z/∂w|_F² after the last round's
+training. All cases include HMSDFL with a weight of 0, which measures that norm without an effect on
+training.
 """
 
 import argparse
@@ -30,14 +31,14 @@ CASES: list[tuple[str, float | None, dict[str, Any]]] = [
     ("weighted_mean", 5.0, {}),
     ("weighted_mean", 5.0, {"name": "hmsdfl", "lambda": 1e-4}),
 ]
-"""Rule, LIE's z (nobody attacks without), the objective's term."""
+"""For each case: the rule, LIE's z (None without an attack), and the objective's term."""
 
 
 def variant(
     tables: Mapping[str, Any], rule: str, z: float | None, term: dict[str, Any], rounds: int | None
 ) -> Experiment:
-    """The experiment's setting with another rule, attack and objective; the norm is measured."""
-    # An attack that ends before it begins: the same clients are honest and are measured.
+    """The experiment with another rule, attack and objective, and with the norm measured."""
+    # Without a z, the attack ends before it begins, so the same clients are measured.
     attack = {"name": "lie", "z": z or 0.0, "until_round": 0 if z is None else None}
     terms = [{"name": "hmsdfl", "lambda": 0.0}, *([term] if term else [])]
     return Experiment.from_tables(

@@ -1,17 +1,18 @@
-"""Samples per second of local training: many clients at once beside a plain loop over clients.
+"""Samples per second of local training: many clients at once, and a plain loop over clients.
 
     python benchmarks/training.py [--networks fedcap_cifar lenet5 digits] [--threads 1 2] [--json]
 
-20 clients with 100 samples each (random numbers: speed does not depend on them), batch 10, SGD,
-one epoch a turn. All in one process and in turn, so that what else the machine does falls on all:
+20 clients train one epoch per turn with SGD on batches of 10. Each client has 100 samples of random
+numbers, because speed does not depend on the data. All ways to train take turns in one process, so
+that other load on the machine affects all of them:
 
     plain      one torch module and one torch.optim.SGD per client, client after client
-    rampart    `rampart_fl.shared.learning.local.train`, what simulator and agents run
-    fedcap     the same with FedCAP's personalizer, which trains two models; its samples count twice
+    rampart    `rampart_fl.shared.learning.local.train`, which the simulator and the agents use
+    fedcap     rampart with FedCAP's personalizer: it trains two models, so samples count twice
 
-A figure is the median over turns. Under "processor" only the seconds count in which this process
-computed: with one thread that is right on a machine where others compute too, with more it tells
-work, not speed.
+Each figure is the median over turns. The columns "processor" use the CPU time of this process
+instead of the wall-clock time. With one thread, CPU time is the better measure on a machine with
+other load. With several threads, CPU time measures the work of all threads, not the speed.
 """
 
 import argparse
@@ -47,13 +48,13 @@ NETWORKS: dict[str, tuple[dict[str, Any], tuple[int, ...], float]] = {
     "wide_resnet": ({"name": "wide_resnet"}, (3, 32, 32), 1.0),
     "logistic": ({"name": "logistic"}, (68,), 3.0),
 }
-"""Model, shape of a sample, and the target: times the plain loop."""
+"""For each network: the model, a sample's shape, and the target speed as a multiple of plain."""
 CLASSES = 10
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Samples per second of one way to train one network."""
+    """Samples per second of one way to train one network, by wall-clock time and by CPU time."""
 
     network: str
     threads: int
@@ -64,7 +65,7 @@ class Speed:
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """One epoch of all clients."""
+    """One epoch of training of all clients, and the ways to run it."""
 
     module: nn.Module
     learner: Learner
@@ -74,7 +75,7 @@ class Work:
 
     @staticmethod
     def of(table: dict[str, Any], shape: tuple[int, ...], clients: int, samples: int) -> "Work":
-        """Draws data and the first model."""
+        """Draws the data and the initial model."""
         draws = torch.Generator().manual_seed(1)
 
         def data(n: int) -> tuple[Tensor, Tensor]:
@@ -97,7 +98,7 @@ class Work:
         )
 
     def plain(self) -> Tensor:
-        """What anybody would write."""
+        """Trains in the obvious way: one client after the other with torch.optim.SGD."""
         after = []
         for k, model_D in enumerate(self.received_KD):
             module = load(self.module, model_D).train()
@@ -112,14 +113,14 @@ class Work:
         return torch.stack(after)
 
     def rampart(self) -> Tensor:
-        """All clients at once."""
+        """Trains all clients at once."""
         trained = train(
             self.learner, self.cohort, self.batches, self.received_KD, {}, measure=False
         )
         return self.received_KD + trained.update_KD
 
     def fedcap(self) -> Tensor:
-        """All clients and their personal models at once."""
+        """Trains all clients and their personal models at once."""
         member = personalizers.parse("fedcap")
         learner = Learner(self.learner.network, member, self.learner.training)
         state = member.init(self.received_KD)
@@ -129,7 +130,7 @@ class Work:
 
 
 def measure(name: str, threads: int, clients: int, samples: int, turns: int) -> list[Speed]:
-    """The speed of every way, turn by turn."""
+    """The speed of every way to train one network; the ways take turns."""
     torch.set_num_threads(threads)
     table, shape, _ = NETWORKS[name]
     torch.manual_seed(0)

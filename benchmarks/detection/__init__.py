@@ -1,8 +1,9 @@
-"""Who is evicted, who is silenced, and what accuracy is left: a detector on runs held out from it.
+"""Tests detectors on held-out runs: which clients are evicted or kept out, and the accuracy left.
 
     python -m benchmarks.detection SECTION [--detector NAME] [--seed N] [--jobs N]
 
-A section plans runs (`benign`, `loud`, `collusion`, `table`, `claims`, `network`), `runs` runs what
-the cache lacks, and the section writes its part of benchmarks/results/detection.md. `sample` draws
-combinations at random, `admissible` refuses those that cannot be run, `bounds` has the intervals.
+A section (`benign`, `loud`, `collusion`, `table`, `claims` or `network`) plans runs. The module
+`runs` executes those that the cache lacks, and the section writes its part of
+benchmarks/results/detection.md. The module `sample` draws combinations at random, `admissible`
+rejects those that cannot be run, and `bounds` computes the confidence intervals.
 """

@@ -1,4 +1,4 @@
-"""Command line of the detection benchmark: plans a section, runs what is missing, reports it."""
+"""Plans one section of the detection benchmark, executes the missing runs, and reports."""
 
 import argparse
 import shlex
@@ -25,7 +25,7 @@ OUT = ROOT / "benchmarks/results/detection.md"
 
 
 def main() -> None:
-    """Runs one section."""
+    """Runs one section of the benchmark."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.detection", description=(__doc__ or "").splitlines()[0]
     )
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def describe(runs: list[Run], kept: Cache) -> None:
-    """How much is planned, and how long the rest takes on one core."""
+    """Prints how many runs are planned, and how long the missing ones take on one core."""
     left = [run for run in runs if run.key not in kept.found]
     longest = max((run.seconds for run in left), default=0.0)
     print(

@@ -1,18 +1,19 @@
-"""Whether a combination can be run, and why not."""
+"""Checks whether a combination can be run, and states why not."""
 
 from typing import Any
 
 from benchmarks.detection.combinations import LEAST, SIZED, Combination
 
 _IMPOSSIBLE: dict[tuple[Any, ...], str] = {}
-"""Reasons by what they depend on, the seed aside: a thousand Dirichlet draws take seconds."""
+"""A cache of reasons, keyed by all that they depend on except the seed. Without it, each check of a
+Dirichlet partition could take seconds."""
 
 
 def refusal(one: Combination) -> str | None:
     """Why a combination cannot be run; None if it can.
 
-    The data are divided as the run divides them. What cannot be divided under one seed counts as
-    impossible under every seed.
+    The check divides the data as the run would. If a partition is impossible with one seed, it
+    counts as impossible with every seed.
     """
     from rampart_fl.shared.errors import ConfigurationError
 
@@ -33,7 +34,7 @@ def refusal(one: Combination) -> str | None:
 
 
 def _sizes(one: Combination) -> list[int]:
-    """Samples of every client, in rising order; its model is built as well."""
+    """Number of samples of every client, in ascending order; also checks that the model builds."""
     from rampart_fl.shared.experiment import Experiment
     from rampart_fl.shared.learning.data import divided
     from rampart_fl.shared.learning.vector import initial_model

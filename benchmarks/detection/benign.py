@@ -1,4 +1,4 @@
-"""Nobody attacks: a random sample of combinations, with the detector and, paired, without."""
+"""No attackers: a random sample of combinations with the detector and, if paired, also without."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -18,12 +18,12 @@ RUNS = 300
 
 @cache
 def sample(seed: int, count: int, data_sets: tuple[str, ...]) -> Sample:
-    """The sample that the runs are of."""
+    """The sample of combinations that are run."""
     return draw(seed, count, refusal, {**FACTORS, "data_set": data_sets})
 
 
 def plan(options: Options) -> list[Run]:
-    """Every combination, with the detector and, if paired, without."""
+    """One run per combination with the detector and, if paired, one run without it."""
     drawn = sample(options.seed, options.runs or RUNS, options.data_sets)
     detectors = [("on", options.detectors), *([("off", ())] if options.paired else [])]
     return [
@@ -35,7 +35,7 @@ def plan(options: Options) -> list[Run]:
 
 @dataclass(frozen=True)
 class Pair:
-    """One combination with the detector and without."""
+    """The figures of one combination with the detector and without it."""
 
     on: Figures
     off: Figures
@@ -93,7 +93,7 @@ def _strata(judged: Sequence[tuple[Run, Figures]]) -> Iterator[list[str]]:
 
 
 def pairs(found: Sequence[tuple[Run, Figures]]) -> list[Pair]:
-    """The combinations that were run both ways."""
+    """The combinations that were run both with and without the detector."""
     by_seed: dict[str, dict[int, Figures]] = {"on": {}, "off": {}}
     for run, one in found:
         by_seed[run.label["detector"]][run.label["seed"]] = one

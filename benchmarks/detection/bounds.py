@@ -1,4 +1,4 @@
-"""Exact bounds on the share of runs, and intervals of a mean."""
+"""Exact bounds on the probability of an event per run, and confidence intervals of a mean."""
 
 from collections.abc import Sequence
 from math import inf, sqrt
@@ -10,7 +10,7 @@ LEVEL = 0.95
 def upper(events: int, runs: int) -> float:
     """One-sided 95% Clopper-Pearson bound on the probability of an event per run.
 
-    Without an event it is 1 - 0.05^(1/runs).
+    Without any event the bound is 1 - 0.05^(1/runs).
 
     >>> f"{upper(0, 300):.2%}, {upper(0, 20):.1%}"
     '0.99%, 13.9%'
@@ -36,7 +36,7 @@ def interval(events: int, runs: int) -> tuple[float, float]:
 
 
 def of_mean(values: Sequence[float]) -> tuple[float, float, float]:
-    """Mean and 95% t interval of independent values; without bounds for fewer than two.
+    """Mean and 95% t interval of independent values; the interval of one value is infinite.
 
     >>> [round(value, 2) for value in of_mean([1.0, 2.0, 3.0])]
     [2.0, -0.48, 4.48]

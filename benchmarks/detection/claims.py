@@ -1,4 +1,4 @@
-"""Attackers that lie about their sample counts: does it save them, does it frame others?"""
+"""Tests whether false sample counts help attackers, or get honest clients evicted."""
 
 from collections.abc import Iterator, Sequence
 from math import inf
@@ -18,13 +18,13 @@ ATTACKS: dict[str, dict[str, Any]] = {
     "ipm": {"name": "ipm", "epsilon": 20},
 }
 CAP = 10_000
-"""The server's cap, by default."""
+"""The server's default cap on claimed sample counts."""
 CLAIMS = {"true": None, "1": 1, "1,000": 1000, f"{CAP:,}": CAP}
 SEEDS = 10
 
 
 def plan(options: Options) -> list[Run]:
-    """Every attack under every claim, over the same seeds."""
+    """Runs of every attack with every claim, all over the same seeds."""
     from rampart_fl.shared.experiment import Experiment
 
     runs = []
@@ -103,6 +103,6 @@ def _summary(values: Sequence[float]) -> str:
 
 
 def _eviction(one: Figures) -> float:
-    """The median round of eviction over one run's attackers."""
+    """The median round of eviction over one run's attackers; infinity stands for never."""
     rounds = {e["client"]: float(e["round"]) for e in one["evictions"] if e["hostile"]}
     return median([*rounds.values(), *[inf] * (one["hostile"] - len(rounds))])

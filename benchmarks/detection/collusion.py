@@ -1,4 +1,4 @@
-"""Colluders just below half of the clients: are the honest ones ever evicted?"""
+"""Tests whether colluders, just below half of the clients, get honest clients evicted."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -31,7 +31,7 @@ RUNS = 20
 
 
 def colluders(clients: int) -> int:
-    """As many as there can be below half of the clients.
+    """The largest number of colluders that is less than half of the clients.
 
     >>> colluders(10), colluders(20)
     (4, 9)
@@ -41,7 +41,7 @@ def colluders(clients: int) -> int:
 
 @cache
 def sample(seed: int, count: int, data_sets: tuple[str, ...], form: str) -> list[Combination]:
-    """The combinations that one form is run on."""
+    """The combinations on which one form of collusion is run."""
     levels = {
         **FACTORS,
         "data_set": data_sets,
@@ -53,7 +53,7 @@ def sample(seed: int, count: int, data_sets: tuple[str, ...], form: str) -> list
 
 
 def plan(options: Options) -> list[Run]:
-    """Every form of collusion."""
+    """Runs of every form of collusion on its combinations."""
     return [
         Run(
             one.tables(

@@ -1,4 +1,4 @@
-"""What a combination is, which levels its factors have, and the experiment that it stands for."""
+"""Combinations: their factors, the levels of each factor, and the experiment of a combination."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from typing import Any
 DEFAULT: tuple[dict[str, Any], ...] = ({"name": "response"}, {"name": "challenge"})
 """The default detectors."""
 IMBALANCE = 160
-"""Asked for where sizes are to range over two orders of magnitude: rounding and the classes' own
-holders take some of it away."""
+"""Requested imbalance if client sizes should range over two orders of magnitude. The actual range
+is smaller, because of rounding and because only some clients hold each class."""
 LEAST = 4
-"""Samples that the smallest client has at least, training and test together."""
+"""Minimum number of samples per client, training and test samples together."""
 DIRICHLET: dict[str, Any] = {"name": "dirichlet", "minimum": LEAST}
 PARTITIONS: dict[str, dict[str, Any]] = {
     "1 class": {"name": "classes_per_client", "classes": 1},
@@ -34,9 +34,9 @@ PARTITIONS: dict[str, dict[str, Any]] = {
 }
 SIZED = ("sizes 1 to 100", "2 classes, sizes 1 to 100")
 WIDE = ("1 class", "Dirichlet 0.1", "Dirichlet 0.1 unbalanced")
-"""Where honest updates spread so wide that attacks within their spread have no target."""
+"""Partitions with such a wide spread of honest updates that attacks within it have no target."""
 HELD_OUT = ("hapt", "phishing")
-"""Data sets that are not run before the detector is committed."""
+"""Held-out data sets: they are not run before the detector is committed."""
 FACTORS: dict[str, tuple[Any, ...]] = {
     "data_set": ("digits", "mnist", "fashion_mnist", "wisdm", "hapt", "phishing"),
     "partition": tuple(PARTITIONS),
@@ -47,8 +47,8 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "rounds": (30, 60, 100),
     "method": ("fedcap", "global"),
 }
-"""Levels by factor, all as likely as each other: half of the runs are FedCAP, half plain averaging
-into one global model."""
+"""The levels of each factor, all equally likely. So half of the runs use FedCAP, and half use plain
+averaging into one global model."""
 RATES = {"wisdm": 0.01, "hapt": 0.01}
 """Learning rates that differ from `RATE`."""
 RATE = 0.05
@@ -71,14 +71,14 @@ PASS = {
     ("hapt", "mlp"): 45e-6,
     ("phishing", "mlp"): 12e-6,
 }
-"""Seconds of one core for a training sample in one epoch under FedCAP, as measured; those of the
-held-out data sets on noise of the same shape."""
+"""Measured seconds on one core per training sample and epoch with FedCAP. For the held-out data
+sets they were measured on noise of the same shape."""
 UPLOAD = 0.002
-"""Seconds of one core for a client in a round, whatever its samples."""
+"""Seconds on one core per client and round that do not depend on the number of samples."""
 LONGEST = 200.0
-"""Seconds of one core that a run may be estimated at: the samples per client are capped so."""
+"""Largest estimated seconds of a run on one core; it limits the samples per client."""
 SAMPLES, SAMPLES_SIZED = 100, 200
-"""Samples per client in the mean, where nothing caps them."""
+"""Mean number of samples per client if nothing caps it; the second if the partition is `SIZED`."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,9 @@ class Combination:
 
     @property
     def samples(self) -> int:
-        """Samples per client in the mean, training and test together.
+        """Mean number of samples per client, training and test samples together.
 
-        The mean is capped, not every client: a cap on each would make their sizes alike.
+        The cap applies to the mean and not to each client, which would make all sizes similar.
         """
         if self.partition == "users":
             return _total(self.data_set) // self.clients
@@ -120,7 +120,7 @@ class Combination:
 
     @property
     def _pass(self) -> float:
-        # A pair without a time is refused anyway.
+        # Pairs of data set and network without a measured time are refused anyway.
         under_fedcap = PASS.get((self.data_set, self.network), 1e-5)
         return under_fedcap if self.method == "fedcap" else 0.7 * under_fedcap
 

@@ -1,4 +1,4 @@
-"""What a run came to: who was evicted and when, who was silenced, what accuracy is left."""
+"""The figures of a run: evictions and their rounds, updates kept out, and the final accuracy."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from rampart_fl.shared.protocol.messages import RoundRecord
 SILENCED = ("rejected", "quarantined")
 """Decisions that keep an update out of a round."""
 ACCURACIES = {"received": "customized", "local": "local", "personal": "personalized"}
-"""What the report calls an accuracy, and what the final figures call it."""
+"""Name of each accuracy in the final figures, keyed by its name in the report."""
 
 
 def figures(
@@ -20,11 +20,11 @@ def figures(
     """The figures of one run.
 
     Args:
-        experiment: what ran.
-        records: of its rounds.
-        evicted: clients barred at the end.
+        experiment: the experiment that ran.
+        records: the records of its rounds.
+        evicted: clients that are evicted at the end.
 
-    A client's own rounds are those that it took part in or was judged in.
+    A client's own rounds are those in which it took part or got a verdict.
     """
     honest, hostile = sides(experiment)
     final = final_figures(experiment, [record.metrics for record in records], evicted)

@@ -1,8 +1,8 @@
 """The level of the default detectors: how often their evidence alone bars an honest client.
 
-No federation is run: objections are drawn as the assumption has them at its worst, with the
-probability that is tolerated in every round, and settled by the detectors' own arithmetic. In a
-share of the rounds responses and answers tell nothing.
+No federation is run. In every round, objections are drawn with the tolerated probability, which is
+the worst case that the detectors' assumption allows. The benchmark then applies the detectors' own
+arithmetic to them. In a share of the rounds, responses and answers are uninformative.
 
 Legend: R federations of one batch, N clients.
 """
@@ -22,20 +22,20 @@ from rampart_fl.shared.robust.detectors.response import ResponseDetector
 
 RUNS, BATCH = 100_000, 2_000
 CLIENTS, LATER, ROUNDS = 20, 5, 100
-"""Founders, clients that join halfway, and rounds."""
+"""Numbers of initial clients, of clients that join halfway, and of rounds."""
 LEVELS = (0.1, 0.01, 1e-3)
 SILENT = 0.3
-"""Share of rounds in which responses or answers tell nothing."""
+"""Share of rounds in which responses or answers are uninformative."""
 
 
 @dataclass(frozen=True)
 class Odds:
-    """What a detector bets on.
+    """The odds at which a detector bets on objections.
 
     Args:
-        tolerated: probability of an objection to an honest client, at most.
-        gain: what an objection multiplies a bet by.
-        silent: the same probability in rounds that tell nothing; None where these do not count.
+        tolerated: largest probability of an objection to an honest client.
+        gain: factor by which an objection multiplies a bet.
+        silent: like `tolerated`, for uninformative rounds; None if these rounds do not count.
     """
 
     tolerated: float
@@ -44,7 +44,7 @@ class Odds:
 
 
 def odds() -> dict[str, Odds]:
-    """The default detectors' odds, by name."""
+    """The odds of the default detectors, keyed by name."""
     response, challenge = ResponseDetector(), ChallengeDetector()
     return {
         "response": Odds(
@@ -55,7 +55,7 @@ def odds() -> dict[str, Odds]:
 
 
 def false_evictions(seed: int, bets: Odds, runs: int = RUNS) -> dict[float, int]:
-    """Federations in which any honest client is ever barred, by level."""
+    """Number of federations in which any honest client is ever barred, keyed by level."""
     draws, gain = np.random.default_rng(seed), bets.gain
     found = dict.fromkeys(LEVELS, 0)
     limits = {

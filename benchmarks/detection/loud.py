@@ -1,4 +1,4 @@
-"""The loud attacks by 30% of the clients: are they found, and when?"""
+"""Tests whether, and when, attackers with loud attacks are evicted; they are 30% of the clients."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -25,14 +25,14 @@ ATTACKS: dict[str, dict[str, Any]] = {
     "gaussian": {"name": "gaussian"},
 }
 WITHIN = ("min_max", "min_sum", "fang")
-"""Attacks that stay within the spread of honest updates: they have a target only where it is not
-wide."""
+"""Attacks that stay within the spread of honest updates. They have a detection target only for
+partitions whose spread is not wide."""
 HOSTILE = 0.3
 ROUNDS = 100
 RUNS, RUNS_WIDE = 20, 10
-"""Per attack and fraction; besides, for attacks within the spread, where it is wide."""
+"""Runs per attack and fraction, and additional ones with a wide spread for attacks in `WITHIN`."""
 SMALLEST = {0.2: 20}
-"""Fewest clients by fraction: of ten, two would be drawn."""
+"""Minimum number of clients, keyed by fraction: with ten clients only two would be drawn."""
 NARROW = tuple(name for name in PARTITIONS if name not in WIDE)
 
 
@@ -40,7 +40,7 @@ NARROW = tuple(name for name in PARTITIONS if name not in WIDE)
 def sample(
     seed: int, count: int, data_sets: tuple[str, ...], attack: str, fraction: float, wide: bool
 ) -> list[Combination]:
-    """The combinations of one cell."""
+    """The combinations of one attack, fraction and spread."""
     partitions = WIDE if wide else NARROW if attack in WITHIN else tuple(PARTITIONS)
     levels = {
         **FACTORS,
@@ -55,7 +55,7 @@ def sample(
 
 
 def plan(options: Options) -> list[Run]:
-    """Every attack at every fraction."""
+    """Runs of every attack at every fraction."""
     cells = [
         (attack, fraction, wide)
         for attack in ATTACKS
@@ -69,7 +69,7 @@ def plan(options: Options) -> list[Run]:
         for one in sample(options.seed, count, options.data_sets, attack, fraction, wide):
             hostile = [{"count": round(HOSTILE * one.clients), "attack": ATTACKS[attack]}]
             label = {"attack": attack, "spread": "wide" if wide else "", **asdict(one)}
-            # Most runs end once all attackers are evicted.
+            # With `settles`, a run ends early once all attackers are evicted.
             tables = one.tables(options.detectors, hostile)
             runs.append(Run(tables, label, one.seconds, settles=True))
     return runs
@@ -124,7 +124,7 @@ def _rows(at: Sequence[tuple[Run, Figures]]) -> Iterator[list[str]]:
 
 
 def row(cell: Sequence[Figures]) -> list[str]:
-    """One cell's figures."""
+    """The columns of one line of the table."""
     clean = sum(one["fnr"] == 0 for one in cell)
     low, high = interval(clean, len(cell))
     return [
@@ -140,11 +140,11 @@ def row(cell: Sequence[Figures]) -> list[str]:
 
 
 def eviction(cell: Sequence[Figures], key: str) -> str:
-    """The median round of eviction over all attackers; those never evicted count as never.
+    """The median round of eviction over all attackers; "never" if at least half are not evicted.
 
     Args:
         cell: figures of some runs.
-        key: "round", or "own" for the rounds that the attacker took part in.
+        key: "round" for the round number, or "own" for the count of the attacker's own rounds.
     """
     first = 1 if key == "round" else 0
     rounds: list[float] = []

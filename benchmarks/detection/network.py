@@ -1,4 +1,4 @@
-"""Loud attacks over HTTP, beside the same runs in simulation."""
+"""Loud attacks over HTTP, compared with the same runs in simulation."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,11 +10,11 @@ from benchmarks.detection.runs import Figures, Run
 CLIENTS, ROUNDS = 20, 30
 CASES = (*((attack, 1.0) for attack in ATTACKS), ("sign_flip", 0.5), ("model_replacement", 0.5))
 SECONDS = 60.0
-"""About what a run over HTTP takes."""
+"""Approximate seconds of a run over HTTP."""
 
 
 def plan(options: Options) -> list[Run]:
-    """Every case over HTTP and in simulation."""
+    """Runs of every case over HTTP and in simulation."""
     from rampart_fl.shared.experiment import Experiment
 
     runs = []

@@ -1,4 +1,4 @@
-"""What a section is asked for."""
+"""The options of a section, as given on the command line."""
 
 import json
 from dataclasses import dataclass
@@ -7,15 +7,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Options:
-    """What a section is asked for.
+    """The options of a section.
 
     Args:
-        detectors: their names and parameters.
-        seed: of the sample, or the first of the seeds.
-        runs: how many, or per cell; the section's own number when None.
-        data_sets: those drawn from.
-        paired: whether the same is run without a detector too.
-        command: what was typed.
+        detectors: names and parameters of the detectors.
+        seed: seed of the sample, or the first of several seeds.
+        runs: number of runs, in total or per cell; None for the section's default.
+        data_sets: the data sets from which combinations are drawn.
+        paired: whether each combination is also run without a detector.
+        command: the command line that was typed.
     """
 
     detectors: tuple[dict[str, Any], ...]

@@ -1,4 +1,4 @@
-"""The report: Markdown, one part per section."""
+"""The report in Markdown, with one part per section."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,11 +13,11 @@ from benchmarks.detection.runs import Figures
 TITLE = "# Detection"
 PART = re.compile(r"<!-- part (\w+) -->\n(.*?)\n<!-- end \1 -->", re.DOTALL)
 WORST = 0.05
-"""Share of its own rounds that no honest client may be kept out of more often."""
+"""No honest client should be kept out of more than this share of its own rounds."""
 
 
 def renew(path: Path, section: str, text: str, order: Sequence[str]) -> None:
-    """Writes one section's part of the report and keeps the others."""
+    """Replaces one section's part of the report and keeps the other parts."""
     parts = dict(PART.findall(path.read_text())) if path.exists() else {}
     parts[section] = text
     blocks = [f"<!-- part {s} -->\n{parts[s]}\n<!-- end {s} -->" for s in order if s in parts]
@@ -26,7 +26,7 @@ def renew(path: Path, section: str, text: str, order: Sequence[str]) -> None:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-    """A table; the first column is text."""
+    """The lines of a Markdown table, whose columns after the first are right-aligned."""
     yield ""
     yield f"| {' | '.join(header)} |"
     yield f"|---|{'---:|' * (len(header) - 1)}"
@@ -36,16 +36,16 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """A share in percent, or a hyphen where there is none."""
+    """A share in percent, or a hyphen for None."""
     return "-" if share is None else f"{share:.{digits}%}"
 
 
 WRONGED = ("runs", "with an honest client evicted", "95% bound", "honest clients evicted")
-"""Columns of `wronged`."""
+"""Titles of the columns that `wronged` returns."""
 
 
 def wronged(found: Sequence[Figures]) -> list[str]:
-    """In how many runs honest clients were evicted, and how many were."""
+    """How many runs evicted honest clients, and how many honest clients were evicted."""
     events = sum(one["honest_evicted"] > 0 for one in found)
     clients = sum(one["honest"] for one in found)
     evicted = sum(one["honest_evicted"] for one in found)
@@ -58,11 +58,11 @@ def wronged(found: Sequence[Figures]) -> list[str]:
 
 
 SILENCED = ("honest rounds silenced", "worst client", "runs above 5%")
-"""Columns of `silenced`."""
+"""Titles of the columns that `silenced` returns."""
 
 
 def silenced(found: Sequence[Figures]) -> list[str]:
-    """The share of honest client-rounds that were kept out, and of the worst client's own."""
+    """The share of honest clients' rounds that kept them out, also for the worst client."""
     total = sum(one["client_rounds"] for one in found)
     worst = [one["worst_silenced"] for one in found]
     share = sum(one["silenced"] for one in found) / total if total else None
@@ -81,7 +81,7 @@ def mean_of(found: Sequence[Figures], name: str) -> float | None:
 
 
 def provenance(command: str, found: Sequence[Figures]) -> Iterator[str]:
-    """What was run, and with what."""
+    """The command, the number of runs, their time on one core, and the commits."""
     commits = ", ".join(sorted({one["commit"] for one in found})) or "none"
     hours = sum(one["core_s"] for one in found) / 3600
     yield f"`{command}`; {len(found)} runs in {hours:.2f} core-hours, commit {commits}."

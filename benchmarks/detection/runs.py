@@ -1,4 +1,4 @@
-"""Runs, several at the same time; what ended once is kept and not run again."""
+"""Executes runs, several at the same time; finished runs are cached and not run again."""
 
 import hashlib
 import json
@@ -25,9 +25,9 @@ JUDGES = (
     "shared/robust/sketch.py",
     "shared/robust/trials.py",
 )
-"""Source files that decide who is evicted: when they change, runs of before do not count."""
+"""Source files that decide which clients are evicted; a change to them invalidates cached runs."""
 SETTLED = 30
-"""Rounds after which a run may end once all attackers are evicted."""
+"""Minimum number of rounds of a run that ends once all attackers are evicted."""
 Figures = dict[str, Any]
 
 
@@ -36,12 +36,12 @@ class Run:
     """One run.
 
     Args:
-        tables: of its experiment.
-        label: what it is counted under.
-        seconds: its estimated time on one core.
+        tables: tables of the run's experiment.
+        label: factors by which the report groups runs, with their levels.
+        seconds: estimated time of the run on one core.
         settles: whether it ends once all attackers are evicted and `SETTLED` rounds have passed.
-        claim: sample count that attackers claim; None is the truth.
-        network: whether over HTTP, with the real services.
+        claim: sample count that attackers claim; None for the true count.
+        network: whether the real services run over HTTP instead of the simulation.
     """
 
     tables: Mapping[str, Any]
@@ -53,7 +53,7 @@ class Run:
 
     @property
     def key(self) -> str:
-        """Equal keys, equal figures: the experiment's digest, how it runs, and the detector's."""
+        """The cache key: a digest of the experiment, how it is run, and the detectors' code."""
         from rampart_fl.shared.experiment import Experiment
 
         digest = Experiment.from_tables(self.tables).digest()
@@ -63,14 +63,14 @@ class Run:
 
 @dataclass
 class Cache:
-    """A file of finished runs, one JSON object a line."""
+    """A file of finished runs with one JSON object per line."""
 
     path: Path
     found: dict[str, Figures] = field(default_factory=dict)
 
     @staticmethod
     def of(path: Path) -> "Cache":
-        """What the file holds; a last line that was cut off is left out."""
+        """Reads the cache from a file; removes an incomplete last line."""
         cache_ = Cache(path)
         lines = path.read_text().split("\n")[:-1] if path.exists() else []
         for line in lines:
@@ -81,7 +81,7 @@ class Cache:
         return cache_
 
     def add(self, run: Run, figures: Figures) -> None:
-        """Keeps a run."""
+        """Adds a run to the cache and to its file."""
         entry = {"key": run.key, "commit": commit(), "label": dict(run.label), **figures}
         self.found[run.key] = entry
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ class Cache:
 
 
 def finish(runs: Sequence[Run], kept: Cache, jobs: int) -> list[tuple[Run, Figures]]:
-    """Runs what is not kept yet; every run with its figures, without those that failed."""
+    """Executes the runs that are not cached; returns all runs with figures, without failed ones."""
     from rampart_fl.services.console.studies.batch import each
 
     waiting = [run for run in runs if run.key not in kept.found]
@@ -110,7 +110,7 @@ def finish(runs: Sequence[Run], kept: Cache, jobs: int) -> list[tuple[Run, Figur
 
 
 def execute(run: Run) -> Figures:
-    """The figures of one run; why it could not be run, as `error`."""
+    """The figures of one run, or only `error` with the reason if the run failed."""
     from rampart_fl.shared.errors import RampartError
     from rampart_fl.shared.experiment import Experiment
 
@@ -125,7 +125,7 @@ def execute(run: Run) -> Figures:
 
 
 def simulated(run: Run, experiment: Any) -> Figures:
-    """A run in this process, on one thread."""
+    """Simulates a run in this process on one thread."""
     import torch
 
     from benchmarks.detection.figures import figures
@@ -146,7 +146,7 @@ def simulated(run: Run, experiment: Any) -> Figures:
 
 
 def _claim(simulation: Any, hostile: set[str], samples: int) -> None:
-    """Has attackers claim this many samples: no attack of the project lies about them."""
+    """Makes attackers claim this many samples; none of the project's attacks can do that."""
     train = simulation.clients.train
 
     def lying(names: Any, *rest: Any) -> Any:
@@ -161,7 +161,7 @@ def _claim(simulation: Any, hostile: set[str], samples: int) -> None:
 
 
 def networked(experiment: Any) -> Figures:
-    """A run with real processes on this machine, as `rampart up` starts them."""
+    """Executes a run with real processes on this machine, as `rampart up` does."""
     from benchmarks.detection.figures import figures
     from rampart_fl.services.console.launcher.up import up
 
@@ -171,7 +171,7 @@ def networked(experiment: Any) -> Figures:
 
 
 def headline(result: Figures) -> str:
-    """A run in a few words."""
+    """A summary of a run's figures in one line."""
     missed = "" if result["fnr"] is None else f"FNR {result['fnr']:.0%}, "
     silenced = result["silenced"] / max(result["client_rounds"], 1)
     return (
@@ -181,7 +181,7 @@ def headline(result: Figures) -> str:
 
 
 def span(seconds: float) -> str:
-    """A duration.
+    """A duration as text.
 
     >>> span(3725), span(65)
     ('1 h 2 min', '1 min 5 s')
@@ -193,7 +193,7 @@ def span(seconds: float) -> str:
 
 @cache
 def version() -> str:
-    """Digest of the source files that decide who is evicted."""
+    """Digest of the source files that decide which clients are evicted."""
     total = hashlib.sha256()
     for place in JUDGES:
         path = ROOT / place
@@ -204,7 +204,7 @@ def version() -> str:
 
 @cache
 def commit() -> str:
-    """The git commit, with a plus sign if what decides differs from it."""
+    """The git commit, with a plus sign if any file of `JUDGES` has uncommitted changes."""
     found = check_output(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, text=True).strip()
     changed = check_output(["git", "status", "--porcelain", *JUDGES], cwd=ROOT, text=True).strip()
     return f"{found}+" if changed else found

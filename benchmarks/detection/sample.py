@@ -10,21 +10,22 @@ from typing import Any
 from benchmarks.detection.combinations import FACTORS, Combination
 
 OFTEN = 20
-"""Combinations that every level is in at least."""
+"""Minimum number of combinations that have a given level."""
 TRIES = 300
-"""Refusals in a row after which a level counts as one that cannot be had."""
+"""Number of refused draws in a row after which a level counts as unavailable."""
 Levels = Mapping[str, tuple[Any, ...]]
 
 
 @dataclass
 class Sample:
-    """Combinations, and what was left out.
+    """Combinations, and the reasons why others were refused.
 
     Args:
-        combinations: admissible and distinct; the first ones were drawn from all levels alike.
-        free: how many those are; the rest was drawn for levels that they held too seldom.
-        refused: how many draws were refused, by reason.
-        missing: levels that cannot be had, by (factor, level), each with the last reason.
+        combinations: admissible combinations; the first `free` ones were drawn uniformly from all
+            levels, and the others to add levels that were too rare among the first ones.
+        free: number of combinations that were drawn uniformly.
+        refused: number of refused draws, keyed by reason.
+        missing: the last reason for each unavailable level, keyed by (factor, level).
     """
 
     combinations: list[Combination] = field(default_factory=list)
@@ -33,7 +34,7 @@ class Sample:
     missing: dict[tuple[str, Any], str] = field(default_factory=dict)
 
     def counts(self, levels: Levels = FACTORS) -> dict[tuple[str, Any], int]:
-        """Combinations by (factor, level)."""
+        """Number of combinations with each level, keyed by (factor, level)."""
         return {
             (factor, level): sum(getattr(one, factor) == level for one in self.combinations)
             for factor, known in levels.items()
@@ -48,14 +49,14 @@ def draw(
     levels: Levels = FACTORS,
     often: int = OFTEN,
 ) -> Sample:
-    """`count` combinations drawn from all levels alike, and more until each level is in `often`.
+    """Draws `count` combinations uniformly, and more until `often` combinations have each level.
 
     Args:
-        seed: of the sample; the seeds of its runs follow from it.
-        count: how many are drawn freely.
-        refusal: why a combination cannot be run, or None.
-        levels: what is drawn from, by factor.
-        often: combinations that every level has to be in.
+        seed: seed of the sample, which determines the seeds of the runs.
+        count: number of combinations that are drawn uniformly from all levels.
+        refusal: returns why a combination cannot be run, or None if it can.
+        levels: the possible levels, keyed by factor.
+        often: minimum number of combinations that have a given level.
     """
     draws, sample = random.Random(seed), Sample()
     while len(sample.combinations) < count:
@@ -75,7 +76,7 @@ def draw(
 
 
 def _short(sample: Sample, levels: Levels, often: int) -> Iterator[tuple[str, Any]]:
-    """A level that is in too few combinations, again and again until there is none."""
+    """Yields each level that is in too few combinations, repeatedly until it is in enough."""
     for key in sample.counts(levels):
         while sample.counts(levels)[key] < often and key not in sample.missing:
             yield key
@@ -87,7 +88,7 @@ def _admissible(
     refusal: Callable[[Combination], str | None],
     levels: Levels,
 ) -> tuple[Combination | None, str]:
-    """The next admissible draw; without one, the last reason."""
+    """The next admissible draw, or None and the reason for the last refusal."""
     reason = ""
     for _ in range(TRIES):
         chosen = {factor: draws.choice(known) for factor, known in levels.items()}
@@ -96,6 +97,6 @@ def _admissible(
         if refused is None:
             return one, ""
         reason = refused
-        # Reasons alike but for their numbers count as one.
+        # Reasons that differ only in their numbers count as one reason.
         sample.refused[re.sub(r"[\d.]*\d", "#", reason)] += 1
     return None, reason

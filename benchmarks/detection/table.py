@@ -1,4 +1,4 @@
-"""The scenarios in which `robust_distance` evicted honest clients, or found no attacker."""
+"""Scenarios in which `robust_distance` evicted honest clients, or found no attacker."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,14 +16,14 @@ class Scenario:
     """One line of the table.
 
     Args:
-        name: of the line.
-        before: what `robust_distance` did.
-        seeds: how many runs.
-        base: the shipped experiment that it changes.
-        changes: to the experiment's tables; those of `data` are merged.
+        name: name of the line.
+        before: the result of `robust_distance`.
+        seeds: number of runs, each with its own seed.
+        base: the shipped experiment that the scenario changes.
+        changes: replacements for the experiment's tables; the table `data` is merged instead.
         hostile: number of attackers.
-        attack: on updates.
-        data_attack: on samples.
+        attack: attack on updates.
+        data_attack: attack on samples.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Scenario:
 
 
 def dirichlet(beta: float, balanced: bool = False, clients: int = 20) -> dict[str, Any]:
-    """Changes to another partition."""
+    """Changes that select a Dirichlet partition and a number of clients."""
     partition = {"name": "dirichlet", "beta": beta, "balanced": balanced}
     return {"data": {"partition": partition, "clients": clients}}
 
@@ -106,7 +106,7 @@ SCENARIOS = tuple(_scenarios())
 
 
 def plan(options: Options) -> list[Run]:
-    """Every scenario with its seeds, from the first one on."""
+    """Runs of every scenario, with consecutive seeds from `options.seed` on."""
     return [
         Run(scenario.tables(seed, options.detectors), {"scenario": scenario.name, "seed": seed})
         for scenario in SCENARIOS

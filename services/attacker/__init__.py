@@ -1,1 +1,1 @@
-"""The attacker: hosts hostile clients that behave like any other on the wire, and their cohort."""
+"""The attacker: hosts hostile clients, which use the same protocol as honest ones, and a cohort."""

@@ -1,4 +1,4 @@
-"""`python -m rampart_fl.services.attacker`: hostile clients; `... cohort`: where they meet."""
+"""`python -m rampart_fl.services.attacker` hosts hostile clients; `... cohort` runs a cohort."""
 
 import json
 import sys
@@ -59,7 +59,7 @@ class AttackerSettings(AgentSettings):
 
 
 def member_spec(text: str) -> Any:
-    """A name, or a table from JSON.
+    """An attack from text: its name, or a table if the text is JSON.
 
     >>> member_spec('{"name": "ipm", "epsilon": 2}')
     {'name': 'ipm', 'epsilon': 2}
@@ -124,7 +124,7 @@ async def attack(settings: AttackerSettings) -> None:
 
 
 def main() -> int:
-    """Runs attackers, or `cohort` as the first argument for their meeting place."""
+    """Runs attackers, or the cohort if the first argument is `cohort`."""
     if sys.argv[1:2] == ["cohort"]:
         del sys.argv[1]
         return run_service("attacker", cohort.CohortSettings, cohort.serve, own_signals=True)

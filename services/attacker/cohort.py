@@ -1,8 +1,9 @@
-"""The cohort: where colluders meet, apart from the aggregator.
+"""The cohort: a process through which colluders exchange updates without the aggregator.
 
-Each attacker shares its honest update of a round, with the model that it was sent, and waits for
-the others; those that are not drawn say so. A round is complete when every member has shared, is
-absent, or is gone; a member that says nothing is waited for only so long.
+Each attacker shares its honest update of a round and the model that the aggregator sent to it, and
+waits for the other members. A member that is not drawn reports its absence. A round is complete
+when every member has shared an update, is absent, or has left. The wait for members that report
+nothing has a timeout.
 
 Legend: M members that shared, D parameters.
 """
@@ -32,11 +33,11 @@ log = logging.getLogger(__name__)
 Kind = Literal["train", "probe"]
 LARGEST = 1 << 31
 PAIR = 8
-"""Bytes of a parameter's part in what is shared: a float32 of the update, one of the model."""
+"""Bytes that are shared per parameter: one float32 of the update and one of the model."""
 REFERENCE = "/reference"
-"""Name of the global model in what the tap gives."""
+"""Name of the global model in the tap's answer."""
 STARTED = "/started/"
-"""Before a client's id: the model that it trained from, in what the tap gives."""
+"""Prefix of a client's id in the tap's answer; names the model from which the client trained."""
 
 
 class CohortSettings(ServiceSettings):
@@ -68,7 +69,7 @@ class CohortSettings(ServiceSettings):
 
 @dataclass
 class Meeting:
-    """One round of one kind of ticket."""
+    """What members shared in one round for one kind of ticket."""
 
     shared: dict[str, bytes] = field(default_factory=dict)
     absent: set[str] = field(default_factory=set)
@@ -76,11 +77,11 @@ class Meeting:
 
 
 class Cohort:
-    """What the members have told each other.
+    """The updates that members have shared, by round and kind of ticket.
 
     Args:
-        members: how many there are.
-        patience: seconds for which silent ones are waited for.
+        members: number of members.
+        patience: seconds to wait for members that report nothing.
     """
 
     def __init__(self, members: int, patience: float) -> None:
@@ -90,11 +91,11 @@ class Cohort:
         self._gone: set[str] = set()
 
     def share(self, round_: int, kind: str, member: str, update: bytes) -> None:
-        """Takes what a member shares; the latest counts.
+        """Stores what a member shares; it replaces what the member shared before.
 
         Raises:
-            ValueError: it is no update with the model that it began with, or not of the size of
-                what the other members share.
+            ValueError: the bytes cannot be an update followed by the model from which it started,
+                or their number differs from that of the other members.
         """
         meeting = self._meetings[round_, kind]
         sizes = {len(other) for name, other in meeting.shared.items() if name != member}
@@ -115,7 +116,7 @@ class Cohort:
                 meeting.changed.set()
 
     def leave(self, member: str) -> None:
-        """Notes that a member is out of the federation."""
+        """Notes that a member has left the federation."""
         self._gone.add(member)
         for meeting in self._meetings.values():
             meeting.changed.set()
@@ -123,10 +124,10 @@ class Cohort:
     async def gather(
         self, round_: int, kind: str, wait: bool, member: str | None = None
     ) -> dict[str, bytes]:
-        """All that is shared of a round, once it is complete or patience ends.
+        """Everything shared in a round, as soon as the round is complete or the timeout ends.
 
-        A member that is not among those that have shared hears so at once: it shares again with a
-        cohort that was started anew, before the others lose their patience.
+        If `member` has not shared anything in the round, the answer comes immediately. So after a
+        restart of the cohort, members share again before the timeout of the others ends.
         """
         meeting = self._meetings[round_, kind]
         wait = wait and (member is None or member in meeting.shared)
@@ -145,7 +146,7 @@ class Cohort:
         return dict(meeting.shared)
 
     def heard(self, round_: int, kind: str) -> set[str]:
-        """Members that have shared an update of a round, or said that they will not."""
+        """Members that have shared an update in a round, are absent, or have left."""
         meeting = self._meetings[round_, kind]
         return meeting.shared.keys() | meeting.absent | self._gone
 
@@ -155,12 +156,12 @@ class Cohort:
 
 
 class Tap:
-    """The aggregator's test tap: the honest updates of a round, read once for all members.
+    """A client of the aggregator's test tap; reads honest updates once per round for all members.
 
     Args:
-        url: of the aggregator.
-        token: of the tap.
-        patience: seconds for which honest updates are waited for.
+        url: URL of the aggregator.
+        token: token of the tap.
+        patience: seconds to wait for honest updates.
     """
 
     def __init__(self, url: str, token: str, patience: float) -> None:
@@ -173,7 +174,7 @@ class Tap:
         self._reading: dict[tuple[int, str], asyncio.Task[bytes]] = {}
 
     async def read(self, round_: int, kind: str, members: set[str], wait: bool) -> bytes:
-        """All updates of a round but the members', as the tap gives them."""
+        """All updates of a round except those of `members`, in the format of the tap's answer."""
         if not wait:
             return await self._read(round_, kind, members, 0.0)
         for key in [key for key in self._reading if key[0] < round_ - 2]:
@@ -185,7 +186,7 @@ class Tap:
         try:
             return await asyncio.shield(reading)
         except HTTPException:
-            # Whoever asks again is not told of the same failure, but has the tap read again.
+            # The next call reads the tap again instead of raising the same error.
             if self._reading.get((round_, kind)) is reading:
                 del self._reading[round_, kind]
             raise
@@ -203,7 +204,7 @@ class Tap:
             raise HTTPException(503, f"the tap does not answer: {error}") from None
         code = answer.status_code
         if code != 200:
-            # A round that is over stays over; what an aggregator that starts again says does not.
+            # 410 is final, because the round is over; a status in RETRIED is temporary.
             status = 410 if code == 410 else 503 if code in RETRIED else 409
             raise HTTPException(status, f"the tap answers {code}: {answer.text[:200]}")
         return answer.content
@@ -229,7 +230,7 @@ def create_app(settings: CohortSettings) -> FastAPI:
 
     app = FastAPI(title="Rampart cohort", dependencies=[Depends(member_only)], lifespan=lifespan)
 
-    # Before the path with any kind, which would take this one for its own.
+    # Declared before the path with {kind}, which would match this path, too.
     @app.put("/rounds/{round_}/absent/{member}", status_code=204)
     async def miss(round_: int, member: str) -> None:
         cohort.miss(round_, member)

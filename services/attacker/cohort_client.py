@@ -1,4 +1,4 @@
-"""A member's way to the cohort: its honest updates there, those of all colluders back.
+"""A member's connection to the cohort: sends its honest updates, and gets those of all colluders.
 
 Legend: D parameters.
 """
@@ -22,18 +22,18 @@ from rampart_fl.shared.protocol.refusals import Late
 from rampart_fl.shared.protocol.retries import RETRIED, Again, repeat
 
 PATIENCE = 120.0
-"""Seconds for which a cohort that does not answer is waited for."""
+"""Seconds to wait for a cohort that does not answer."""
 
 
 @dataclass(frozen=True)
 class Honest:
-    """What full knowledge adds.
+    """What an attacker with full knowledge learns in addition about a round.
 
     Args:
-        updates: the honest clients' updates (D,) by client.
-        started: the models (D,) that they trained from, by client.
+        updates: the honest clients' updates (D,), keyed by client.
+        started: the models (D,) from which the honest clients trained, keyed by client.
         reference_D: the global model.
-        server: the server's table of the experiment.
+        server: the `server` table of the experiment.
     """
 
     updates: dict[str, NDArray[np.float32]]
@@ -43,11 +43,11 @@ class Honest:
 
 
 class CohortClient:
-    """A member's way to the cohort.
+    """A member's connection to the cohort.
 
     Args:
-        url: of the cohort.
-        token: of its members.
+        url: URL of the cohort.
+        token: token of the cohort's members.
         member: the attacker's client id.
     """
 
@@ -67,13 +67,14 @@ class CohortClient:
         sent_D: NDArray[np.float32],
         wait: bool,
     ) -> dict[str, tuple[NDArray[np.float32], NDArray[np.float32]]]:
-        """Shares an honest update and the model that it began with; gets those of all colluders,
-        in order of their ids.
+        """Shares an honest update and the model from which it started.
+
+        Returns the update and the model of each colluder, keyed and sorted by id.
         """
         path, both = f"/rounds/{round_}/{kind}", update_D.tobytes() + sent_D.tobytes()
         query = f"wait={str(wait).lower()}&member={self._member}"
         found: dict[str, NDArray[np.float32]] = {}
-        # A cohort that was started again in between has forgotten what was shared.
+        # A cohort that restarted between the two requests has lost what was shared.
         while self._member not in found:
             await self._send("PUT", f"{path}/{self._member}", both)
             answer = await self._send("GET", f"{path}?{query}")
@@ -81,7 +82,7 @@ class CohortClient:
         return {member: _halves(found[member]) for member in sorted(found)}
 
     async def honest(self, round_: int, kind: str, wait: bool) -> Honest:
-        """What the aggregator's tap tells of a round."""
+        """What the aggregator's test tap answers for a round."""
         answer = await self._send("GET", f"/rounds/{round_}/{kind}/honest?wait={str(wait).lower()}")
         data = answer.content
         _, head = wire.parse_header(io.BytesIO(data), len(data))
@@ -96,7 +97,7 @@ class CohortClient:
         )
 
     async def absent(self, round_: int) -> None:
-        """Says that this member was not drawn."""
+        """Reports that this member was not drawn for a round."""
         await self._send("PUT", f"/rounds/{round_}/absent/{self._member}")
 
     async def close(self) -> None:
@@ -104,16 +105,16 @@ class CohortClient:
         await self._http.aclose()
 
     async def leave(self) -> None:
-        """Says that this member is out."""
+        """Reports that this member has left the federation."""
         await self._send("PUT", f"/gone/{self._member}")
 
     async def _send(self, method: str, path: str, content: bytes | None = None) -> httpx.Response:
-        """One request, repeated while the cohort is away.
+        """Sends one request, and repeats it while the cohort is unavailable.
 
         Raises:
             Refused: the round is over.
-            ConfigurationError: the URL or the token is wrong, or the members do not fit together.
-            Unavailable: it stayed away.
+            ConfigurationError: the URL or the token is wrong, or the cohort refuses the request.
+            Unavailable: the cohort was still unavailable after `PATIENCE`.
         """
         where = f"cohort {self._http.base_url}"
 
@@ -137,6 +138,6 @@ class CohortClient:
 
 
 def _halves(both_2D: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """An update and the model that it began with, from one vector."""
+    """Splits a vector into an update and the model from which the update started."""
     update_D, sent_D = np.split(both_2D, 2)
     return update_D, sent_D

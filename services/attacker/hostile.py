@@ -1,4 +1,4 @@
-"""A hostile client: on the wire like any other, but what it uploads is crafted.
+"""A hostile client: it uses the same protocol as honest clients, but crafts its uploads.
 
 Legend: M colluders of the round, B honest clients, D parameters.
 """
@@ -27,16 +27,17 @@ from rampart_fl.shared.validation import build_plan
 
 
 class HostileClient(LearningClient):
-    """Trains like an honest client, then uploads what its attack makes of the result.
+    """Trains like an honest client, then uploads the result as its attack has changed it.
 
     Args:
-        attack: on updates; the honest update goes out where there is none.
-        data_attack: on its samples.
-        cohort: where its colluders are; needed by attacks that ask for their updates, or for all.
-        members: how many attackers there are.
-        position: of this one among them.
-        returns: whether it comes back under another identity once it is evicted.
-        identity: what an honest client needs.
+        attack: attack on updates; without one, the client uploads its update unchanged.
+        data_attack: attack on the client's own samples.
+        cohort: connection to the cohort; needed if the attack asks for the updates of the
+            colluders or of all clients.
+        members: number of attackers.
+        position: position of this client among all attackers.
+        returns: whether the client rejoins with another identity after it is evicted.
+        identity: the arguments of an honest client.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class HostileClient(LearningClient):
         return self._poisoned if self._poisons(round_) else self.data
 
     async def work(self, ticket: Ticket, model: bytes) -> bytes:
-        # `finish` sees what came of the model; attacks may look at the model itself.
+        # `finish` gets only the training's result; attacks may also need the received model.
         self._sent_D = self._model(model)
         return await super().work(ticket, model)
 
@@ -99,7 +100,7 @@ class HostileClient(LearningClient):
             )
             colluders_MD, sent_MD = (_rows(part) for part in zip(*shared.values(), strict=True))
             first = list(shared).index(self.client)
-            # Who waits for all hears of all that were drawn.
+            # A client that waits for all members learns how many of them were drawn.
             attackers = len(shared) if wait else max(len(shared), self.members)
         known = Knowledge(
             participants=drawn,
@@ -130,7 +131,7 @@ class HostileClient(LearningClient):
             known, reference_D=reference_D, pipeline=plan, server_update_D=own_D, level="full"
         )
         if not found.updates:
-            # Where no honest client is asked, as when attackers alone are probed, none is seen.
+            # No honest client got such a ticket, for example if only attackers are probed.
             return known
         assert known.colluders_MD is not None
         return replace(
@@ -144,7 +145,10 @@ class HostileClient(LearningClient):
     def _imitate(
         self, tables: Mapping[str, Any], reference_D: Tensor, round_: int
     ) -> tuple[Plan, Tensor | None]:
-        """The server's plan, and its own update (D,) where it makes one: its data can be had."""
+        """The server's plan, and the server's own update (D,) if it makes one.
+
+        The tables from the tap name the server's data, so the update can be computed here.
+        """
         if self._server is None:
             experiment = Experiment.from_tables(tables)
             plan = build_plan(experiment)
@@ -162,9 +166,10 @@ class HostileClient(LearningClient):
             await self.cohort.leave()
 
     def _may_come(self, round_: int) -> bool:
-        """Whether a round for which this client is told to wait may yet be drawn, and it too.
+        """Whether this client, which has to wait, may still be drawn for the round.
 
-        Only the first: those that join before it are told so, whoever is drawn in the end.
+        This can happen only in the first round, because clients that join before the draw have to
+        wait, too.
         """
         known, fraction = self.experiment.client_names, self.experiment.fraction
         if round_ > 0:

@@ -1,8 +1,8 @@
 """Your own client: two methods on lists of numpy arrays, hosted like every other agent.
 
-It joins, keeps its identity, waits, retries and sends signs of life as every agent does; only what
-it computes is yours. Any library will do, or none; a class that was written as a Flower
-`NumPyClient` works as it is, but for the order of the parameters.
+The client joins, keeps its identity, waits, retries and sends heartbeats as every agent does; you
+write only what it computes, with any library or none. A class that was written as a Flower
+`NumPyClient` works without changes, except for the order of the parameters.
 
     class Mine:
         def fit(self, parameters, config): ...           # -> parameters, num_examples, metrics
@@ -10,9 +10,8 @@ it computes is yours. Any library will do, or none; a class that was written as 
 
     take_part(Mine(), aggregator="https://aggregator.example", join_token="...")
 
-or `python -m rampart_fl.services.client_agent --client my_module:Mine` in a shell, which calls
-`Mine(slot)`.
-docs/your-own-client.md has a whole one in 20 lines.
+Or run `python -m rampart_fl.services.client_agent --client my_module:Mine` in a shell, which calls
+`Mine(slot)`. docs/your-own-client.md has a complete client in 20 lines.
 """
 
 import asyncio
@@ -39,32 +38,32 @@ from rampart_fl.shared.protocol.traffic import claims
 
 log = logging.getLogger(__name__)
 Parameters = list[NDArray[Any]]
-"""The model's tensors in order of their names, which `config["tensors"]` lists."""
+"""The model's tensors, sorted by name; `config["tensors"]` lists the names."""
 Config = dict[str, Any]
-"""The experiment's `training` table (epochs, batch_size, learning_rate, ...), and `round`, `kind`
-("train", "probe" or "evaluate"), `client` (its id), `tensors` (names, in the order of the
-parameters)."""
+"""The experiment's `training` table (epochs, batch_size, learning_rate, ...), and in addition
+`round`, `kind` ("train", "probe" or "evaluate"), `client` (the client's id) and `tensors` (the
+names of the parameters, in their order)."""
 
 
 class Client(Protocol):
-    """What a client of your own has; parameters are its own copies, free to be written to."""
+    """The methods of a client of your own; it may write to the parameters, which are copies."""
 
     def fit(
         self, parameters: Parameters, config: Config
     ) -> tuple[Sequence[NDArray[Any]], int, Mapping[str, Any]]:
-        """Trains: (trained parameters, number of samples, metrics).
+        """Trains; returns (trained parameters, number of samples, metrics).
 
-        What is uploaded is trained minus received, computed here. A `probe` is training like any
-        other, by which the server learns whom the client resembles.
+        The agent uploads the trained parameters minus the received ones. A `probe` is ordinary
+        training; the server uses its result to find out which clients are similar.
         """
 
     def evaluate(
         self, parameters: Parameters, config: Config
     ) -> tuple[float, int, Mapping[str, Any]]:
-        """Measures on its own test samples: (loss, number of samples, metrics).
+        """Evaluates on the client's test samples; returns (loss, number of samples, metrics).
 
-        Called with every model that is received. A metric `accuracy` (0 to 1) is what the console
-        and the records show.
+        Called with every model that the client receives, except for probes. The console and the
+        records show the metric `accuracy` (0 to 1).
         """
 
 
@@ -72,13 +71,13 @@ class FitEvaluate:
     """A client of your own as a participant of a federation.
 
     Args:
-        client: what it computes.
-        experiment: the client part.
-        name: its id.
-        folder: where its last upload is kept, so that a client which dies sends the same again.
-        sample_cap: the most samples it may claim.
-        thread: where it computes.
-        dtype: of uploads: F32, F16 or BF16.
+        client: your client.
+        experiment: the part of the experiment that clients get.
+        name: id of the client.
+        folder: folder for the last upload, so that a restarted client sends the same upload again.
+        sample_cap: largest number of samples that the client may claim.
+        thread: executor for the client's computations.
+        dtype: data type of uploads: F32, F16 or BF16.
     """
 
     def __init__(
@@ -100,7 +99,7 @@ class FitEvaluate:
         self._dtype = dtype
 
     async def work(self, ticket: Ticket, model: bytes) -> bytes:
-        """Trains, or finds what it made for this very ticket before it was interrupted."""
+        """Trains, or returns the upload that it made for the same ticket before an interruption."""
         kept = self._keeper.upload(ticket)
         if kept is not None:
             return kept
@@ -113,7 +112,7 @@ class FitEvaluate:
         return metrics
 
     async def idle(self, ticket: Ticket) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     async def _compute(self, function: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
@@ -125,7 +124,7 @@ class FitEvaluate:
         own = [array.copy() for array in received]
         trained, samples, metrics = self._client.fit(own, config)
         arrays = check(trained, spec)
-        with np.errstate(over="ignore", invalid="ignore"):  # What overflows has diverged.
+        with np.errstate(over="ignore", invalid="ignore"):  # Overflow means divergence.
             update_D = np.concatenate(
                 [(new - old).ravel() for new, old in zip(arrays, received, strict=True)]
             ).astype(np.float32)
@@ -161,7 +160,7 @@ class FitEvaluate:
 
 
 def tensors(model: bytes) -> tuple[Parameters, ModelSpec]:
-    """A model that the aggregator sent as float32 arrays in order of their names."""
+    """The tensors of a model from the aggregator, as float32 arrays sorted by name; its spec."""
     spec = wire.spec_in(model)
     vector_D = wire.read_model(model, spec)
     shaped = zip(spec.tensors, spec.layout, strict=True)
@@ -169,7 +168,7 @@ def tensors(model: bytes) -> tuple[Parameters, ModelSpec]:
 
 
 def check(given: Sequence[Any], spec: ModelSpec) -> list[NDArray[np.float64]]:
-    """A client's parameters as float64, refused unless they have the model's shapes.
+    """A client's parameters as float64; raises an error unless they have the model's shapes.
 
     >>> check([[1.0, 2.0]], ModelSpec.of([("w", (3,))]))
     Traceback (most recent call last):
@@ -184,7 +183,7 @@ def check(given: Sequence[Any], spec: ModelSpec) -> list[NDArray[np.float64]]:
 
 
 def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics that can be reported: finite numbers under lower-case names.
+    """The metrics that can be reported: those with a finite value and a lower-case name.
 
     >>> numbers({"accuracy": 0.5, "loss": float("nan"), "note": "warm"})
     {'accuracy': 0.5}
@@ -199,7 +198,7 @@ def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 def custom(make: Callable[[int], Client]) -> Build:
-    """Participants that compute what clients of your own do, each made by `make(slot)`."""
+    """Builds participants from clients of your own; `make(slot)` makes each client."""
 
     async def build(context: AgentContext) -> FitEvaluate:
         loop = asyncio.get_running_loop()
@@ -217,7 +216,7 @@ def custom(make: Callable[[int], Client]) -> Build:
 
 
 def from_path(path: str) -> Build:
-    """The same, with the function `make` named as MODULE:FUNCTION."""
+    """Like `custom`, with the function `make` named as MODULE:FUNCTION."""
     return custom(load_callable(path, "a client"))
 
 
@@ -231,13 +230,13 @@ def take_part(
     """Takes part in a federation until it ends.
 
     Args:
-        client: what it computes.
-        aggregator: URL.
-        join_token: needed the first time only.
-        state: folder for its identity; started again with the same one, it is the same client.
+        client: your client.
+        aggregator: URL of the aggregator.
+        join_token: join token; needed only the first time.
+        state: folder for the client's identity; with the same folder it stays the same client.
         settings: further fields of `AgentSettings`, such as `ca_certificate`.
     Raises:
-        ExceptionGroup: of what the client failed with.
+        ExceptionGroup: the exceptions with which the client failed.
     """
     known = AgentSettings(
         aggregator=aggregator, join_token=join_token, state=Path(state), **settings

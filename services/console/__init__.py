@@ -1,6 +1,6 @@
 """The console: starts whole federations on this machine, and talks to running ones.
 
-The modules here are programs of their own (`rampart`, the job that makes join tokens), federations
-for tests, and what all rooms share: the operator's connection and the live table. The rest stands
-in `commands`, `launcher` and `studies`.
+The modules of this package are two programs (`rampart`, and the job that makes join tokens), the
+federations for tests, and the code that the subpackages share: the operator's connection and the
+live table. Everything else is in the subpackages `commands`, `launcher` and `studies`.
 """

@@ -56,7 +56,10 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def main() -> None:
-    """Runs the command; 1 with the reason on standard error if it fails, 130 if interrupted."""
+    """Runs the command; exits with 1 and the reason on standard error if it fails.
+
+    An interrupted command exits with 130.
+    """
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         with OPENED:
@@ -65,12 +68,12 @@ def main() -> None:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(1)
     except SystemExit as ended:
-        if ended.code == 130:  # What typer makes of an interrupt.
+        if ended.code == 130:  # Typer's exit code for an interrupt.
             sys.stderr.write("interrupted\n")
         raise
     except BrokenPipeError:
         os._exit(0)
-    except OSError as error:  # A folder that cannot be written, a file that cannot be read.
+    except OSError as error:  # For example, a folder that cannot be written.
         sys.stderr.write(f"error: {error}\n")
         sys.exit(1)
 

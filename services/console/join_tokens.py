@@ -1,9 +1,9 @@
 """`python -m rampart_fl.services.console.join_tokens`: makes the join tokens of a deployment, once.
 
-A start-up job of docker-compose.yml and of k8s/. Each process that hosts clients gets one file (or
-one key of a Kubernetes Secret) called `<group>-<number>`, as the pods of a StatefulSet are, with
-one token a line. Clients are named by slot. What exists already is left as it is, so that the job
-may run again.
+docker-compose.yml and k8s/ run this module as a start-up job. Each process that hosts clients gets
+one file, or one key of a Kubernetes Secret, with one token per line. The name of the file or key is
+`<group>-<number>`, like the name of a pod of a StatefulSet. Clients are named after their slots.
+The job leaves existing files and an existing Secret unchanged, so it can run again.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ from rampart_fl.shared.runtime.ranges import check_distinct, format_ranges, pars
 
 log = logging.getLogger(__name__)
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where Kubernetes puts a pod's own credentials."""
+"""The folder in which Kubernetes stores a pod's own credentials."""
 Make = Callable[[Mapping[str, list[str]]], dict[str, str]]
-"""Makes the texts of these processes' files."""
+"""Makes tokens for the given clients of each process; returns the text of each process's file."""
 
 
 class JoinTokenSettings(ServiceSettings):
@@ -63,10 +63,10 @@ class JoinTokenSettings(ServiceSettings):
 
 
 def shares(groups: Mapping[str, str]) -> dict[str, list[str]]:
-    """The clients that each process hosts, by the name of its file.
+    """The clients that each process hosts, keyed by the name of the process's file.
 
     Raises:
-        ValueError: a list is wrong, a slot belongs to two processes or to none.
+        ValueError: a list is malformed, or a slot belongs to two processes or to none.
 
     >>> shares({"agents": "0 2", "liars": "1,3"})
     {'agents-0': ['client-00'], 'agents-1': ['client-02'], 'liars-0': ['client-01', 'client-03']}
@@ -86,14 +86,14 @@ def shares(groups: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def mint(operator: Operator, lifetime: float, wanted: Mapping[str, list[str]]) -> dict[str, str]:
-    """The text of each process's file: one token a line, bound to its clients."""
+    """The text of each process's file: one token per line, bound to one client of the process."""
     clients = [client for group in wanted.values() for client in group]
     tokens = iter(operator.mint(clients, lifetime).tokens)
     return {name: "".join(f"{next(tokens)}\n" for _ in group) for name, group in wanted.items()}
 
 
 def fill_folder(make: Make, folder: Path, wanted: Mapping[str, list[str]]) -> None:
-    """Writes the files that are not there yet, for their owner alone."""
+    """Writes the files that do not exist yet; only their owner may read them."""
     missing = {name: group for name, group in wanted.items() if not (folder / name).exists()}
     if not missing:
         log.info("every process already has its tokens")
@@ -105,7 +105,7 @@ def fill_folder(make: Make, folder: Path, wanted: Mapping[str, list[str]]) -> No
 def fill_secret(
     make: Make, cluster: httpx.Client, namespace: str, name: str, wanted: Mapping[str, list[str]]
 ) -> None:
-    """Creates the Secret unless there is one."""
+    """Creates the Secret unless it already exists."""
     path = f"/api/v1/namespaces/{namespace}/secrets"
     known = cluster.get(f"{path}/{name}")
     if known.status_code == 200:
@@ -138,7 +138,7 @@ def cluster() -> httpx.Client:
 
 
 def provide(settings: JoinTokenSettings) -> None:
-    """Waits for the aggregator, and makes what is missing."""
+    """Waits for the aggregator, and makes the tokens that do not exist yet."""
     wanted = shares(settings.groups)
     ca = None if settings.ca_certificate is None else str(settings.ca_certificate)
     operator = Operator(
@@ -159,7 +159,7 @@ def provide(settings: JoinTokenSettings) -> None:
 
 
 def main() -> int:
-    """Makes the tokens; 0 if every process has its own."""
+    """Makes the tokens; returns 0 if every process has its tokens."""
     return run_service(
         "console.join-tokens",
         JoinTokenSettings,

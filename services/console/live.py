@@ -15,7 +15,7 @@ from rampart_fl.shared.figures.final import KINDS, accuracy, attack_success, err
 from rampart_fl.shared.protocol.messages import FederationStatus, RoundRecord
 
 SHOWN = 12
-"""Rounds in the table at once."""
+"""Number of rounds that the table shows at once."""
 
 
 def percent(share: float | None) -> str:
@@ -28,15 +28,15 @@ def percent(share: float | None) -> str:
 
 
 def largest(norms: dict[str, float], clients: Collection[str]) -> float | None:
-    """The largest norm among these clients."""
+    """The largest norm of these clients; None if none of them has a norm."""
     return max((norm for client, norm in norms.items() if client in clients), default=None)
 
 
 class LiveTable:
-    """A live table on standard error; one line a round where that is no terminal.
+    """A live table on standard error; one line per round if standard error is not a terminal.
 
     Args:
-        hostile: ids of the attackers, which only whoever started the experiment knows.
+        hostile: ids of the attackers, if known; only the program that starts attackers knows them.
     """
 
     def __init__(self, hostile: Collection[str] = ()) -> None:
@@ -61,7 +61,7 @@ class LiveTable:
             self._live.stop()
 
     def show(self, status: FederationStatus, records: Sequence[RoundRecord]) -> None:
-        """Draws the present state."""
+        """Draws the present status and the records of all rounds so far."""
         if self._tty:
             self._live.update(self.picture(status, records))
             return
@@ -72,7 +72,7 @@ class LiveTable:
         self._told = len(records)
 
     def cells(self, record: RoundRecord) -> dict[str, str]:
-        """One round in words."""
+        """One round as text, keyed by the names of the columns."""
         honest = set(record.metrics) - self._hostile
         norm = largest(record.norms, record.norms.keys() - self._hostile)
         worst = largest(record.norms, self._hostile)
@@ -81,7 +81,7 @@ class LiveTable:
         for decision in ("rejected", "abstained"):
             named = [v.client for v in record.verdicts if v.decision == decision]
             notes += [f"{decision} {', '.join(named)}"] if named else []
-        for asked in ("evicted", "rejected"):  # Where decisions are only observed.
+        for asked in ("evicted", "rejected"):  # What the mode `observe` only records.
             named = [
                 v.client for v in record.verdicts if v.decision == "accepted" and v.asked == asked
             ]
@@ -89,7 +89,7 @@ class LiveTable:
         notes += [f"failed: {record.reason}"] if record.status == "failed" else []
         scores = {kind: percent(accuracy(record.metrics, honest, kind)) for kind in KINDS}
         wrong = errors(record.metrics, honest)
-        if wrong:  # A task of estimation has errors in place of accuracies.
+        if wrong:  # An estimation task has errors instead of accuracies.
             found = {kind: wrong[f"error_{kind}"] for kind in KINDS}
             scores = {k: "-" if error is None else f"{error:.4g}" for k, error in found.items()}
         return {
@@ -103,7 +103,7 @@ class LiveTable:
         }
 
     def picture(self, status: FederationStatus, records: Sequence[RoundRecord]) -> Group:
-        """The table with a line about the round that is open."""
+        """The table, a progress bar, and a line about the present round."""
         table = Table(title=status.name, title_justify="left", expand=True)
         names = ["round", "clients", "customized", "local", "personalized"]
         for name in [*names, "backdoor", "honest norm", "hostile norm"]:

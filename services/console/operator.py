@@ -21,7 +21,7 @@ from rampart_fl.shared.protocol.retries import RETRIED, Again, repeat_blocking
 
 T = TypeVar("T")
 SILENCE = 60.0
-"""Seconds without a word after which a stream of events is given up; it has one every two."""
+"""Read timeout of the event stream in seconds; an idle aggregator still sends a tick every two."""
 
 
 class OperatorRefused(RampartError):
@@ -32,13 +32,13 @@ class OperatorRefused(RampartError):
 
 
 class Operator:
-    """Reads status and records, and gives orders.
+    """Reads the status and the records of a federation, and sends it an operator's commands.
 
     Args:
-        url: of the aggregator.
-        token: the operator's.
+        url: URL of the aggregator.
+        token: the operator token.
         ca: path of a CA bundle for TLS.
-        patience: seconds for which an aggregator that does not answer is waited for.
+        patience: seconds to wait for an aggregator that does not answer.
     """
 
     def __init__(self, url: str, token: str, ca: str | None = None, patience: float = 10.0) -> None:
@@ -55,7 +55,7 @@ class Operator:
         self._http.close()
 
     def request(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """One request; repeated while nobody answers."""
+        """Sends one request, and repeats it while the aggregator is unavailable."""
 
         def attempt() -> httpx.Response:
             try:
@@ -73,7 +73,7 @@ class Operator:
         return repeat_blocking(attempt, self.url, self._patience)
 
     def _ask(self, message: type[T], method: str, path: str, **options: Any) -> T:
-        """One request, with its answer as what it has to be."""
+        """Sends one request, and validates the answer as a message of the given type."""
         answer = self.request(method, path, **options)
         try:
             return TypeAdapter(message).validate_json(answer.content)
@@ -84,7 +84,7 @@ class Operator:
             ) from None
 
     def ready(self, patience: float = 60.0) -> None:
-        """Returns once the aggregator is ready; waits at most so many seconds."""
+        """Returns once the aggregator is ready; waits at most `patience` seconds."""
         usual, self._patience = self._patience, patience
         try:
             self.request("GET", "/readyz")
@@ -92,47 +92,47 @@ class Operator:
             self._patience = usual
 
     def status(self) -> FederationStatus:
-        """Where the federation stands."""
+        """The present status of the federation."""
         return self._ask(FederationStatus, "GET", "/v1/rounds/current")
 
     def rounds(self, since: int = 0, limit: int = 1000) -> list[RoundRecord]:
-        """Records of finished rounds."""
+        """At most `limit` records of finished rounds, starting with round `since`."""
         which = {"since": since, "limit": limit}
         return self._ask(list[RoundRecord], "GET", "/v1/rounds", params=which)
 
     def clients(self) -> list[ClientInfo]:
-        """The roster."""
+        """All clients of the federation."""
         return self._ask(list[ClientInfo], "GET", "/v1/clients")
 
     def evaluations(self) -> dict[str, dict[str, float]]:
-        """What clients measured at the end."""
+        """The metrics that clients measured on the final models, keyed by client."""
         return self._ask(dict[str, dict[str, float]], "GET", "/v1/evaluations")
 
     def mint(self, client_ids: list[str], lifetime: float = 86_400) -> JoinTokens:
-        """Join tokens bound to these ids."""
+        """Makes one join token for each of these client ids; the token is bound to the id."""
         body = {"client_ids": client_ids, "lifetime": lifetime}
         return self._ask(JoinTokens, "POST", "/v1/join-tokens", json=body)
 
     def mint_unbound(self, count: int, lifetime: float = 86_400) -> JoinTokens:
-        """Join tokens for whoever holds them."""
+        """Makes join tokens that any client may use."""
         body = {"count": count, "lifetime": lifetime}
         return self._ask(JoinTokens, "POST", "/v1/join-tokens", json=body)
 
     def decide(self, client: str, verb: str, reason: str) -> ClientInfo:
-        """Evicts or reinstates a client; confirms or dismisses its proposal."""
+        """Evicts or reinstates a client, or confirms or dismisses the proposal to evict it."""
         path = f"/v1/clients/{client}/{verb}"
         return self._ask(ClientInfo, "POST", path, json={"reason": reason})
 
     def revoke(self, client: str) -> None:
-        """Ends a client's token at once."""
+        """Revokes a client's token immediately."""
         self.request("DELETE", f"/v1/clients/{client}/token")
 
     def proposals(self) -> list[Proposal]:
-        """The evictions that wait for an operator."""
+        """The proposed evictions that an operator has not yet confirmed or dismissed."""
         return self._ask(list[Proposal], "GET", "/v1/proposals")
 
     def switch(self, mode: Mode, reason: str) -> FederationStatus:
-        """Sets how far decisions about clients may go."""
+        """Sets the mode, which is the strongest decision that the federation may take."""
         body = {"mode": mode, "reason": reason}
         return self._ask(FederationStatus, "POST", "/v1/federation/mode", json=body)
 
@@ -141,11 +141,11 @@ class Operator:
         return self._ask(FederationStatus, "POST", f"/v1/federation/{verb}")
 
     def events(self, after: str | None = None, ticks: bool = False) -> Iterator[dict[str, str]]:
-        """Events as they happen, each with its id; ends when the connection does.
+        """Yields events as they happen, each with its id, until the connection ends.
 
         Args:
-            after: id of an event, to take up where one left.
-            ticks: give an empty event, too, whenever nothing has happened for a while.
+            after: id of the last event that was already read; the stream continues after it.
+            ticks: whether to yield an empty event, too, when nothing has happened for a while.
         """
         headers = {} if after is None else {"Last-Event-ID": after}
         timeout = httpx.Timeout(30, read=SILENCE)

@@ -1,6 +1,6 @@
-"""Whole federations for tests: the real services on loopback, and a test's own clients of them.
+"""Whole federations for tests: the real services on loopback, and clients that a test controls.
 
-`run` is a context manager; `rampart_fl.pytest_plugin` has the same as a pytest fixture.
+`run` is a context manager; `rampart_fl.pytest_plugin` offers the same as a pytest fixture.
 """
 
 import asyncio
@@ -23,22 +23,22 @@ from rampart_fl.shared.validation import validate
 
 T = TypeVar("T")
 PATIENCE = 60.0
-"""Seconds for which a state is waited for before a test fails."""
+"""Seconds to wait for a state before a test fails."""
 PHASES = ("joining", "collecting", "aggregating", "failed", "published", "evaluating", "done")
-"""In the order in which a round goes through them."""
+"""The phases of a round, in the order in which a round goes through them."""
 
 
 class TestClients:
-    """Clients of a test's own, at work on one thread beside it.
+    """Clients that a test controls; they run on one background thread.
 
     Args:
         operator: a connection with the operator's token.
-        folder: where identities are kept: the same name is the same client.
+        folder: folder for the clients' identities, so that the same name is always the same client.
 
-    A context manager: on leaving, all of them are stopped.
+    A context manager that stops all its clients on exit.
     """
 
-    __test__ = False  # or else pytest takes it for a class of tests
+    __test__ = False  # Otherwise pytest would collect this class as tests.
 
     def __init__(self, operator: Operator, folder: Path) -> None:
         self.operator = operator
@@ -65,21 +65,21 @@ class TestClients:
 
     @property
     def url(self) -> str:
-        """The aggregator's."""
+        """URL of the aggregator."""
         return self.operator.url
 
     def join(self, name: str) -> Identity:
-        """The identity of a client, which joins when it is named for the first time."""
+        """The identity of the client of this name; the first call makes the client join."""
         kept = self.folder / name / "identity.json"
         token = None if kept.exists() else self.operator.mint([name]).tokens[0]
         return self.soon(establish(self.url, self.folder / name, token, name))
 
     def client(self, name: str, compress: bool = False) -> AggregatorClient:
-        """A connection as this client; for one event loop, and to be closed in the end."""
+        """A connection as this client, for use on one event loop; the caller closes it."""
         return AggregatorClient(self.url, self.join(name).token, PATIENCE, compress=compress)
 
     def take_part(self, name: str, participant: Participant, compress: bool = False) -> None:
-        """Lets a participant work as this client until the federation ends for it."""
+        """Starts a participant that works as this client until the federation ends for it."""
 
         async def work() -> Ticket:
             try:
@@ -95,7 +95,7 @@ class TestClients:
         self._tasks[name] = self.soon(start())
 
     def last_ticket(self, name: str) -> Ticket:
-        """The ticket with which the federation ended for a client that takes part."""
+        """Waits until the federation ends for a client, and returns the client's last ticket."""
         task = self._tasks[name]
 
         async def end() -> Ticket:
@@ -104,11 +104,11 @@ class TestClients:
         return self.soon(end())
 
     def vanish(self, name: str) -> None:
-        """Stops a client at once, without a word to the aggregator."""
+        """Stops a client immediately, without a message to the aggregator."""
         task = self._tasks.pop(name)
 
         async def end() -> None:
-            while not task.done():  # A cancellation may be lost to one inside.
+            while not task.done():  # Code inside the task may swallow a cancellation.
                 task.cancel()
                 await asyncio.wait([task], timeout=1)
             await asyncio.gather(task, return_exceptions=True)
@@ -118,14 +118,14 @@ class TestClients:
     def wait(
         self, phase: str = "done", round_: int | None = None, patience: float = PATIENCE
     ) -> FederationStatus:
-        """The status once the federation has come to this phase of this round (or the present one).
+        """Waits until the federation reaches this phase of this round; returns the status.
 
-        A federation goes on while it is watched: it may stand beyond that phase already, unless a
-        client holds it there.
+        Without `round_` this means the present round. The federation does not stop in that phase.
+        The returned status may therefore be of a later phase, unless a client holds the round open.
 
         Raises:
-            TimeoutError: it did not come to that; says where it stands.
-            Exception: what a participant failed with.
+            TimeoutError: the federation did not reach the phase; the message has its status.
+            Exception: the exception with which a participant failed.
         """
         give_up = time.monotonic() + patience
         while True:
@@ -141,15 +141,15 @@ class TestClients:
             time.sleep(0.02)
 
     def soon(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of asynchronous work, done on the clients' thread."""
+        """Runs a coroutine on the clients' thread, and returns its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
 
 
 class RunningFederation(TestClients):
-    """A federation on this machine, and the test's own clients of it.
+    """A federation on this machine, and clients of it that the test controls.
 
     Args:
-        local: its processes.
+        local: the processes of the federation.
     """
 
     def __init__(self, local: LocalFederation) -> None:
@@ -169,9 +169,9 @@ def run(
     """Runs a federation for as long as the context lasts.
 
     Args:
-        experiment: what to run: an experiment, its file, or a shipped one's name.
-        folder: for state and logs.
-        settings: of the aggregator, such as `offline_after="5"` for RAMPART_OFFLINE_AFTER.
+        experiment: an experiment, the path of its file, or the name of a shipped experiment.
+        folder: folder for state and logs.
+        settings: settings of the aggregator, such as `offline_after="5"` for RAMPART_OFFLINE_AFTER.
     """
     if not isinstance(experiment, Experiment):
         experiment = Experiment.load(experiment)

@@ -1,4 +1,4 @@
-"""What the commands that speak to a federation share: their options, the connection, the output."""
+"""Options, connection and output that all commands for a running federation share."""
 
 import json
 import sys
@@ -12,9 +12,9 @@ from rampart_fl.services.console.operator import Operator
 from rampart_fl.shared.runtime.process import secret
 
 RUNS = Path("runs")
-"""Where `rampart up` keeps its runs, unless told otherwise."""
+"""Default folder for the runs of `rampart up`."""
 OPENED = ExitStack()
-"""Connections of the command that runs, closed when it ends."""
+"""Connections of the running command; they are closed when the command ends."""
 
 Url = Annotated[
     str | None,
@@ -29,7 +29,10 @@ Reason = Annotated[str, typer.Option(help="Reason, kept with the decision.")]
 
 
 def connect(url: str | None, token: str | None, ca: str | None) -> Operator:
-    """An operator's connection: to what the options say, else to the last `rampart up` here."""
+    """An operator's connection to the aggregator that the options name.
+
+    A missing URL or token is read from the last run of `rampart up` in ./runs.
+    """
     token = token or secret("RAMPART_OPERATOR_TOKEN")
     if url is None or token is None:
         runs = sorted(RUNS.glob("*/console.json"), key=lambda path: path.stat().st_mtime)
@@ -47,10 +50,10 @@ def connect(url: str | None, token: str | None, ca: str | None) -> Operator:
 
 
 def emit(value: Any) -> None:
-    """One line of JSON on standard output."""
+    """Prints a value as one line of JSON on standard output."""
     sys.stdout.write(json.dumps(value) + "\n")
 
 
 def say(as_json: bool, value: Any, text: str) -> None:
-    """One line on standard output: for programs, or for people."""
+    """Prints the value as JSON if `as_json`, otherwise the text."""
     sys.stdout.write((json.dumps(value) if as_json else text) + "\n")

@@ -1,4 +1,4 @@
-"""`rampart data`: which data sets there are, where they come from, and who gets what of them."""
+"""`rampart data`: lists data sets with their sources, and shows each client's share of the data."""
 
 import json
 import sys
@@ -171,7 +171,10 @@ def _each(
     told: Callable[[dict[str, Any]], str],
     as_json: bool,
 ) -> None:
-    """Does one thing for every name; what cannot be done is said at once, and ends with 1."""
+    """Calls `one` for every name and prints the results; reports errors as they occur.
+
+    After an error the other names are still tried, and the command exits with 1.
+    """
     rows: list[dict[str, Any]] = []
     failed = 0
     for name in names:

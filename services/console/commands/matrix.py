@@ -15,7 +15,7 @@ BY_DEFAULT = (
 
 
 def names(text: str) -> list[str]:
-    """The parts of a list with commas, but for those in brackets.
+    """Splits a list at its commas, except at commas inside square brackets.
 
     >>> names('lie, schedule:attacks=["lie", "ipm"]')
     ['lie', 'schedule:attacks=["lie", "ipm"]']

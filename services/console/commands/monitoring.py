@@ -1,4 +1,4 @@
-"""Commands that follow a federation: its status, its rounds, its events."""
+"""Commands that show the status, the rounds and the events of a federation."""
 
 import sys
 import time
@@ -68,7 +68,7 @@ def rounds(
 
 
 def _show_rounds(records: list[RoundRecord]) -> None:
-    """A row a round; where the terminal is narrow, who was left out is folded and nothing cut."""
+    """Prints one row per round; on a narrow terminal the list of clients left out is wrapped."""
     rows = [
         {
             "round": str(record.round),
@@ -94,7 +94,7 @@ def _show_rounds(records: list[RoundRecord]) -> None:
 
 
 def _show_verdicts(record: RoundRecord) -> None:
-    """A row a client; reasons stand below, where a narrow terminal leaves them readable."""
+    """Prints one row per client, and the reasons below the table, readable on narrow terminals."""
     table = Table(title=f"round {record.round}: {record.status} {record.reason}")
     for name in ("client", "decision", "detector", "score", "threshold", "weight"):
         table.add_column(name, no_wrap=name != "detector", overflow="fold")

@@ -40,7 +40,7 @@ def roles(
 
 
 def told(group: Attackers | None) -> str:
-    """What a group does: the names of its attacks, or their tables where they have parameters."""
+    """The attacks of a group: the name of each attack, or its table if it has parameters."""
     specs = [] if group is None else [group.attack, group.data_attack]
     return " ".join(
         str(spec["name"]) if len(spec) == 1 else json.dumps(spec) for spec in specs if spec

@@ -105,7 +105,7 @@ def _sweep(
 
 
 def _draw(draw: Callable[[], None]) -> None:
-    """Draws a picture, or says why there is none."""
+    """Draws a picture, or prints why it cannot be drawn."""
     from rampart_fl.services.console.studies.plots import NoPlots
 
     try:

@@ -1,4 +1,4 @@
 """Starts and stops the real processes of one federation on this machine.
 
-Runs in one process belong in `studies`, and so does whatever compares several runs.
+Simulations, which run in one process, and comparisons of several runs belong in `studies`.
 """

@@ -22,22 +22,22 @@ from rampart_fl.shared.runtime.ranges import format_ranges
 from rampart_fl.shared.runtime.tokens import mint
 
 COMEBACKS = 2
-"""Join tokens that every attacker gets beyond its first, if it comes back after evictions."""
+"""Further join tokens for each attacker whose attack makes it rejoin after an eviction."""
 START = 90.0
-"""Seconds that a process may take to start."""
+"""Timeout in seconds for the start of a process."""
 
 
 class LocalFederation:
     """Starts and stops the processes of one experiment.
 
     Args:
-        experiment: what to run.
-        folder: for state, logs and records; made if it is not there.
-        per_process: how many clients one process hosts.
+        experiment: the experiment to run.
+        folder: folder for state, logs and records; created if missing.
+        per_process: number of clients that one process hosts, at most.
         settings: further RAMPART_ variables of the aggregator.
 
-    A context manager: on leaving, whatever the reason, everything that it started is stopped, and
-    nothing else.
+    A context manager. On exit, for whatever reason, it stops every process that it started, and no
+    other process.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class LocalFederation:
     def __enter__(self) -> "LocalFederation":
         try:
             self.start_servers()
-        except BaseException:  # An interrupt, too.
+        except BaseException:  # Also on an interrupt.
             self.stop()
             raise
         return self
@@ -76,12 +76,12 @@ class LocalFederation:
         self.stop()
 
     def stop(self) -> None:
-        """Stops everything that was started."""
+        """Closes the connection, and stops every process that was started."""
         self.operator.close()
         self.processes.stop_all()
 
     def start_servers(self) -> None:
-        """Redis and the aggregator, ready to be spoken to."""
+        """Starts Redis and the aggregator, and waits until the aggregator is ready."""
         self.start_redis()
         self.start_aggregator()
         self.operator.ready(START)
@@ -90,7 +90,7 @@ class LocalFederation:
             json.dump({"url": self.url, "token": self.token}, file)
 
     def start_redis(self) -> None:
-        """A redis-server of our own that fsyncs every write."""
+        """Starts a separate redis-server that fsyncs every write."""
         data = self.folder / "redis"
         data.mkdir(parents=True, exist_ok=True)
         config = data / "redis.conf"
@@ -110,7 +110,7 @@ class LocalFederation:
         wait_until_listening(self.redis_port, self.processes, "redis", START)
 
     def start_aggregator(self) -> None:
-        """The aggregator with all roles in one process."""
+        """Starts an aggregator that has all roles in one process."""
         environment = {
             "RAMPART_OPERATOR_TOKEN": self.token,
             "RAMPART_REDIS_URL": f"redis://127.0.0.1:{self.redis_port}/0",
@@ -119,9 +119,9 @@ class LocalFederation:
             "RAMPART_PORT": str(self.port),
             "RAMPART_EXPERIMENT": str(self._experiment_file()),
             "RAMPART_WORKER_ID": "local",
-            # Threads share two heaps, so that what one frees another can use.
+            # All threads share two heaps, so that one thread can reuse what another one freed.
             "MALLOC_ARENA_MAX": "2",
-            # The clients compute on the same processors.
+            # Half of the processors, because the clients compute on the same machine.
             "RAMPART_THREADS": str(max(1, cpus.threads() // 2)),
             **self.settings,
         }
@@ -135,7 +135,7 @@ class LocalFederation:
         return path
 
     def start_clients(self) -> None:
-        """Every client of the experiment, honest ones and attackers, by their roles."""
+        """Starts every client of the experiment, both honest clients and attackers."""
         names = self.experiment.client_names
         tokens = dict(zip(names, self.operator.mint(names).tokens, strict=True))
         hostile = sum(group.count for group in self.experiment.attackers)
@@ -148,7 +148,7 @@ class LocalFederation:
             self.start_group(f"clients-{number}", role, slots, own)
 
     def groups(self) -> list[tuple[Attackers | None, list[int]]]:
-        """The role and the slots of each process that hosts clients, honest ones first."""
+        """The role and the slots of each process that hosts clients, honest clients first."""
         roles = self.experiment.roles
         found: list[tuple[Attackers | None, list[int]]] = []
         for group in (None, *self.experiment.attackers):
@@ -158,7 +158,7 @@ class LocalFederation:
         return found
 
     def start_cohort(self, members: int) -> None:
-        """The place where attackers share what they know."""
+        """Starts the cohort, a process through which attackers share what they know."""
         self.cohort_port, self.cohort_token = free_port(), mint()
         tap = self.settings.get("RAMPART_TEST_TAP") or os.environ.get("RAMPART_TEST_TAP")
         knowing = {"RAMPART_COHORT_TAP": self.url, "RAMPART_COHORT_TAP_TOKEN": tap} if tap else {}
@@ -177,7 +177,7 @@ class LocalFederation:
     def start_group(
         self, name: str, role: Attackers | None, slots: list[int], join_tokens: list[str]
     ) -> None:
-        """One process that hosts the clients of some slots."""
+        """Starts one process that hosts the clients of these slots."""
         state = self.folder / "clients" / name
         state.mkdir(parents=True, exist_ok=True)
         tokens = state / "join-tokens"
@@ -186,7 +186,7 @@ class LocalFederation:
         self.restart_group(name, role, slots)
 
     def restart_group(self, name: str, role: Attackers | None, slots: list[int]) -> None:
-        """The same process again, with the state that it left."""
+        """Starts the process of a group again, with the state that the group left."""
         state = self.folder / "clients" / name
         environment = {
             "RAMPART_AGGREGATOR": self.url,
@@ -240,7 +240,7 @@ def redis_server() -> str:
 
 
 def to_toml(tables: dict[str, Any]) -> str:
-    """Plain tables as TOML; keys without a value are left out.
+    """Plain tables as TOML, without the keys whose value is None.
 
     >>> print(to_toml({"name": "x", "data": {"clients": 2, "groups": None}}), end="")
     name = "x"

@@ -1,4 +1,4 @@
-"""Child processes: started with logs of their own, stopped without touching anyone else's."""
+"""Child processes: each one writes its own log, and only processes started here are stopped."""
 
 import os
 import signal
@@ -18,14 +18,14 @@ GRACE = 15.0
 
 
 class ChildFailed(RampartError):
-    """A process that was needed ended by itself."""
+    """A process ended with an error, or ended although it was still needed."""
 
     slug = "child-failed"
     title = "A process failed"
 
 
 class Processes:
-    """Processes started here, by name, in the order of their start.
+    """The processes that this object started, keyed by name, in the order of their start.
 
     Args:
         logs: folder for one log file per process.
@@ -39,7 +39,7 @@ class Processes:
     def start(
         self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Starts a process in a session of its own, so that Ctrl-C reaches us first."""
+        """Starts a process in its own session, so that Ctrl-C does not reach it directly."""
         with (self.logs / f"{name}.log").open("ab") as log, uninterrupted():
             child = subprocess.Popen(  # noqa: S603 - our own commands, never a shell
                 command,
@@ -54,7 +54,7 @@ class Processes:
         return child
 
     def python(self, name: str, module: str, *arguments: str, **environment: str) -> None:
-        """Starts one of our services."""
+        """Starts a Python module, such as one of the services."""
         self.start(name, [sys.executable, "-m", module, *arguments], environment)
 
     def __getitem__(self, name: str) -> subprocess.Popen[bytes]:
@@ -66,33 +66,33 @@ class Processes:
         return list(self._running)
 
     def check(self, *needed: str) -> None:
-        """Raises `ChildFailed` if a process ended with an error, or one of `needed` at all."""
+        """Raises `ChildFailed` if any process ended with an error, or one of `needed` at all."""
         for name, child in self._running.items():
             code = child.poll()
             if code is not None and (code != 0 or name in needed):
                 raise ChildFailed(f"{name} ended with code {code}; {self.tail(name)}")
 
     def tail(self, name: str) -> str:
-        """Where a process's log is, and its last line."""
+        """The path of a process's log, and the last line of the log."""
         path = self.logs / f"{name}.log"
         lines = path.read_text(errors="replace").splitlines() if path.exists() else []
         return f"see {path}" + (f": {lines[-1][:500]}" if lines else "")
 
     def kill(self, name: str) -> None:
-        """`kill -9`, as a crash would."""
+        """Kills a process with SIGKILL, to imitate a crash."""
         child = self._running[name]
         child.kill()
         child.wait()
 
     def stop(self, name: str) -> None:
-        """SIGTERM, and SIGKILL after a while."""
+        """Sends SIGTERM to a process, and SIGKILL if it still runs `GRACE` seconds later."""
         child = self._running.pop(name)
         if child.poll() is None:
             child.terminate()
         _await(child, GRACE)
 
     def stop_all(self) -> None:
-        """Stops everything: clients first, the state they depend on last."""
+        """Stops all processes in reverse order of start: clients before the servers they need."""
         with uninterrupted():
             for name in self.names[::-1]:
                 self.stop(name)
@@ -100,7 +100,7 @@ class Processes:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Holds SIGINT and SIGTERM back for a moment in which a child must not be lost."""
+    """Delays SIGINT and SIGTERM while the context lasts, so that no child process is lost."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -117,7 +117,7 @@ def uninterrupted() -> Iterator[None]:
 
 
 def _die_with_parent() -> None:
-    """Runs in the child: asks Linux for SIGTERM should we die without stopping it."""
+    """Runs in the child: asks Linux to send it SIGTERM if its parent dies without stopping it."""
     import ctypes
 
     set_parent_death_signal = 1
@@ -133,7 +133,7 @@ def _await(child: subprocess.Popen[bytes], seconds: float) -> None:
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on now."""
+    """A loopback port on which no process listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -141,7 +141,7 @@ def free_port() -> int:
 
 
 def wait_until_listening(port: int, processes: Processes, name: str, seconds: float) -> None:
-    """Waits for a process to accept connections on a port."""
+    """Waits until a process accepts connections on a port."""
     give_up = time.monotonic() + seconds
     while True:
         processes.check(name)

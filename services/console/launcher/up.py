@@ -1,4 +1,4 @@
-"""`rampart up`: one experiment with real processes on this machine, from start to figures."""
+"""`rampart up`: runs one experiment with real processes on this machine, and reports figures."""
 
 import hashlib
 import json
@@ -18,17 +18,17 @@ from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.validation import validate
 
 POLL = 0.3
-"""Seconds between looks at a running federation."""
+"""Seconds between two polls of a running federation."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a federation came to.
+    """The result of a run.
 
     Args:
-        summary: the line of JSON that a run ends with.
-        records: of every round.
-        folder: where state, logs and records are, if they are kept.
+        summary: the figures that a run prints at its end as one line of JSON.
+        records: the record of every round.
+        folder: folder of state, logs and records; None if they are not kept.
     """
 
     summary: dict[str, Any]
@@ -48,9 +48,9 @@ def run_folder(experiment: Experiment, parent: Path) -> Path:
 
 
 def up(experiment: Experiment, folder: Path, per_process: int = 10) -> Outcome:
-    """Runs a federation to its end, stops all it started, and keeps the records."""
+    """Runs a federation to its end, stops its processes, and writes its records to the folder."""
     experiment = validate(experiment)
-    # Once, here: the processes that start now would all fetch what is not here yet.
+    # Fetch missing data sets once here; otherwise each process would fetch them.
     for table in (experiment.data, experiment.server.root, experiment.server.public):
         if table is not None:
             datasets.parse(table.dataset).fetch()
@@ -87,7 +87,7 @@ def up(experiment: Experiment, folder: Path, per_process: int = 10) -> Outcome:
 
 
 def follow(federation: LocalFederation, view: LiveTable) -> list[RoundRecord]:
-    """Shows a federation until it has ended; the records of its rounds."""
+    """Shows a federation until it has ended; returns the records of its rounds."""
     records: list[RoundRecord] = []
     while True:
         federation.processes.check("redis", "aggregator")
@@ -100,7 +100,7 @@ def follow(federation: LocalFederation, view: LiveTable) -> list[RoundRecord]:
 
 
 def models_digest(last: RoundRecord) -> str:
-    """One digest over the final models: the global one and every client's."""
+    """One digest over all final models: the global model and every client's customized model."""
     models = {"global": last.models.get("global", ""), "customized": last.customized}
     return hashlib.sha256(json.dumps(models, sort_keys=True).encode()).hexdigest()
 

@@ -1,4 +1,4 @@
 """Simulated runs, sweeps and matrices: many experiments, their figures, tables and pictures.
 
-A study that needs real services asks `launcher` for them. Command lines are parsed in `commands`.
+A study that needs real services starts them through `launcher`. `commands` parses command lines.
 """

@@ -1,4 +1,4 @@
-"""Many runs, some at the same time: what ended before is kept, and nothing is run twice."""
+"""Many runs, some of them in parallel; figures of finished runs are cached and reused."""
 
 import json
 import os
@@ -19,11 +19,11 @@ from rampart_fl.shared.runtime import durable
 T = TypeVar("T")
 Figures = dict[str, Any]
 PERIOD = 600.0
-"""Seconds whose runs tell how long the rest takes."""
+"""Length in seconds of the latest period from which the remaining time is estimated."""
 
 
 def simulated(experiment: Experiment, device: str = "cpu", accuracy: Final = "last") -> Figures:
-    """The figures of a run in this process, on one thread."""
+    """Simulates an experiment in this process on one thread; returns the figures."""
     from rampart_fl.shared.runtime.threads import use
     from rampart_fl.shared.simulation import simulate
 
@@ -32,8 +32,8 @@ def simulated(experiment: Experiment, device: str = "cpu", accuracy: Final = "la
 
 
 def kept(path: Path, run: Callable[[], Figures]) -> Figures:
-    """The figures in a file; those of a run, which are kept there, if it has none."""
-    with suppress(FileNotFoundError, ValueError):  # Empty after a power cut, for one.
+    """The figures in a file; if it has none, calls `run` and writes the figures to the file."""
+    with suppress(FileNotFoundError, ValueError):  # The file may be empty after a power cut.
         found: Figures = json.loads(path.read_text())
         return found
     figures = run()
@@ -45,13 +45,13 @@ def kept(path: Path, run: Callable[[], Figures]) -> Figures:
 def each(
     run: Callable[[T], Figures], items: Sequence[T], jobs: int = 1, threads: bool = False
 ) -> Iterator[tuple[T, Figures]]:
-    """Runs items, at most `jobs` at the same time; yields each with its figures as it ends.
+    """Runs items, at most `jobs` at the same time; yields each item and its figures as it ends.
 
     Args:
-        run: what runs one; picklable where processes do it.
-        items: to be run.
-        jobs: how many at the same time.
-        threads: whether threads do it instead of processes, where other processes do the work.
+        run: runs one item; has to be picklable if processes call it.
+        items: the items to run.
+        jobs: maximum number of items that run at the same time.
+        threads: whether threads call `run`, not processes; for runs that start their own processes.
     """
     if jobs == 1:
         for item in items:
@@ -62,7 +62,7 @@ def each(
         try:
             for done in as_completed(running):
                 yield running[done], done.result()
-        except BaseException:  # An interrupt, too.
+        except BaseException:  # Also on an interrupt.
             executor.shutdown(wait=threads, cancel_futures=True)
             if not threads:
                 for process in active_children():
@@ -77,7 +77,7 @@ def _pool(jobs: int, threads: bool) -> Executor:
 
 
 def _begin() -> None:
-    """In a process of the pool: whoever started it ends it, or ended without a chance to."""
+    """Sets up a process of the pool: it ignores Ctrl-C, and ends when its parent process ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_parent, daemon=True).start()
 
@@ -97,16 +97,17 @@ def follow(
     found: Callable[[T, Figures], None],
     figure: str = "accuracy",
 ) -> None:
-    """Draws runs to their end under a progress bar on standard error; one line a run where that is
-    no terminal. Both tell the time left.
+    """Consumes all runs and shows a progress bar on standard error.
+
+    If standard error is not a terminal, prints one line per run instead. Both show the time left.
 
     Args:
-        title: of the bar.
+        title: title of the progress bar.
         total: number of runs.
-        runs: each with its figures, as `each` yields them.
-        label: names a run.
-        found: takes a run's figures.
-        figure: which one is told of each run.
+        runs: pairs of a run and its figures, as `each` yields them.
+        label: returns the name of a run.
+        found: is called with each run and its figures.
+        figure: name of the figure that is shown for each run.
     """
     from rich.console import Console
     from rich.progress import Progress
@@ -126,7 +127,7 @@ def follow(
 
 
 def headline(figures: Figures, figure: str = "accuracy") -> str:
-    """What a run came to, in a word: why it failed, its error, or its accuracy."""
+    """The result of a run in a few words: why it failed, its estimation error, or a figure."""
     error = figures.get("error")
     if error is not None:
         return error if isinstance(error, str) else f"error {error:.4g}"

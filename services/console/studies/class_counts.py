@@ -1,4 +1,4 @@
-"""How many samples of each class every client of an experiment holds: as figures and pictures."""
+"""The number of samples that each client has of each class, as numbers and as pictures."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +11,9 @@ from rampart_fl.services.console.studies import plots
 from rampart_fl.shared.experiment import Experiment
 
 SHADES = "·░▒▓█"
-"""None, and then four quarters of the largest count."""
+"""Characters for a count of zero, and for the four quarters up to the largest count."""
 IN_FIGURES = 12
-"""With more classes than this a table shows shades, not figures."""
+"""Largest number of classes for which a table shows counts; with more it shows shades."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class Held:
     """One client's samples.
 
     Args:
-        client: its name.
-        train, test: how many it trains on and tests on.
-        classes: how many it has of each class, training and test together.
+        client: name of the client.
+        train, test: number of its training samples and of its test samples.
+        classes: number of its samples of each class, training and test samples together.
     """
 
     client: str
@@ -33,15 +33,15 @@ class Held:
 
     @property
     def held(self) -> int:
-        """Classes that it has a sample of."""
+        """Number of classes of which the client has a sample."""
         return sum(count > 0 for count in self.classes)
 
 
 def counted(experiment: Experiment) -> list[Held]:
-    """Every client's samples, by slot.
+    """Every client's samples, in order of the slots.
 
     Raises:
-        ConfigurationError: the data set is not here, or cannot be divided so.
+        ConfigurationError: the data set is missing, or the partition cannot divide it.
     """
     import torch
 
@@ -57,7 +57,7 @@ def counted(experiment: Experiment) -> list[Held]:
 
 
 def tables(experiment: Experiment, clients: list[Held]) -> dict[str, Any]:
-    """Everything as plain JSON values."""
+    """The counts of all clients, and how the data are divided, as plain JSON values."""
     return {
         "experiment": experiment.name,
         "dataset": experiment.data.dataset,
@@ -77,9 +77,10 @@ def tables(experiment: Experiment, clients: list[Held]) -> dict[str, Any]:
 
 
 def table(experiment: Experiment, clients: list[Held]) -> Table:
-    """A row for every client: figures by class, or one character for each where classes are many.
+    """A table with one row per client and the count of each class.
 
-    The background is the darker, the larger the count.
+    With more than `IN_FIGURES` classes it has one character per class instead of the count. The
+    color of a count shows its size compared with the largest count.
     """
     classes = len(clients[0].classes)
     top = max(max(own.classes) for own in clients)
@@ -103,7 +104,7 @@ def table(experiment: Experiment, clients: list[Held]) -> Table:
 
 
 def shade(count: int, top: int) -> str:
-    """A character that is the darker, the more there are.
+    """A character for a count; the larger the count, the darker the character.
 
     >>> [shade(count, 100) for count in (0, 1, 26, 51, 100)]
     ['·', '░', '▒', '▓', '█']
@@ -119,7 +120,7 @@ def _cell(count: int, top: int) -> str:
 
 
 def title(experiment: Experiment) -> str:
-    """What is shown: the data set and how it is divided."""
+    """The title of a table or picture: experiment, data set, partition and seed."""
     data = experiment.data
 
     def said(spec: dict[str, Any]) -> str:
@@ -132,7 +133,7 @@ def title(experiment: Experiment) -> str:
 
 
 def picture(experiment: Experiment, clients: list[Held], path: Path) -> None:
-    """Draws the counts as a heat map, clients from top to bottom.
+    """Draws the counts as a heat map with one row per client.
 
     Raises:
         NoPlots: matplotlib is not installed.

@@ -1,7 +1,7 @@
-"""`rampart matrix`: every attack against every defence, one experiment a cell, resumable.
+"""`rampart matrix`: every attack against every defence, one experiment per cell, resumable.
 
-A cell is the base experiment with other attackers and another server. Its figures are kept under
-the digest of that experiment, so that what ran once is not run again.
+A cell is the base experiment with other attackers and another server. The file with the figures of
+a cell is named after the digest of that experiment, so that no experiment is run twice.
 """
 
 import re
@@ -27,18 +27,18 @@ from rampart_fl.shared.runtime.tokens import mint
 from rampart_fl.shared.validation import validate
 
 NOBODY = "none"
-"""The attack of a row in which everyone is honest; measured on the clients that are honest in the
-other rows too, so that rows can be compared."""
+"""The attack of the row in which all clients behave honestly. Its figures are over the same clients
+as in the other rows, without the designated attackers, so that the rows can be compared."""
 FEDCAP = {"name": "fedcap", "alpha": 10, "phi": 0.1}
 DETECTORS: dict[str, list[Any]] = {
     "fedcap": ["response", "challenge"],
     "fedcap-paper": [{"name": "norm_bound", "threshold": 10}],
 }
-"""Detectors of the defences that customize."""
+"""Detectors of the defences that customize models, keyed by defence."""
 LOCAL_ONLY = "local_only"
 REFERENCES = {LOCAL_ONLY: "local", "fine_tuned": "fine_tune"}
-"""Personalizers of what to compare defences with: each client by itself, and plain averaging whose
-clients keep what local training makes of it."""
+"""Personalizers of the two baselines, keyed by baseline: training without any exchange, and plain
+averaging after which each client keeps its locally trained model."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class Cell:
     """One run of the matrix.
 
     Args:
-        attack, defence: as they were asked for.
-        experiment: what runs.
-        network: whether over HTTP, with the real services, or in simulation.
+        attack, defence: attack and defence as the command line names them.
+        experiment: the experiment of the run.
+        network: whether the real services run over HTTP instead of the simulation.
     """
 
     attack: str
@@ -63,7 +63,7 @@ class Cell:
 
 
 def member(text: str) -> dict[str, Any]:
-    """A member from text: its name, then its parameters after colons, as in TOML.
+    """Parses an attack or a stage: its name, then key=value pairs after colons, values as in TOML.
 
     >>> member("dba:width=3:target=2")
     {'name': 'dba', 'width': 3, 'target': 2}
@@ -84,7 +84,10 @@ def member(text: str) -> dict[str, Any]:
 
 
 def attacked(base: Experiment, attack: str) -> dict[str, Any]:
-    """The base experiment's tables under another attack by as many attackers (or 30 %)."""
+    """The base experiment's tables with another attack.
+
+    The number of attackers stays the same; if the base has none, it is 30 % of the clients.
+    """
     tables = {**base.tables(), "attackers": []}
     count = sum(group.count for group in base.attackers) or max(1, round(0.3 * base.data.clients))
     spec = {"name": "sign_flip", "until_round": 0} if attack == NOBODY else member(attack)
@@ -99,12 +102,12 @@ def attacked(base: Experiment, attack: str) -> dict[str, Any]:
 
 
 def defended(tables: dict[str, Any], defence: str, f: int) -> dict[str, Any]:
-    """These tables with another defence: a pipeline over one global model, FedCAP or a reference.
+    """These tables with another defence: a pipeline with one global model, FedCAP or a baseline.
 
     Args:
-        tables: of an experiment.
+        tables: tables of an experiment.
         defence: stages joined by "+", or a key of `DETECTORS` or `REFERENCES`.
-        f: bound on hostile clients that every defence is told, and on those that may be barred.
+        f: upper bound on the number of hostile clients, and on the number of barred clients.
     """
     carried = ("learning_rate", "momentum", "sample_cap", "root", "public")
     server = {**{k: tables["server"][k] for k in carried}, "f": f}
@@ -133,14 +136,14 @@ def plan(
     rounds: int | None = None,
     network: bool = False,
 ) -> list[Cell]:
-    """Every cell, seed by seed, checked: what cannot be built is refused before anything runs.
+    """Builds and validates all cells, seed by seed, so that errors show before the first run.
 
     Args:
-        base: what all cells share; its seed is the first.
-        attacks, defences: rows and columns.
-        seeds: how many, one after the other.
-        rounds: of every run, if not the base's.
-        network: whether cells run over HTTP.
+        base: the experiment that all cells modify; its seed is the first one.
+        attacks, defences: the rows and columns.
+        seeds: number of consecutive seeds.
+        rounds: number of rounds of every run; by default that of the base.
+        network: whether the cells run over HTTP.
     """
     cells = []
     for seed in range(base.seed, base.seed + seeds):
@@ -150,7 +153,7 @@ def plan(
             hostile = sum(group["count"] for group in tables["attackers"])
             for defence in defences:
                 chosen = defended(tables, defence, hostile)
-                if defence == LOCAL_ONLY:  # Nothing is exchanged: one run stands for all attacks.
+                if defence == LOCAL_ONLY:  # No exchange: one run serves all attacks.
                     chosen["attackers"] = attacked(base, NOBODY)["attackers"]
                 experiment = validate(Experiment.from_tables(chosen))
                 cells.append(Cell(attack, defence, experiment, network))
@@ -158,7 +161,10 @@ def plan(
 
 
 def networked(experiment: Experiment, folder: Path) -> dict[str, Any]:
-    """The figures of a run with real processes on this machine; tapped for all-knowing attacks."""
+    """The figures of a run with real processes on this machine.
+
+    The aggregator's test tap is on if an attack asks for full knowledge.
+    """
     from rampart_fl.services.console.launcher.local import LocalFederation
     from rampart_fl.shared.figures.final import final_figures
 
@@ -185,14 +191,14 @@ def networked(experiment: Experiment, folder: Path) -> dict[str, Any]:
 
 
 def figures_of(cell: Cell, folder: Path) -> dict[str, Any]:
-    """A run's figures: those kept from before, or new ones; a failure is told, not kept."""
+    """A run's figures, cached or new; after a failure the error, which is not cached."""
 
     def run() -> dict[str, Any]:
         if not cell.network:
             return simulated(cell.experiment)
         runs = folder / "runs" / cell.file.removesuffix(".json")
         figures = networked(cell.experiment, runs)
-        shutil.rmtree(runs)  # Models and updates of every client; the figures stay.
+        shutil.rmtree(runs)  # Every client's models and updates are no longer needed.
         return figures
 
     try:
@@ -206,10 +212,10 @@ def _place(cell: Cell, folder: Path) -> Path:
 
 
 def read(cell: Cell, figures: dict[str, Any]) -> dict[str, Any]:
-    """What a run's figures say of a cell.
+    """Adapts a run's figures to its cell.
 
-    Where nobody attacks, whoever was evicted was innocent. By itself a client receives nothing, and
-    its own model is what local training made.
+    In the row without an attack, every evicted client was honest. A client of `local_only` receives
+    no model, and its personal model is the one after local training.
     """
     if "error" in figures:
         return figures
@@ -227,9 +233,9 @@ def read(cell: Cell, figures: dict[str, Any]) -> dict[str, Any]:
 def run(
     cells: Sequence[Cell], folder: Path, jobs: int = 1
 ) -> Iterator[tuple[Cell, dict[str, Any]]]:
-    """Runs cells, at most `jobs` at the same time; yields each with its figures as it ends.
+    """Runs cells, at most `jobs` at the same time; yields each cell and its figures as it ends.
 
-    Cells of one experiment share one run.
+    Cells with the same experiment share one run.
     """
     alike = defaultdict[str, list[Cell]](list)
     for cell in cells:
@@ -244,7 +250,7 @@ def run(
 def follow(
     cells: Sequence[Cell], folder: Path, jobs: int, found: Callable[[Cell, dict[str, Any]], None]
 ) -> None:
-    """Runs cells under a progress bar on standard error; those that ran before come first."""
+    """Runs cells and shows a progress bar on standard error; cached cells come first."""
     before = [cell for cell in cells if _place(cell, folder).exists()]
     ahead = [cell for cell in cells if not _place(cell, folder).exists()]
     for cell, figures in run(before, folder):

@@ -13,18 +13,19 @@ ACCURACIES = {
     "customized": "as received",
     "personalized": "of the personal model",
 }
-"""The models whose accuracy is shown. Every defence has the first, so it alone compares them all:
-what a client has once it has trained the received model on its own data, FedCAP's Table I."""
+"""The models whose accuracy is shown. Only the first is available under every defence, so only the
+first compares all defences. It is the model that a client has after it has trained the received
+model on its own data, as in Table I of the FedCAP paper."""
 JUDGED = {"dacc": "DAcc", "fpr": "FPR", "fnr": "FNR"}
-"""Figures of a detector, and their titles."""
+"""Titles of the figures that a detector determines, keyed by figure."""
 FIGURES = {
     **{f"accuracy_{kind}": f"Accuracy {title}" for kind, title in ACCURACIES.items()},
     **{f"attack_success_{kind}": f"Attack success {title}" for kind, title in ACCURACIES.items()},
     **JUDGED,
 }
-"""What a cell shows, and its title."""
+"""Titles of all figures of a cell, keyed by figure."""
 COSTLY = 0.05
-"""Accuracy lost from which on an attack counts as costly."""
+"""An attack counts as costly if it lowers the accuracy by at least this much."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Mean:
 
     Args:
         value: a share from 0 to 1.
-        spread: standard deviation of a sample; None for one seed.
+        spread: sample standard deviation over the seeds; None for one seed.
     """
 
     value: float
@@ -41,7 +42,7 @@ class Mean:
 
     @staticmethod
     def of(values: Iterable[float]) -> "Mean | None":
-        """Of the values of all seeds; None where there is none.
+        """The mean of the values of all seeds; None if there are no values.
 
         >>> Mean.of([0.5, 1.0])
         Mean(value=0.75, spread=0.353...)
@@ -52,7 +53,7 @@ class Mean:
         return Mean(fmean(found), stdev(found) if len(found) > 1 else None)
 
     def __str__(self) -> str:
-        """In percent.
+        """Mean and standard deviation in percent.
 
         >>> str(Mean(0.5)), str(Mean(0.5, 0.125))
         ('50.0', '50.0 ± 12.5')
@@ -62,14 +63,14 @@ class Mean:
 
 
 Grid = list[list[Mean | None]]
-"""By attack (rows) and defence (columns)."""
+"""Means by attack (rows) and defence (columns)."""
 
 
 class Matrix:
     """The figures of every cell, over all its seeds.
 
     Args:
-        attacks, defences: rows and columns, in order.
+        attacks, defences: the rows and the columns, in this order.
     """
 
     def __init__(self, attacks: Sequence[str], defences: Sequence[str]) -> None:
@@ -78,21 +79,21 @@ class Matrix:
         self._runs: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
 
     def add(self, cell: Cell, figures: dict[str, Any]) -> None:
-        """Takes one run's figures; where nobody can be evicted, nobody was judged."""
+        """Adds one run's figures; without a detector they exclude DAcc, FPR and FNR."""
         if not cell.experiment.server.detectors:
             figures = {name: v for name, v in figures.items() if name not in JUDGED}
         self._runs[cell.attack, cell.defence].append({"seed": cell.experiment.seed, **figures})
 
     def runs(self, attack: str, defence: str) -> list[dict[str, Any]]:
-        """A cell's runs, by seed."""
+        """A cell's runs, sorted by seed."""
         return sorted(self._runs.get((attack, defence), []), key=lambda run: run["seed"])
 
     def mean(self, attack: str, defence: str, figure: str) -> Mean | None:
-        """One figure of a cell."""
+        """The mean of one figure of a cell over seeds."""
         return Mean.of(self._by_seed(attack, defence, figure).values())
 
     def lost(self, attack: str, defence: str, figure: str) -> Mean | None:
-        """A figure without an attack minus the same under it, seed by seed."""
+        """A figure without an attack minus the figure under it: the mean over seeds."""
         calm = self._by_seed(NOBODY, defence, figure)
         now = self._by_seed(attack, defence, figure)
         return Mean.of(calm[seed] - now[seed] for seed in now if seed in calm)
@@ -102,18 +103,18 @@ class Matrix:
         return {run["seed"]: run[figure] for run in runs if run.get(figure) is not None}
 
     def grid(self, figure: str) -> Grid:
-        """A figure in every cell."""
+        """The mean of a figure in every cell."""
         return self._grid(self.mean, figure)
 
     def losses(self, figure: str) -> Grid:
-        """What the attack costs in every cell."""
+        """How much the attack lowers a figure in every cell."""
         return self._grid(self.lost, figure)
 
     def _grid(self, of: Callable[[str, str, str], Mean | None], figure: str) -> Grid:
         return [[of(attack, d, figure) for d in self.defences] for attack in self.attacks]
 
     def known(self) -> list[str]:
-        """The figures that any cell has."""
+        """The figures that at least one cell has."""
         return [f for f in FIGURES if any(cell for row in self.grid(f) for cell in row)]
 
     def worst(self, defence: str, figure: str) -> Mean | None:
@@ -122,13 +123,13 @@ class Matrix:
         return min((one for one in hostile if one), key=lambda one: one.value, default=None)
 
     def costly(self, defence: str, figure: str) -> int | None:
-        """How many attacks cost a defence `COSTLY` or more; None where no cost is known."""
+        """How many attacks cost a defence `COSTLY` or more; None if no cost is known."""
         lost = [self.lost(attack, defence, figure) for attack in self.attacks if attack != NOBODY]
         known = [one.value for one in lost if one]
         return sum(value >= COSTLY for value in known) if known else None
 
     def tables(self, about: dict[str, Any]) -> dict[str, Any]:
-        """Everything as plain JSON values: means by figure, deviations under "spread"."""
+        """All cells as plain JSON values: means by figure, standard deviations under "spread"."""
         cells = []
         for attack in self.attacks:
             for defence in self.defences:
@@ -147,5 +148,5 @@ class Matrix:
         return {**about, "attacks": self.attacks, "defences": self.defences, "cells": cells}
 
     def failures(self) -> list[tuple[str, str, dict[str, Any]]]:
-        """Attack, defence and figures of the runs that failed."""
+        """Attack, defence and figures of every failed run."""
         return [(*cell, run) for cell, runs in self._runs.items() for run in runs if "error" in run]

@@ -25,7 +25,10 @@ REFERENCES = f"""\
 
 
 def markdown(matrix: Matrix, about: dict[str, Any]) -> str:
-    """A summary by defence, then one table per figure; below accuracies, what attacks cost."""
+    """The matrix as Markdown: a summary by defence, then one table per figure.
+
+    A table of accuracies is followed by a table of the accuracy that each attack costs.
+    """
     facts = ", ".join(f"{name} {value}" for name, value in about.items() if name != "experiment")
     lines = [
         f"# Attacks and defences: {about['experiment']}",
@@ -77,7 +80,7 @@ def _summary(matrix: Matrix) -> list[str]:
 
 
 def _table(matrix: Matrix, grid: Grid, without: str = "") -> list[str]:
-    """Attacks by defences; leaves out one attack, and lines and columns without any figure."""
+    """A table of attacks by defences without empty rows and columns, and without one attack."""
     lines = [
         (attack, row)
         for attack, row in zip(matrix.attacks, grid, strict=True)
@@ -95,18 +98,18 @@ def _table(matrix: Matrix, grid: Grid, without: str = "") -> list[str]:
 
 
 def _columns(grid: Grid) -> list[bool]:
-    """Which defences have such a figure."""
+    """Whether each defence has any figure in the grid."""
     return [any(column) for column in zip(*grid, strict=True)]
 
 
 def heat_map(matrix: Matrix, path: Path, about: dict[str, Any], accuracy: str) -> None:
-    """Draws means: one kind of accuracy, the attack's success against that model, who was judged.
+    """Draws the means of one model's accuracy and attack success, and of DAcc, FPR and FNR.
 
     Args:
         matrix: the figures.
-        path: the PNG file.
-        about: the experiment and what else the title tells.
-        accuracy: key of `ACCURACIES`.
+        path: path of the PNG file.
+        about: facts about the run for the title, such as the experiment's name.
+        accuracy: the model that is shown, a key of `ACCURACIES`.
     Raises:
         NoPlots: matplotlib is not installed.
     """
@@ -142,11 +145,11 @@ def write(matrix: Matrix, folder: Path, about: dict[str, Any], accuracy: str) ->
 
     Args:
         matrix: the figures.
-        folder: is made where it is missing.
-        about: the experiment and what else heads the tables.
-        accuracy: which one the heat map shows, a key of `ACCURACIES`.
+        folder: folder for the files; created if missing.
+        about: facts about the run for the head of the tables, such as the experiment's name.
+        accuracy: the model whose accuracy the heat map shows, a key of `ACCURACIES`.
     Raises:
-        NoPlots: after the other two files, if the picture cannot be drawn.
+        NoPlots: matplotlib is not installed; the other two files have been written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "matrix.md").write_text(markdown(matrix, about))

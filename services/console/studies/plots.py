@@ -1,4 +1,4 @@
-"""Pictures as PNG files, where matplotlib is installed."""
+"""Pictures as PNG files; they need matplotlib, which is optional."""
 
 from collections.abc import Mapping, Sequence
 from math import nan
@@ -9,17 +9,17 @@ from rampart_fl.shared.errors import RampartError
 
 
 class NoPlots(RampartError):
-    """A picture was asked for, and the library that draws it is not there."""
+    """A picture was requested, but matplotlib is not installed."""
 
     slug = "no-plots"
     title = "matplotlib is missing"
 
 
 def figure(width: float, height: float, what: str = "picture") -> Any:
-    """An empty matplotlib figure that can be saved, in inches.
+    """An empty matplotlib figure of a width and height in inches, ready to be saved.
 
     Raises:
-        NoPlots: matplotlib is not installed; says which picture there is none of.
+        NoPlots: matplotlib is not installed; the message names the missing picture.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -41,15 +41,16 @@ def curves(
     panels: Mapping[str, Mapping[str, Sequence[float | None]]],
     spread: Mapping[tuple[str, str], Sequence[float | None]] | None = None,
 ) -> None:
-    """Draws lines over one axis, one panel beside the other.
+    """Draws lines in panels next to each other, all over the same horizontal axis.
 
     Args:
-        path: the PNG file.
-        title: above all.
-        axis: what is counted from left to right.
-        at: where the points of every line are: numbers, or names side by side.
-        panels: by what a panel shows, its lines by name; gaps where a value is None.
-        spread: half the height of a band around a line, by panel and line.
+        path: path of the PNG file.
+        title: title above all panels.
+        axis: label of the horizontal axis.
+        at: positions of the points on the horizontal axis: numbers, or names at equal distances.
+        panels: the lines of each panel, keyed by the panel's label, then by the line's name; a line
+            has a gap if its value is None.
+        spread: half the height of the band around a line, keyed by panel and line.
     Raises:
         NoPlots: matplotlib is not installed.
     """

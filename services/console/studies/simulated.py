@@ -1,4 +1,4 @@
-"""`rampart simulate`: one experiment in this process, kept in a folder and able to go on."""
+"""`rampart simulate`: one experiment in this process, with a folder from which it can resume."""
 
 import json
 import os
@@ -24,10 +24,11 @@ from rampart_fl.shared.validation import validate
 
 
 class Folder:
-    """Where a simulation is kept.
+    """The folder of a simulation.
 
-    experiment.toml, records.jsonl (a round's record as `/v1/rounds` gives it, one a line),
-    checkpoint.safetensors, and at the end result.json and accuracy.png (or error.png).
+    It has experiment.toml, checkpoint.safetensors and records.jsonl, which has one round's record
+    per line in the format of `/v1/rounds`. A finished run adds result.json and accuracy.png or
+    error.png.
     """
 
     def __init__(self, path: Path) -> None:
@@ -36,13 +37,13 @@ class Folder:
         self.checkpoint = path / "checkpoint.safetensors"
 
     def take(self, simulation: Simulation, device: str, resume: bool) -> None:
-        """Makes it ready for a run; one that is resumed goes on from its last checkpoint.
+        """Prepares the folder for a run; a resumed run continues from the last checkpoint.
 
-        Rounds that ended after that are run again, so their records are dropped.
+        Rounds that ended after the checkpoint run again, so their records are dropped.
 
         Raises:
-            ConfigurationError: it holds a run that is not to be resumed, or one of another
-                experiment; the folder stays as it was.
+            ConfigurationError: the folder holds a run but `resume` is not set, or the run is of
+                another experiment; the folder is unchanged.
         """
         if not resume and self.records.exists():
             raise ConfigurationError(
@@ -92,16 +93,16 @@ def run(
     accuracy: Final = "last",
     threads: int | None = None,
 ) -> SimulationResult:
-    """Simulates an experiment under the live table; kept in a folder, if there is one.
+    """Simulates an experiment and shows the live table; keeps the run in the folder, if any.
 
     Args:
-        experiment: what to run.
-        device: where models and data live.
-        folder: of the run.
-        resume: whether to go on where an interrupted run in the folder left off.
-        every: rounds from one checkpoint to the next.
-        accuracy: which rounds the final accuracies are of.
-        threads: that compute; the simulation's own choice by default.
+        experiment: the experiment to run.
+        device: device of the models and data.
+        folder: folder of the run.
+        resume: whether to continue an interrupted run in the folder.
+        every: number of rounds between two checkpoints.
+        accuracy: the rounds from which the final accuracies are computed.
+        threads: number of compute threads; by default the simulation chooses it.
     """
     simulation = Simulation.of(validate(experiment), device)
     _, hostile = sides(experiment)
@@ -126,7 +127,7 @@ def run(
 
 
 def standing(simulation: Simulation) -> FederationStatus:
-    """Where a simulation stands, as the services tell it of a federation."""
+    """The status of a simulation, in the form in which services report that of a federation."""
     experiment, records = simulation.experiment, simulation.records
     took_part: Sequence[str] = records[-1].participants if records else []
     return FederationStatus(

@@ -1,4 +1,4 @@
-"""`rampart simulate` of a file with a [sweep]: every run of every point, a table, curves."""
+"""`rampart simulate` for a file with a [sweep]: runs all its points, and reports the figures."""
 
 import json
 from collections import defaultdict
@@ -15,7 +15,7 @@ from rampart_fl.shared.experiment.sweep import Point, Sweep, averaged
 from rampart_fl.shared.figures.final import Final
 
 HEADLINES = ("error", "accuracy", "accuracy_customized", "accuracy_personalized", "attack_success")
-"""Figures that are shown, of those that a sweep's points have."""
+"""Figures that tables and curves show, if the points of the sweep have them."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Run:
 
 
 def figures_of(run: Run, device: str, accuracy: Final, folder: Path | None) -> Figures:
-    """One run's figures; taken from the folder, if they are there."""
+    """One run's figures, from the folder if they are cached there."""
     if folder is None:
         return simulated(run.experiment, device, accuracy)
     path = folder / "runs" / f"{run.experiment.digest()}-{accuracy}.json"
@@ -42,17 +42,17 @@ def sweep(
     folder: Path | None = None,
     jobs: int = 1,
 ) -> dict[str, Any]:
-    """Runs all points of a sweep under a progress bar, and averages the runs of each.
+    """Runs all points of a sweep, shows a progress bar, and averages the runs of each point.
 
     Args:
-        given: what to run.
-        device: where models and data live.
-        accuracy: which rounds the final accuracies are of.
-        folder: for the figures of every run, which need not run again.
-        jobs: runs at the same time.
+        given: the sweep to run.
+        device: device of the models and data.
+        accuracy: the rounds from which the final accuracies are computed.
+        folder: folder in which the figures of every run are cached.
+        jobs: number of runs at the same time.
     """
     points, found = given.points(), defaultdict[int, dict[int, Figures]](dict)
-    # Seed by seed: points that differ in other things than data share what is drawn of it.
+    # Seed by seed, because points with the same data share what is drawn from a seed.
     by_seed = zip(*(point.runs for point in points), strict=True)
     runs = [Run(i, run) for one in by_seed for i, run in enumerate(one)]
 
@@ -80,7 +80,7 @@ def sweep(
 
 
 def describe(point: Point) -> str:
-    """A point in words."""
+    """A point of the sweep as text: its value on each axis."""
     return " ".join(f"{key}={label(value)}" for key, value in point.at.items())
 
 
@@ -99,12 +99,12 @@ def label(value: Any) -> str:
 
 
 def headlines(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """The figures to show: those that any point has."""
+    """The figures to show: those of `HEADLINES` that at least one point has."""
     return [name for name in HEADLINES if any(row.get(name) is not None for row in rows)]
 
 
 def table(result: dict[str, Any]) -> Any:
-    """The points as a table for a terminal: means, and the spread over runs."""
+    """The points as a table for a terminal: means, and their spread over runs."""
     from rich.table import Table
 
     rows, shown = result["sweep"], headlines(result["sweep"])
@@ -122,10 +122,10 @@ def table(result: dict[str, Any]) -> Any:
 
 
 def write(result: dict[str, Any], folder: Path) -> None:
-    """Writes sweep.json and draws sweep.png into a folder: figures over the longest axis.
+    """Writes sweep.json and sweep.png into a folder; sweep.png shows figures over the longest axis.
 
     Raises:
-        NoPlots: after the other file, if the picture cannot be drawn.
+        NoPlots: matplotlib is not installed; sweep.json has been written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sweep.json").write_text(json.dumps(result, indent=1) + "\n")

@@ -99,10 +99,7 @@ class Cohort:
 
 @dataclass(frozen=True)
 class Draws:
-    """Source of the random numbers of a step, derived from seed, purpose, client, round and step.
-
-    The seed and the purpose are the same for all clients of the step.
-    """
+    """Source of a step's random numbers, which depend on seed, purpose, client, round and step."""
 
     seed: int
     names: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Objects built from the client's part of an experiment: network, objective, personalizer, etc.
+"""The client's part of an experiment as objects: network, objective, optimizer, personalizer.
 
 Legend: K clients, D parameters.
 """
@@ -73,7 +73,7 @@ class Learner:
         return flatten(self.network.module)
 
     def first_states(self, initial_KD: Tensor) -> dict[str, Tensor]:
-        """The state (K, ...) that clients keep between rounds, as it is before their first round."""
+        """The state (K, ...) that clients keep between rounds, before their first round."""
         state = self.personalizer.init(initial_KD)
         if self.training.privacy is not None:
             state[STEPS] = initial_KD.new_zeros(len(initial_KD), dtype=torch.float64)

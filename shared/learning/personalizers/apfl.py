@@ -11,7 +11,7 @@ from rampart_fl.shared.learning.personalizers import Batch, Local, Personalizer,
 
 @personalizers.register("apfl")
 class APFL(Personalizer):
-    """The client's own model is α v + (1 - α) w; its loss trains v and α, and w is trained as usual.
+    """The client's own model is α v + (1 - α) w; its loss trains v and α. w is trained as usual.
 
     Each mini-batch does three updates, with g = ∇L(α v + (1 - α) w): v <- v - η α g;
     α <- α - η <v - w, g>, clamped to [0, 1], with v and w from before the step; and one optimizer

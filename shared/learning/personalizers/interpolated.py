@@ -1,6 +1,4 @@
-"""Fine-tuned personalization: steps mix the client's own gradient with an aggregate of all clients'.
-
-The aggregate is robust.
+"""Fine-tuned personalization: steps along the client's own gradient and a robust aggregate, mixed.
 
 Legend: K clients, D parameters.
 """

@@ -164,11 +164,11 @@ class AgentContext:
 
 
 Build = Callable[[AgentContext], Awaitable[Participant]]
-"""Makes the participant for one agent context."""
+"""A function that builds the participant for one agent context."""
 
 
 def honest(settings: AgentSettings) -> Build:
-    """A function that builds honest clients."""
+    """A `Build` function for honest clients."""
 
     async def build(context: AgentContext) -> LearningClient:
         settings.check_trust(context.experiment)

@@ -115,7 +115,7 @@ class Stacked:
                 logits: Tensor = torch.func.vmap(one)(dict(parameters), x_KB)
             except torch.OutOfMemoryError:
                 raise
-            except RuntimeError:  # No batching rule, or control flow that depends on the data.
+            except RuntimeError:  # vmap has no batching rule, or control flow depends on data.
                 self._vmaps = False
             else:
                 return logits

@@ -69,7 +69,7 @@ class Source:
 
 
 class Dataset(Member, ABC):
-    """A data set, whose shape and classes are known without loading it (a server never does)."""
+    """A data set. Its shape and classes are available without loading it, as servers need them."""
 
     licence: ClassVar[str] = ""
     """Terms of use, as far as they are known."""

@@ -1,4 +1,4 @@
-"""Tables of OpenML, as scikit-learn reads them."""
+"""Downloads tables from OpenML through scikit-learn."""
 
 import socket
 import tempfile

@@ -1,4 +1,4 @@
-"""Convolutions with pooling, then one hidden layer: FedCAP's family of networks."""
+"""Convolutions with pooling, then hidden layers: FedCAP's family of networks."""
 
 from collections import OrderedDict
 from itertools import pairwise

@@ -102,13 +102,13 @@ class AgentSettings(ServiceSettings):
             )
 
     def tokens(self) -> list[str | None]:
-        """Join tokens by client."""
+        """The join token of each client in order; None for a client without one."""
         given: list[str | None] = [*self._lines()]
         clients = len(self.hosted)
         return given[:clients] + [None] * (clients - len(given))
 
     def further_tokens(self, position: int) -> list[str]:
-        """Join tokens for identities that one client takes on after its first.
+        """Join tokens for the identities that one client uses after its first identity.
 
         >>> AgentSettings(join_token="only").further_tokens(0)
         []
@@ -128,13 +128,13 @@ class AgentContext:
     """Everything that one client of a process is built from.
 
     Args:
-        settings: of the process.
-        experiment: the client part.
-        identity: who the client is.
-        folder: where it keeps its state.
-        thread: where it computes; the clients of a process share it.
-        position: of the client among those of the process.
-        slot: which part of the experiment's data it holds.
+        settings: settings of the process.
+        experiment: the part of the experiment that clients know.
+        identity: the client's identity.
+        folder: where the client stores its state.
+        thread: the executor for the client's computations; all clients of a process share it.
+        position: the client's position among the clients of the process.
+        slot: which part of the experiment's data the client holds.
     """
 
     settings: AgentSettings
@@ -152,7 +152,7 @@ class AgentContext:
         return self.identity.client_id
 
     async def data(self) -> ClientData:
-        """The client's samples: of its own file, or its part of the experiment's data."""
+        """The client's samples: from its own file, or its part of the experiment's data."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.thread, self._data)
 
@@ -164,11 +164,11 @@ class AgentContext:
 
 
 Build = Callable[[AgentContext], Awaitable[Participant]]
-"""Makes the participant for one agent context."""
+"""A function that builds the participant for one agent context."""
 
 
 def honest(settings: AgentSettings) -> Build:
-    """Participants that do what they are asked."""
+    """A `Build` function for honest clients."""
 
     async def build(context: AgentContext) -> LearningClient:
         settings.check_trust(context.experiment)
@@ -189,12 +189,12 @@ async def host(settings: AgentSettings, build: Build, rejoins: bool = False) -> 
     """Runs all clients of this process until the federation ends for each.
 
     Args:
-        settings: of the process.
-        build: makes the participants.
-        rejoins: whether a client that is evicted joins again, as long as it has join tokens.
+        settings: settings of the process.
+        build: builds the participants.
+        rejoins: whether an evicted client joins again, as long as it has join tokens.
 
-    A client that fails (its token was revoked, its data cannot be read) does not stop the others;
-    the process fails for it once they have ended.
+    A client that fails (for example because its token was revoked or its data cannot be read) does
+    not stop the others. When all clients have ended, the process fails if any of them failed.
     """
     torch.set_num_threads(settings.threads)
     thread = ThreadPoolExecutor(1, thread_name_prefix="training")
@@ -230,7 +230,7 @@ async def _run_client(
                 break
             again = folder.with_name(f"{folder.name}-life-{life}")
             last = await _take_part(settings, build, thread, position, spare, again)
-    except Exception as error:  # Raised again: only its place is added.
+    except Exception as error:  # Raised again; the log only adds which client failed.
         where = {"position": position, "slot": settings.hosted[position]}
         log.error("a client failed: %s: %s", type(error).__name__, error, extra=where)
         raise

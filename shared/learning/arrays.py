@@ -1,7 +1,7 @@
-"""Arrays of files as samples and labels, checked.
+"""Reads arrays from files as samples and labels, and checks them.
 
-The files are one's own: from the folder of whoever runs the process, or made from OpenML's tables.
-They are never unpickled, so that nothing in them can run.
+The files are local: they come from a folder of the user who runs the process, or Rampart made them
+from OpenML's tables. They are never unpickled, so no code in them can run.
 
 Legend: n samples.
 """
@@ -27,7 +27,7 @@ def read(path: str | Path) -> dict[str, np.ndarray]:
     """The arrays of a file with x_train, y_train, x_test and y_test.
 
     Raises:
-        ConfigurationError: no such file, no archive of arrays, or one that lacks some.
+        ConfigurationError: the file does not exist, is no archive of arrays, or lacks an array.
     """
     with archive(path) as found:
         missing = [name for name in ARRAYS if name not in found]
@@ -38,13 +38,14 @@ def read(path: str | Path) -> dict[str, np.ndarray]:
 
 @contextmanager
 def archive(path: str | Path) -> Iterator[NpzFile]:
-    """An open .npz file; an array in it that would have to be unpickled is refused.
+    """An open .npz file; arrays in it that would have to be unpickled are refused.
 
     Raises:
-        ConfigurationError: no such file, no archive, or a damaged one, while it is open, too.
+        ConfigurationError: the file does not exist, is no archive or is damaged; damage may also
+            be found later, while the file is open.
     """
     try:
-        # numpy leaves a file open that turns out to be no archive.
+        # Open the file here, because numpy would not close a file that turns out to be no archive.
         with Path(path).open("rb") as file:
             found = np.load(file, allow_pickle=False)
             if not isinstance(found, NpzFile):
@@ -57,7 +58,7 @@ def archive(path: str | Path) -> Iterator[NpzFile]:
 
 
 def fitted(array: np.ndarray, shape: tuple[int, ...], what: str) -> Tensor:
-    """Samples (n, *shape) as the file holds them: uint8 stays, other numbers become float32."""
+    """Samples (n, *shape) from a file's array: uint8 stays uint8, other types become float32."""
     if array.dtype.kind not in "uif":
         raise ConfigurationError(f"{what} holds {array.dtype}, not numbers")
     small = array.dtype == np.uint8
@@ -75,7 +76,7 @@ def fitted(array: np.ndarray, shape: tuple[int, ...], what: str) -> Tensor:
 
 
 def labels(array: np.ndarray, n: int, classes: int, what: str) -> Tensor:
-    """Class numbers as long (n,), refused unless they lie in 0..classes-1."""
+    """Class numbers as long (n,); numbers outside 0..classes-1 are refused."""
     if array.dtype.kind not in "ui" or array.shape != (n,):
         raise ConfigurationError(
             f"{what} holds {array.dtype} of shape {array.shape}, not {n} integers"

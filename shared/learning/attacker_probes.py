@@ -1,4 +1,4 @@
-"""Probes of an attacker into the shared model: fresh parameters, and the Jacobian's norm.
+"""What attackers compute from the shared model: new initial parameters, and the Jacobian's norm.
 
 Legend: S samples, D parameters.
 """
@@ -16,7 +16,7 @@ from rampart_fl.shared.learning.vector import build_module, flatten
 
 
 def fresh(experiment: Experiment) -> Callable[[torch.Generator], Tensor]:
-    """Draws the parameters (D,) that a new model of this experiment would start with.
+    """A function that draws initial parameters (D,) for a new model of this experiment.
 
     >>> draw = fresh(Experiment.load("digits-benign"))
     >>> one, other = (draw(torch.Generator().manual_seed(seed)) for seed in (1, 2))
@@ -36,7 +36,8 @@ def jacobian(
 ) -> Callable[[Tensor, torch.Generator], tuple[Tensor, Tensor]]:
     """(parameters (D,), draws) -> (estimate of the squared Jacobian norm, its gradient (D,)).
 
-    The mean over samples of |∂z_s/∂θ|_F², logits z, as HMSDFL estimates it with one projection.
+    The norm is the mean over samples of |∂z_s/∂θ|_F², where z are the logits. It is estimated like
+    HMSDFL's, with one projection.
     """
 
     def estimate(parameters_D: Tensor, draws: torch.Generator) -> tuple[Tensor, Tensor]:

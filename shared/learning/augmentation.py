@@ -13,30 +13,30 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.runtime.device import to_device
 
 AREA = (0.08, 1.0)
-"""Smallest and largest share of an image that a view shows."""
+"""Smallest and largest share of an image's area that a view shows."""
 RATIO = (3 / 4, 4 / 3)
-"""Smallest and largest width of a view over its height."""
+"""Smallest and largest ratio of a view's width to its height."""
 JITTER = 0.4
-"""Brightness, contrast and saturation change by a factor of up to 1 ± this."""
+"""Brightness, contrast and saturation are each multiplied by a random factor in 1 ± this."""
 GREY = 0.2
-"""Chance that a view has no colours."""
+"""Probability that a view has no colours."""
 BLURRED = 0.5
-"""Chance that a view is blurred."""
+"""Probability that a view is blurred."""
 SIGMA = (0.1, 2.0)
-"""Smallest and largest deviation of the blur, in pixels."""
+"""Smallest and largest standard deviation of the blur, in pixels."""
 LUMA = (0.299, 0.587, 0.114)
-"""Shares of red, green and blue in the brightness (ITU-R BT.601)."""
+"""Weights of red, green and blue in the brightness (ITU-R BT.601)."""
 
 
 def weak(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
-    """A part of each image at the image's size, and mirrored left to right half of the time.
+    """A random crop of each image, resized to the image's size and mirrored half of the time.
 
-    A view shows AREA of the image with sides of RATIO (logarithmically uniform), bilinearly
-    interpolated: SDEA's weak augmentation.
+    The crop's share of the area is uniform in AREA, its aspect ratio log-uniform in RATIO, and it
+    is resized by bilinear interpolation. This is SDEA's weak augmentation.
 
     Args:
-        x_BCHW: images, any range.
-        draws: source of all randomness, on the CPU wherever the images are.
+        x_BCHW: images with values in any range.
+        draws: source of all randomness; a CPU generator even if the images are on another device.
     Raises:
         ConfigurationError: the samples are not images.
 
@@ -51,7 +51,7 @@ def weak(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
     ratio_B = (low + (high - low) * torch.rand(n, generator=draws)).exp()
     width_B = (area_B * ratio_B).sqrt().clamp(max=1)
     height_B = (area_B / ratio_B).sqrt().clamp(max=1)
-    # Coordinates run from -1 to 1: a part of half-width w has its centre within ±(1 - w).
+    # Coordinates run from -1 to 1, so the centre of a crop with half-width w is within ±(1 - w).
     right_B = (2 * torch.rand(n, generator=draws) - 1) * (1 - width_B)
     down_B = (2 * torch.rand(n, generator=draws) - 1) * (1 - height_B)
     mirror_B = 1 - 2 * torch.randint(2, (n,), generator=draws)
@@ -63,13 +63,13 @@ def weak(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
 
 
 def strong(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
-    """A weak view with other brightness, contrast and saturation, often blurred, in [0, 1].
+    """A weak view with random brightness, contrast and saturation, often blurred, in [0, 1].
 
-    The set of changes is the one usual in contrastive learning (Chen et al., SimCLR, 2020) without
-    the change of hue; the paper that this serves (SDEA) does not say what its strong one is.
+    These changes are the usual ones in contrastive learning (Chen et al., SimCLR, 2020) except the
+    change of hue. The SDEA paper, for which this is meant, does not define its strong augmentation.
 
     Args:
-        x_BCHW: images in [0, 1]; those without three channels have no colours to change.
+        x_BCHW: images in [0, 1]; images without three channels have no colours to change.
         draws: source of all randomness.
     """
     x = weak(x_BCHW, draws)
@@ -94,7 +94,7 @@ def strong(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
 
 
 def luminance(x_BCHW: Tensor) -> Tensor:
-    """Brightness (B, 1, H, W): LUMA's mixture of three channels, else the channels' mean."""
+    """Brightness (B, 1, H, W): three channels weighted by LUMA, other images' channel mean."""
     if x_BCHW.shape[1] != len(LUMA):
         return x_BCHW.mean(1, keepdim=True)
     weights = to_device(LUMA, x_BCHW.device, x_BCHW.dtype)
@@ -102,7 +102,7 @@ def luminance(x_BCHW: Tensor) -> Tensor:
 
 
 def _blurred(x_BCHW: Tensor, sigma_B: Tensor) -> Tensor:
-    """Gaussian blur of three pixels' reach, each image with its own deviation."""
+    """Gaussian blur with a radius of at most three pixels and a standard deviation per image."""
     b, c, h, w = x_BCHW.shape
     reach = min(3, h - 1, w - 1)
     steps = torch.arange(-reach, reach + 1, device=x_BCHW.device, dtype=x_BCHW.dtype)

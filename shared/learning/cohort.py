@@ -1,7 +1,7 @@
-"""The data and the batches of many clients as blocks, so that they can train at once.
+"""The data and the batches of many clients in padded tensors, so that the clients train at once.
 
 Legend: K clients, N training samples and T test samples (padded to the largest client),
-S steps of a round (padded likewise), B samples of a batch, C classes.
+S steps in a round (padded likewise), B samples in a batch, C classes.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from rampart_fl.shared.seeding import generator
 
 @dataclass(frozen=True, eq=False)
 class Cohort:
-    """The data of K clients as blocks, shorter clients padded; row k is client k."""
+    """The data of K clients, padded to the client with the most samples; row k is client k."""
 
     x_train_KN: Tensor
     y_train_KN: Tensor
@@ -53,7 +53,7 @@ class Cohort:
         )
 
     def pick(self, positions: Sequence[int]) -> "Cohort":
-        """Some of the clients, in that order."""
+        """The clients at the given positions, in that order."""
         if list(positions) == list(range(len(self.train_K))):
             return self
         at = to_device(positions, self.y_train_KN.device, torch.long)
@@ -68,7 +68,7 @@ class Cohort:
         )
 
     def part(self, some: slice) -> "Cohort":
-        """Neighbours among the clients, not copied."""
+        """The clients in a slice of positions; the data are not copied."""
         if range(len(self.train_K))[some] == range(len(self.train_K)):
             return self
         return Cohort(
@@ -82,44 +82,45 @@ class Cohort:
         )
 
     def like(self, samples: int) -> Tensor:
-        """A tensor of the shape of so many training samples of every client, not filled."""
+        """A tensor with the shape of `samples` training samples per client; ignore its values."""
         return self.x_train_KN[:, :1].expand(-1, samples, *self.x_train_KN.shape[2:])
 
     @cached_property
     def counts_KC(self) -> Tensor:
-        """Training samples that each client has of each of C classes."""
+        """Number of training samples (K, C) that each client has in each class."""
         y_KN, device = self.y_train_KN, self.y_train_KN.device
         sizes_K = to_device(self.train_K, device)
         inside_KN = torch.arange(y_KN.shape[1], device=device) < sizes_K[:, None]
-        # Counted without asking how many there are, for which a device's host would wait.
+        # Count by comparison: an operation whose output size depends on the data would make the
+        # host wait for the device.
         of_class_KNC = y_KN[..., None] == torch.arange(self.classes, device=device)
         return (of_class_KNC & inside_KN[..., None]).sum(1)
 
 
 @dataclass(frozen=True)
 class Draws:
-    """Where the random numbers of a step come from: each client's named by it, round and step."""
+    """Source of a step's random numbers, which depend on seed, purpose, client, round and step."""
 
     seed: int
     names: tuple[str, ...]
     round: int
     step: int
     sizes: tuple[int, ...]
-    """Samples of each client's batch; 0 where it has seen all."""
+    """Number of samples in each client's batch; 0 for a client that has finished its steps."""
     secret: int | None = None
-    """Seed that no one else knows; the experiment's where there is none."""
+    """Seed that nobody else knows; if None, the experiment's seed takes its place."""
 
     def generators(self, purpose: str) -> list[torch.Generator]:
-        """A fresh CPU generator for every client."""
+        """A new CPU generator for every client."""
         path = (self.round, self.step)
         return [generator(self.seed, purpose, name, *path) for name in self.names]
 
     def secretly(self, purpose: str) -> list[torch.Generator]:
-        """The same from the secret seed."""
+        """`generators` from the secret seed."""
         return replace(self, seed=_either(self.secret, self.seed)).generators(purpose)
 
     def singly(self, start: int, count: int) -> "Draws":
-        """Draws for each of so many samples of every client's batch, from one position on."""
+        """Draws that treat each of `count` samples of every batch, from `start` on, as a client."""
         places = range(start, start + count)
         return replace(
             self,
@@ -137,14 +138,15 @@ class Batches:
     """Which samples every client sees in every step of a round.
 
     Args:
-        index_KSB: positions of samples, 0 where padded.
-        weight_KSB: 1/size of the batch in float64, 0 where padded.
+        index_KSB: positions of samples; 0 for padding.
+        weight_KSB: 1/size of the batch in float64 (under differential privacy 1/expected size); 0
+            for padding.
         steps_K: number of steps of each client.
         seed: the experiment's seed.
-        names: of the clients.
+        names: the clients' ids.
         round: the round's number.
-        secret: seed of what no one else may know; the experiment's where there is none.
-        held: positions of each client's samples that are in no batch, for validation.
+        secret: seed of the draws that nobody else may know; if None, the experiment's seed.
+        held: positions of each client's samples that are in no batch and serve for validation.
     """
 
     index_KSB: Tensor
@@ -166,11 +168,12 @@ class Batches:
         secret: int | None = None,
         held_out: float = 0.0,
     ) -> "Batches":
-        """Fresh shuffles for every epoch, drawn by client and round; the last batch is kept.
+        """Shuffles each client's samples anew in every epoch; an incomplete last batch is kept.
 
-        Under differential privacy every step takes each sample with chance b/n instead, from a
-        secret seed if one is given, and weighs it by 1/b. A share `held_out` of each client's
-        samples, the same in every round, is in no batch; one sample at least is left for training.
+        Under differential privacy, every step instead takes each sample with probability b/n and
+        weighs it by 1/b; these draws use the secret seed if one is given. A share `held_out` of
+        each client's samples, the same in every round, is in no batch; at least one sample is left
+        for training.
         """
         own, held, private = [], [], training.privacy is not None
         for size, name in zip(sizes, names, strict=True):
@@ -182,7 +185,7 @@ class Batches:
             batches = (_poisson if private else _shuffled)(kept, training, draws)
             own.append([order[batch] for batch in batches] if held_out else batches)
             held.append(order[kept:].sort().values)
-        # Nobody fills a batch that is larger than all they have: what no one holds is not padded.
+        # If the batch size exceeds every client's number of samples, no batch is padded up to it.
         full = min(training.batch_size, max(sizes))
         width = max(full, *(len(one) for batches in own for one in batches))
         index, weight = [], []
@@ -208,7 +211,7 @@ class Batches:
         )
 
     def part(self, some: slice) -> "Batches":
-        """Those of neighbours among the clients."""
+        """The batches of the clients in a slice of positions."""
         return replace(
             self,
             index_KSB=self.index_KSB[some],
@@ -220,26 +223,26 @@ class Batches:
 
     @property
     def width(self) -> int:
-        """B."""
+        """The padded batch size B."""
         return self.index_KSB.shape[2]
 
     def whole(self, step: int) -> bool:
-        """Whether every client's batch of a step has B samples."""
+        """Whether every client's batch in a step has B samples, so that none is padded."""
         return min(self.sizes_S[step]) == self.width
 
     def draws(self, step: int) -> Draws:
-        """Where the random numbers of one step come from."""
+        """The source of the random numbers of one step."""
         return Draws(self.seed, self.names, self.round, step, self.sizes_S[step], self.secret)
 
     @cached_property
     def sizes_S(self) -> list[tuple[int, ...]]:
-        """Samples of each client's batch, by step."""
+        """For each step, the number of samples in each client's batch."""
         sizes_SK = (self.weight_KSB > 0).sum(2).T
         return [tuple(sizes_K) for sizes_K in sizes_SK.tolist()]
 
     @cached_property
     def steps(self) -> int:
-        """Steps of the longest client."""
+        """The number of steps of the client that takes the most."""
         return max(self.steps_K)
 
 

@@ -29,7 +29,7 @@ class ClientData:
         y_train: long (n,).
         x_test: float32 (t, *shape).
         y_test: long (t,).
-        classes: number of classes of the task, whether the client holds them or not.
+        classes: number of classes of the task, including those that the client does not hold.
     """
 
     x_train: Tensor
@@ -42,8 +42,9 @@ class ClientData:
 def client_data(data: Data, slot: int, seed: int) -> ClientData:
     """The data of the client in one slot, 0 <= slot < data.clients.
 
-    The data set is read and divided once per process. The partition depends on the seed alone and
-    a client's split on the seed and its slot, so every process draws the same.
+    Each process reads and divides the data set once. The partition depends on the seed alone. A
+    client's split into training and test samples depends on the seed and the slot alone. Every
+    process therefore draws the same data.
 
     >>> own = client_data(Data(dataset="digits", clients=20), slot=3, seed=1)
     >>> len(own.y_train), len(own.y_test)
@@ -75,10 +76,10 @@ def _own(samples: Samples, train: Tensor, test: Tensor, slot: int) -> ClientData
 
 
 def divided(data: Data, seed: int) -> tuple[Samples, tuple[Tensor, ...]]:
-    """The data set, and the positions (long, sorted) in it of every client's samples by slot.
+    """The data set, and for every slot the positions (long, sorted) of the client's samples in it.
 
-    `data.reserved` samples are drawn first and go to nobody; then the partition divides the rest;
-    then a share above `data.samples` loses samples at random.
+    First, `data.reserved` samples are drawn and withheld from all clients. The partition divides
+    the rest. A client that then has more than `data.samples` samples loses the excess at random.
     """
     return _divided(data.model_dump_json(exclude={"test_fraction"}), seed)
 
@@ -115,14 +116,14 @@ def _samples(dataset: str) -> Samples:
 def poisoned(
     data: ClientData, attack: DataAttack, seed: int, client: str, attacker: int
 ) -> ClientData:
-    """An attacker's data after its data attack; its test data stays as it is.
+    """An attacker's data after its data attack, which leaves the test data unchanged.
 
     Args:
-        data: its true data.
-        attack: what it does to them.
+        data: the attacker's true data.
+        attack: the data attack.
         seed: the experiment's seed.
-        client: its id, which names the draws.
-        attacker: its position among the experiment's attackers.
+        client: the attacker's client id, from which its random numbers are derived.
+        attacker: the attacker's position among the experiment's attackers.
     """
     draws = generator(seed, "data attack", client)
     x, y = attack.apply(data.x_train, data.y_train, data.classes, draws, attacker)
@@ -133,11 +134,11 @@ def client_data_from_file(path: str | Path, dataset: Dataset) -> ClientData:
     """A client's own data from an .npz file with x_train, y_train, x_test and y_test.
 
     Args:
-        path: the file; its samples look as those in a file of the data set do.
-        dataset: what the federation learns.
+        path: the file; its arrays have the format of the data set's own file.
+        dataset: the data set that the federation learns.
     Raises:
-        ConfigurationError: no such file, a missing array, shapes that do not fit, labels outside
-            0..classes-1, numbers that are not finite.
+        ConfigurationError: the file or an array is missing, a shape does not fit, a label is
+            outside 0..classes-1, or a number is not finite.
     """
     arrays = read(path)
     x_train, x_test = (dataset.prepared(arrays[f"x_{part}"], f"{path}: x_{part}") for part in PARTS)

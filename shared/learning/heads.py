@@ -1,4 +1,4 @@
-"""The head of a model: which coordinates of its vector stay with a client that keeps its own.
+"""The head of a model: the coordinates of its vector that clients may keep to themselves.
 
 Legend: D parameters.
 """
@@ -14,10 +14,10 @@ from rampart_fl.shared.runtime.device import to_device
 
 
 def last_linear(module: nn.Module) -> str:
-    """Name of the last `torch.nn.Linear` of a module, in the order in which it has its layers.
+    """Name of the last `torch.nn.Linear` of a module, in the order of `named_modules`.
 
     Raises:
-        ConfigurationError: it has none.
+        ConfigurationError: the module has no linear layer.
 
     >>> last_linear(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)))
     '2'
@@ -35,15 +35,16 @@ def head_of(
     head: str | None = None,
     device: torch.device | str = "cpu",
 ) -> Tensor:
-    """Which coordinates are the head, bool (D,); the others are the body.
+    """A mask of the coordinates that belong to the head, bool (D,); the others are the body.
 
     Args:
         module: the model.
-        spec: its tensors.
-        head: a layer by its name, with everything below that name; the last linear one by default.
-        device: of the result, which is kept and must not be written to.
+        spec: the model's tensors.
+        head: name of a layer, which is the head together with all its sublayers; the last linear
+            layer by default.
+        device: device of the result, which is cached and must not be written to.
     Raises:
-        ConfigurationError: no tensor has that name.
+        ConfigurationError: no tensor belongs to a layer of that name.
 
     >>> module = nn.Sequential(nn.Linear(2, 1), nn.Linear(1, 1))
     >>> head_of(module, ModelSpec.of((name, p.shape) for name, p in module.named_parameters()))
@@ -66,22 +67,24 @@ def _mask(spec: ModelSpec, layer: str, device: str) -> Tensor:
 
 
 def check_body(module: nn.Module, spec: ModelSpec, head: str | None = None) -> None:
-    """Refuses a model that is all head: clients that keep theirs would share nothing.
+    """Refuses a model that is all head, because clients that keep their heads would share nothing.
 
     Raises:
-        ConfigurationError: no such head, or no body below it.
+        ConfigurationError: the model has no such head, or no body besides it.
     """
     if bool(head_of(module, spec, head).all()):
         raise ConfigurationError("the model is all head: there is no body that clients could share")
 
 
 def check_output(module: nn.Module, head: str | None = None) -> None:
-    """Refuses a head that is not one linear layer, or that is not what gives the logits.
+    """Refuses a head that is not a single linear layer, or whose output is not the logits.
 
-    The last is checked where the order of layers is known: in a `torch.nn.Sequential`.
+    Whether the output is the logits is checked only in a `torch.nn.Sequential`, because only there
+    the order of the layers is known.
 
     Raises:
-        ConfigurationError: says what the layer is.
+        ConfigurationError: the head is refused; the message says what the layer is, or which layer
+            follows it.
     """
     name = last_linear(module) if head is None else head
     layers = dict(module.named_modules())

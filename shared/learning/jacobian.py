@@ -1,12 +1,13 @@
-"""How fast a network's outputs move with its parameters: norms of its Jacobian, and their slopes.
+"""How fast a network's outputs change with its parameters: norms of its Jacobian, with gradients.
 
-A Jacobian J of logits z by parameters θ is never formed. Along a random direction q_a of the unit
-sphere of R^C for every sample a,
+The Jacobian J of the logits z with respect to the parameters θ is never formed. If q_a is a random
+direction on the unit sphere of R^C, drawn for every sample a, then
 
     E C/|B| |∂_θ Σ_a q_a·z_a|² = 1/|B| Σ_a |J_a|_F²,
 
-for the cross terms have mean 0. One backward pass gives an estimate, a second one its gradient.
-Running statistics are no parameters: slopes in them do not count.
+because the cross terms have mean 0. One backward pass gives an estimate, and a second one gives the
+estimate's gradient. Running statistics are not parameters, so the norms exclude derivatives with
+respect to them.
 
 Legend: K models, B samples each (padded), N training samples, C classes, D parameters,
 M projections.
@@ -23,11 +24,11 @@ from rampart_fl.shared.learning.stacked import Stacked
 from rampart_fl.shared.runtime.device import to_device
 
 MEASURED = 4096
-"""Samples in one pass of a measurement, over all models."""
+"""Number of samples, summed over models, in one pass of a measurement."""
 
 
 def directions(samples: int, classes: int, draws: torch.Generator) -> Tensor:
-    """Uniform directions of R^C (B, C), one per sample, float64.
+    """Uniformly distributed unit vectors of R^C (B, C), one per sample, float64.
 
     >>> directions(5, 3, torch.Generator().manual_seed(1)).norm(dim=1)
     tensor([1., 1., 1., 1., 1.], dtype=torch.float64)
@@ -39,9 +40,9 @@ def directions(samples: int, classes: int, draws: torch.Generator) -> Tensor:
 def stacked_directions(
     sizes: Sequence[int], width: int, classes: int, draws: Sequence[torch.Generator]
 ) -> Tensor:
-    """Directions (K, B, C) for K models' own samples, 0 where they are padded to B = width.
+    """Directions (K, B, C) for the samples of K models, with zeros as padding up to B = width.
 
-    A model's own depend on its generator and its number of samples alone.
+    A model's directions depend on its generator, its number of samples and C alone.
     """
     own = [directions(n, classes, one) for n, one in zip(sizes, draws, strict=True)]
     padded_KBC = pad_sequence([*own, torch.zeros(width, classes).double()], batch_first=True)
@@ -57,14 +58,14 @@ def squared_norm(
 ) -> tuple[Tensor, Tensor]:
     """Estimates (K,) of the mean |J_a|_F² on every model's own samples, and their gradients (K, D).
 
-    C/(M |B|) Σ_m |∂_θ Σ_a q_ma·z_a|², differentiated by θ.
+    The estimate is C/(M |B|) Σ_m |∂_θ Σ_a q_ma·z_a|²; its gradient is with respect to θ.
 
     Args:
         network: applies the models.
         models_KD: parameters.
         x_KB: samples.
-        sizes: how many samples each model has; with none its norm is 0.
-        along: number of classes C -> M directions (K, B, C), 0 where a sample is padding.
+        sizes: how many samples each model has; the norm of a model without samples is 0.
+        along: maps the number of classes C to M directions (K, B, C), which are 0 for padding.
     """
     leaf_KD = models_KD.detach().requires_grad_()
     logits_KBC = network.logits(leaf_KD, x_KB)
@@ -78,7 +79,7 @@ def squared_norm(
         (slope_KD,) = torch.autograd.grad(projected, leaf_KD, create_graph=True)
         one_K = scale_K * slope_KD[:, : network.spec.trainable].square().sum(1)
         norm_K += one_K.detach()
-        if one_K.requires_grad:  # That of a linear model is the same everywhere.
+        if one_K.requires_grad:  # The norm of a linear model is constant and has no gradient.
             (one_KD,) = torch.autograd.grad(one_K.sum(), leaf_KD, retain_graph=True)
             gradient_KD += one_KD
     return norm_K, gradient_KD
@@ -98,7 +99,7 @@ def measured_norm(
         models_KD: parameters.
         x_KN: samples, padded.
         sizes: how many samples each model has.
-        draws: of every model's directions.
+        draws: one generator per model, for its directions.
     """
     leaf_KD = models_KD.detach().requires_grad_()
     slope_KD, classes, q_KNC = torch.zeros_like(models_KD, dtype=torch.float64), 0, None

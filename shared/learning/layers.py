@@ -9,10 +9,10 @@ from torch.nn import functional
 
 
 class TextEmbedding(nn.Module):
-    """Σ v / √n over the vectors v of a text's n tokens; token 0 is padding and counts for nothing.
+    """Σ v / √n over the vectors v of a text's n tokens; token 0 is padding and is ignored.
 
-    Of the size of one vector however long the text is; a mean would shrink with its length, and the
-    gradients of the vectors faster still.
+    The result has about the magnitude of one vector, whatever the length of the text. A mean would
+    shrink as the text gets longer, and the gradients of the vectors would shrink faster still.
 
     Args:
         tokens: number of token ids, padding included.
@@ -30,12 +30,12 @@ class TextEmbedding(nn.Module):
         nn.init.normal_(self.weight, std=features**-0.5)
 
     def forward(self, x_BL: Tensor) -> Tensor:
-        """(B, L) token ids of any dtype to (B, E)."""
+        """Map token ids (B, L) of any dtype to features (B, E)."""
         return text_embedding(x_BL.long(), x_BL.long(), self.weight)
 
 
 def text_embedding(ids: Tensor, rows: Tensor, weight: Tensor) -> Tensor:
-    """Σ v / √n over the last dimension, v the rows of the weight, padding left out."""
+    """Σ v / √n over the last dimension, without padding; v are the given rows of the weight."""
     inside = (ids != 0).unsqueeze(-1).to(weight.dtype)
     total = (functional.embedding(rows, weight) * inside).sum(-2)
     return total / inside.sum(-2).clamp(min=1).sqrt()
@@ -45,8 +45,8 @@ class Residual(nn.Module):
     """shortcut(x) + body(x).
 
     Args:
-        body: what is added.
-        shortcut: x itself by default.
+        body: the module whose output is added to the shortcut.
+        shortcut: the module on the shortcut; the identity by default.
     """
 
     def __init__(self, body: nn.Module, shortcut: nn.Module | None = None) -> None:
@@ -55,6 +55,6 @@ class Residual(nn.Module):
         self.shortcut = nn.Identity() if shortcut is None else shortcut
 
     def forward(self, x: Tensor) -> Tensor:
-        """The sum, of the shape that both give."""
+        """The sum; body and shortcut must give the same shape."""
         total: Tensor = self.shortcut(x) + self.body(x)
         return total

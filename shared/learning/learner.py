@@ -1,4 +1,4 @@
-"""The client's part of an experiment, built: network, objective, optimizer, personalizer.
+"""The client's part of an experiment as objects: network, objective, optimizer, personalizer.
 
 Legend: K clients, D parameters.
 """
@@ -27,27 +27,27 @@ CONSTANT = schedules.build("constant")
 
 @dataclass(frozen=True, eq=False)
 class Learner:
-    """The client's part of an experiment, built: network, personalizer, optimizer, trigger."""
+    """The objects that a client trains and evaluates with, built from its part of an experiment."""
 
     network: Stacked
     personalizer: Personalizer
     training: Training
     trigger: Backdoor | None = None
-    """The backdoor whose success is measured."""
+    """The backdoor whose success is measured, if there is one."""
     terms: tuple[Objective, ...] = ()
-    """What the objective has besides the mean loss."""
+    """The terms that the objective has in addition to the mean loss."""
     scoring: Scoring = SCORINGS["classification"]
-    """What the data set's task minimizes and counts."""
+    """The loss that the data set's task minimizes, and the score that it counts."""
     schedule: Schedule = CONSTANT
     """How the learning rate changes from round to round."""
     rounds: int = 1
-    """Of the experiment."""
+    """Number of rounds of the experiment."""
     hostile: bool = False
-    """Whether this is an attacker's: no terms in its objective, no noise."""
+    """Whether this learner is an attacker's: no terms in its objective, no noise."""
 
     @staticmethod
     def of(experiment: Experiment) -> "Learner":
-        """From an experiment's `model`, `data`, `personalizer`, `training`, `evaluation` tables."""
+        """Builds a learner from the tables of an experiment."""
         network = Stacked(build_module(experiment))
         personalizer = personalizers.parse(experiment.personalizer)
         personalizer.check(network.module, network.spec)
@@ -73,14 +73,14 @@ class Learner:
         return flatten(self.network.module)
 
     def first_states(self, initial_KD: Tensor) -> dict[str, Tensor]:
-        """State (K, ...) that clients keep, before their first round."""
+        """The state (K, ...) that clients keep between rounds, before their first round."""
         state = self.personalizer.init(initial_KD)
         if self.training.privacy is not None:
             state[STEPS] = initial_KD.new_zeros(len(initial_KD), dtype=torch.float64)
         return state
 
     def first_state(self, initial_D: Tensor) -> dict[str, Tensor]:
-        """The same of one client."""
+        """`first_states` for one client, without the leading dimension K."""
         stacked = self.first_states(initial_D.unsqueeze(0))
         return {name: tensor[0].clone() for name, tensor in stacked.items()}
 
@@ -92,14 +92,14 @@ class Learner:
         step: int,
         hostile_K: Tensor | None = None,
     ) -> LocalTask:
-        """What clients work with in one step of a round that began with these models.
+        """The task for one step of a round that began with these models.
 
         Args:
             cohort: the clients' data.
-            batches: of the round; they name its draws.
+            batches: the round's batches, which also determine its random numbers.
             received_KD: the models as received.
-            step: which step.
-            hostile_K: clients that train without the objective's terms, and without noise.
+            step: number of the step in the round, from 0.
+            hostile_K: the clients that train without the objective's terms and without noise.
         """
         kind = LocalTask if self.training.privacy is None else PrivateTask
         return kind(
@@ -115,5 +115,5 @@ class Learner:
         )
 
     def as_attacker(self) -> "Learner":
-        """The same for an attacker, which owes nobody a stable model or privacy."""
+        """The learner for an attacker, which need not keep its model stable or its data private."""
         return replace(self, hostile=True)

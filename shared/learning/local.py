@@ -1,10 +1,10 @@
 """Local training and evaluation: one client's round, and many clients' rounds at once.
 
-`train_round` is what an agent runs; it is `train` for one client, so that agents and the simulator
-share every formula and every draw.
+An agent runs `train_round`, which calls `train` for one client. Agents and the simulator therefore
+share every formula and every random draw.
 
-Legend: K clients, N training samples (padded to the largest client), B samples of a batch,
-S steps of a round, T samples of any set, D parameters.
+Legend: K clients, N training samples (padded to the largest client), B samples in a batch,
+S steps in a round, T samples of any set, D parameters.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ from rampart_fl.shared.learning.steps import take_steps
 from rampart_fl.shared.runtime.device import to_device
 
 EVALUATED = 4096
-"""Most samples in one forward pass of an evaluation, over all clients."""
+"""Highest number of samples, summed over clients, in one forward pass of an evaluation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,9 +32,9 @@ class Trained:
     """What K clients computed in a round.
 
     Args:
-        update_KD: trained minus received model.
+        update_KD: the trained model minus the received model.
         personal: personal state after the round, tensors (K, ...).
-        metrics: one number per client (float64), by name.
+        metrics: by name, one number per client (float64).
     """
 
     update_KD: Tensor
@@ -52,17 +52,18 @@ def train(
     hostile: Sequence[int] = (),
     offers: Offers = (),
 ) -> Trained:
-    """One round of K clients: evaluate what they received, train, evaluate what they have.
+    """One round of K clients: evaluate the received models, train, evaluate the trained models.
 
     Args:
         learner: network, personalizer, optimizer.
         cohort: the clients' data.
-        batches: which samples they see in which step.
-        received_KD: the models they start from.
-        personal: their personal state, tensors (K, ...).
-        measure: whether to evaluate; without it `metrics` has the sample counts alone.
-        hostile: positions of the clients that train without the objective's terms and noise.
-        offers: other clients' models, for personalizers that start from these.
+        batches: which samples the clients see in which step.
+        received_KD: the models that the clients received.
+        personal: the clients' personal state, tensors (K, ...).
+        measure: whether to evaluate models; if not, `metrics` has no accuracies or losses.
+        hostile: positions of the clients that train without the objective's terms and without
+            noise.
+        offers: other clients' models, for personalizers whose training starts from them.
     """
     metrics = {"train_samples": _counts(cohort.train_K), "test_samples": _counts(cohort.test_K)}
     own, base_KD = {name: one for name, one in personal.items() if name != STEPS}, received_KD
@@ -107,17 +108,19 @@ class LocalResult:
     """What one client computed in a round.
 
     Args:
-        update_D: trained minus received model.
-        personal: its personal state after the round.
-        metrics: `train_samples`, `test_samples`; correct test samples of the model as received
-            (`correct_customized`), after training (`correct_local`) and of its own model
-            (`correct_personalized`, if it has one), or for a task of estimation the squared errors
-            summed over test samples (`error_customized`, ...); mean training loss of the uploaded
-            model (`loss_before`, `loss_after`). Where the experiment has a trigger, also its test
-            samples that are not of the target class (`triggered_samples`), and how many of these
-            each model takes for the target once they show the trigger (`fooled_customized`, ...).
-            The ε spent so far under differential privacy (`epsilon`), and whatever the objective's
-            terms measure of the trained model (`jacobian_norm`).
+        update_D: the trained model minus the received model.
+        personal: the client's personal state after the round.
+        metrics: numbers by name. Sample counts: `train_samples`, `test_samples`. Correctly
+            classified test samples: of the model as received (`correct_customized`), of the model
+            after training (`correct_local`) and of the client's own model (`correct_personalized`,
+            if it has one). For an estimation task, these are instead the squared errors summed over
+            the test samples (`error_customized`, ...). Mean training loss of the model before and
+            after its training for upload: `loss_before`, `loss_after`. If the experiment has a
+            trigger: the number of test samples that are not of the target class
+            (`triggered_samples`), and how many of these each model assigns to the target class when
+            they show the trigger (`fooled_customized`, ...). Under differential privacy: the ε
+            spent so far (`epsilon`). Also whatever the objective's terms measure of the trained
+            model (`jacobian_norm`), and whatever the personalizer reports of its start.
     """
 
     update_D: Tensor
@@ -137,18 +140,19 @@ def train_round(
     secret: int | None = None,
     offered: Sequence[Tensor] = (),
 ) -> LocalResult:
-    """One client's round, the same bytes whenever it is run again.
+    """One client's round; the same arguments always give the same bytes.
 
     Args:
         learner: from `Learner.of(experiment)`.
-        data: the client's own.
-        received_D: the model that its ticket names.
-        personal: its personal state; `learner.first_state(initial_D)` before the first round.
+        data: the client's own data.
+        received_D: the model that the client's ticket names.
+        personal: the client's personal state; before the first round,
+            `learner.first_state(initial_D)`.
         seed: the experiment's seed.
-        client: the client's id, which names its draws.
+        client: the client's id, from which its random numbers are derived.
         round_: the round's number.
-        secret: seed of noise that nobody else may know; the experiment's when None.
-        offered: other clients' models (D,) that its ticket names.
+        secret: seed of noise that nobody else may know; if None, the experiment's seed.
+        offered: other clients' models (D,) that the client's ticket names.
     """
     sizes, held_out = [len(data.y_train)], learner.personalizer.held_out
     batches = Batches.draw(sizes, [client], learner.training, seed, round_, secret, held_out)
@@ -167,7 +171,7 @@ def train_round(
 def evaluate(
     learner: Learner, data: ClientData, received_D: Tensor, personal: Mapping[str, Tensor]
 ) -> dict[str, float]:
-    """Metrics of a client that does not train: of the model as received and of its own model."""
+    """Metrics of the received model and of the client's own model, without training."""
     cohort = Cohort.of([data], received_D.dtype, received_D.device)
     stacked = {name: tensor.unsqueeze(0) for name, tensor in personal.items()}
     metrics = evaluate_many(learner, cohort, received_D.unsqueeze(0), stacked)
@@ -177,7 +181,7 @@ def evaluate(
 def evaluate_many(
     learner: Learner, cohort: Cohort, received_KD: Tensor, personal: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """`evaluate` for K clients: one number per client by name."""
+    """`evaluate` for K clients: by name, one number per client."""
     metrics = {
         "test_samples": _counts(cohort.test_K),
         **_test(learner, cohort, received_KD, "customized"),
@@ -194,7 +198,7 @@ def unstack(personal: Mapping[str, Tensor], position: int) -> dict[str, Tensor]:
 
 
 def _test(learner: Learner, cohort: Cohort, models_KD: Tensor, kind: str) -> dict[str, Tensor]:
-    """What every client's model scores on its own test samples (K,), and how many it falls for."""
+    """Test score (K,) of every client's model on the client's own samples, and trigger success."""
     x_KT, y_KT, trigger = cohort.x_test_KT, cohort.y_test_KT, learner.trigger
     scores_KT = _each(learner, models_KD, x_KT, y_KT, learner.scoring.scores)
     counts = {f"{learner.scoring.counted}_{kind}": _within(scores_KT, cohort.test_K).sum(1)}
@@ -209,7 +213,7 @@ def _test(learner: Learner, cohort: Cohort, models_KD: Tensor, kind: str) -> dic
 
 
 def _loss(learner: Learner, cohort: Cohort, models_KD: Tensor) -> Tensor:
-    """Mean loss (K,) of every client's model on its own training set."""
+    """Mean loss (K,) of every client's model on the client's own training set."""
     x_KN, y_KN = cohort.x_train_KN, cohort.y_train_KN
     losses_KN = _each(learner, models_KD, x_KN, y_KN, learner.scoring.losses)
     return _within(losses_KN, cohort.train_K).sum(1) / to_device(
@@ -218,7 +222,7 @@ def _loss(learner: Learner, cohort: Cohort, models_KD: Tensor) -> Tensor:
 
 
 def _held_loss(learner: Learner, cohort: Cohort, batches: Batches, models_KD: Tensor) -> Tensor:
-    """Mean loss (K,) of every client's model on its samples that are in no batch."""
+    """Mean loss (K,) of every client's model on the client's samples that are in no batch."""
     held_KV = to_device(pad_sequence(list(batches.held), batch_first=True), models_KD.device)
     client_K1 = torch.arange(len(models_KD), device=models_KD.device)[:, None]
     x_KV, y_KV = cohort.x_train_KN[client_K1, held_KV], cohort.y_train_KN[client_K1, held_KV]
@@ -234,7 +238,7 @@ def _each(
     y_KT: Tensor,
     score: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
-    """Scores (K, T): many samples of few models in one pass, rather than few of many."""
+    """Scores (K, T); a pass takes many samples for few models, not few samples for many models."""
     samples = min(EVALUATED, learner.network.at_once(x_KT[:, :1]))
     width = max(1, min(samples, x_KT.shape[1]))
     parts = []
@@ -249,7 +253,7 @@ def _each(
 
 
 def _within(values_KT: Tensor, sizes: Sequence[int]) -> Tensor:
-    """The values with 0 in place of padding (whatever stood there)."""
+    """The values, with padding replaced by 0 whatever its value (even NaN)."""
     position = torch.arange(values_KT.shape[1], device=values_KT.device)
     inside_KT = position < to_device(sizes, values_KT.device)[:, None]
     return values_KT.where(inside_KT, torch.zeros_like(values_KT))

@@ -1,4 +1,4 @@
-"""What this machine can give to training: a probe that is the same at every start."""
+"""The resources that this machine has for training, as one number that is equal at every start."""
 
 import os
 from functools import lru_cache
@@ -9,15 +9,15 @@ from rampart_fl.shared.runtime import cpus
 
 GIB = 2**30
 PER_CORE = 2.0
-"""GiB of memory that one core's worth of training takes."""
+"""GiB of memory that training needs per core."""
 
 
 def resources(cores: float, memory: float, accelerator: bool) -> float:
-    """One number for a machine: cores that have their share of the memory; endless with a GPU.
+    """The number of cores for which the memory suffices (`PER_CORE` each); infinite with a GPU.
 
     Args:
-        cores: that the process may use.
-        memory: GiB.
+        cores: number of cores that the process may use.
+        memory: memory in GiB.
         accelerator: whether there is a GPU.
 
     >>> resources(cores=8, memory=4, accelerator=False)

@@ -1,8 +1,8 @@
-"""A client that learns: what it does with a ticket, and what it keeps on its disk.
+"""A client that learns: how it processes a ticket, and what it stores on its disk.
 
-Before an upload leaves, its bytes and the personal state that belongs to it are on disk under the
-ticket's round, so that a client which dies and comes back sends the same bytes and never trains
-its personal model twice.
+Before the client sends an upload, it writes the upload and the personal state that belongs to it to
+its disk, together with the ticket's ETag. A client that crashes and restarts therefore sends the
+same bytes, and never trains its personal model twice for one ticket.
 
 Legend: D parameters.
 """
@@ -37,17 +37,17 @@ from rampart_fl.shared.runtime import durable
 
 
 def client_experiment(part: Mapping[str, Any]) -> Experiment:
-    """The experiment as a client knows it, from `GET /v1/experiment`."""
+    """The part of the experiment that a client knows, built from `GET /v1/experiment`."""
     return Experiment.from_tables(
         {key: value for key, value in part.items() if key not in {"digest", "sample_cap"}}
     )
 
 
 class Keeper:
-    """What a client keeps in its folder, per kind of ticket: its last upload and what followed.
+    """A client's folder: for each kind of ticket, the last upload and the personal state after it.
 
-    One file, replaced at once: a line of JSON (the ticket's ETag and the upload's length), the
-    upload, and the personal state after it.
+    Each kind has one file, which is replaced atomically. It holds a line of JSON (the ticket's ETag
+    and the upload's length), the upload, and the personal state after the upload.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -55,19 +55,19 @@ class Keeper:
         folder.mkdir(parents=True, exist_ok=True)
 
     def upload(self, ticket: Ticket) -> bytes | None:
-        """The bytes that were made for this very ticket before, if they were."""
+        """The upload stored for exactly this ticket; None if there is none."""
         kept = self._read(ticket.kind)
         if kept is None or kept[0]["ticket"] != ticket.etag:
             return None
         return kept[1][: kept[0]["length"]]
 
     def personal(self, kind: str = "train") -> dict[str, Tensor] | None:
-        """Personal state after the last ticket of a kind; None before the first."""
+        """The personal state after the last ticket of this kind; None before the first."""
         kept = self._read(kind)
         return None if kept is None else load_tensors(kept[1][kept[0]["length"] :])
 
     def keep(self, ticket: Ticket, upload: bytes, personal: Mapping[str, Tensor]) -> None:
-        """Stores an upload with the personal state that follows from it."""
+        """Stores an upload together with the personal state after it."""
         head = json.dumps({"ticket": ticket.etag, "length": len(upload)}).encode() + b"\n"
         state = save_tensors({name: tensor.contiguous() for name, tensor in personal.items()})
         durable.replace(self._folder / f"{ticket.kind}.kept", (head, upload, state))
@@ -84,13 +84,13 @@ class LearningClient:
     """An honest client: trains from the model of its ticket and uploads the difference.
 
     Args:
-        experiment: the client part.
-        client: its id.
-        data: its samples.
-        folder: where it keeps its state.
-        sample_cap: the most samples it may claim.
-        thread: where it computes.
-        dtype: of uploads: F32, F16 or BF16.
+        experiment: the part of the experiment that clients know.
+        client: the client's id.
+        data: the client's samples.
+        folder: where the client stores its state.
+        sample_cap: the highest number of samples that the client may claim.
+        thread: the executor that runs the client's computations.
+        dtype: number format of uploads: F32, F16 or BF16.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class LearningClient:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
 
     async def work(self, ticket: Ticket, model: bytes) -> bytes:
-        """Trains, or finds what it made for this very ticket before it was interrupted."""
+        """Trains and returns the upload, or returns the upload already stored for this ticket."""
         kept = self.keeper.upload(ticket)
         if kept is not None:
             return kept
@@ -128,31 +128,31 @@ class LearningClient:
         return upload
 
     async def finish(self, ticket: Ticket, result: LocalResult) -> tuple[Tensor, dict[str, float]]:
-        """The update and the numbers that are uploaded of a result: the true ones."""
+        """The update and the metrics to upload for a training result; here the true ones."""
         return result.update_D, with_gap(result.metrics)
 
     def samples(self, round_: int) -> ClientData:
-        """What the client trains on in a round."""
+        """The data that the client trains on in a round."""
         del round_
         return self.data
 
     async def evaluate(self, ticket: Ticket, model: bytes) -> dict[str, float]:
-        """Measures the final model and the client's own."""
+        """Measures the final model and the client's own model."""
         metrics: dict[str, float] = await self.compute(self._evaluate, model)
         return reported(metrics)
 
     async def receive(self, ticket: Ticket, others: Mapping[str, bytes]) -> None:
-        """Keeps the other models of a ticket for what it asks."""
+        """Stores the further models that come with a ticket until the ticket's work needs them."""
         self._others = dict(others)
 
     async def idle(self, ticket: Ticket) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     def _model(self, model: bytes) -> Tensor:
         return torch.from_numpy(wire.read_model(model, self.learner.spec))
 
     def _other_models(self, prefix: str) -> list[Tensor]:
-        """Those of the ticket's other models whose names begin so, in order; forgotten here."""
+        """Remove and return the ticket's other models whose names have this prefix, by name."""
         names = sorted(name for name in self._others if name.startswith(prefix))
         return [self._model(self._others.pop(name)) for name in names]
 
@@ -160,7 +160,7 @@ class LearningClient:
         kept, probed = self.keeper.personal(), self.keeper.personal("probe")
         first = self.learner.first_state(self.learner.initial_model()) if kept is None else kept
         if probed is not None and STEPS in probed:
-            # A probe spends privacy as a round does.
+            # A probe spends privacy budget just as a round does.
             first[STEPS] = torch.maximum(first[STEPS], probed[STEPS])
         return first
 
@@ -174,7 +174,7 @@ class LearningClient:
             client=self.client,
             round_=ticket.round,
             offered=self._other_models("peer_"),
-            # What the experiment's seed draws, the aggregator can draw as well.
+            # The aggregator could reproduce noise that is drawn from the experiment's seed.
             secret=secrets.randbits(62),
         )
 
@@ -183,13 +183,14 @@ class LearningClient:
     ) -> bytes:
         vector_D: NDArray[np.float32] = update_D.float().numpy()
         diverged = False
-        # What an attack makes of a finite result goes out as it is.
+        # If an attack changed a finite result, the changed update is sent unmodified.
         if update_D is result.update_D or not bool(result.update_D.isfinite().all()):
             vector_D, diverged = sendable(vector_D, self._dtype)
         report = Report(samples=self._samples, metrics=metrics, diverged=diverged)
         upload = wire.encode(self.learner.spec, vector_D, claims(report), self._dtype)
-        # Personal state is read back from training tickets alone: a probe asks whom a client
-        # resembles, and its personal model learns in the round itself.
+        # `_state` takes personal state from training tickets only (and privacy steps from probes).
+        # A probe only finds out which clients resemble this one; the personal model is trained in
+        # the round itself.
         self.keeper.keep(ticket, upload, result.personal)
         return upload
 

@@ -1,14 +1,16 @@
-"""Local differential privacy: clipped and noised gradients, and what they spend.
+"""Local differential privacy: clipped, noised gradients, and the privacy budget that they spend.
 
-Each step takes every sample with chance q = b/n (Poisson sampling), clips the gradient of each to
-length C, and adds normal noise of deviation σ C to their sum (DP-SGD). What a client uploads after
-T steps then satisfies (ε, δ)-differential privacy in its samples, with ε from Opacus' accountant.
+Each step takes every sample with probability q = b/n (Poisson sampling), clips each sample's
+gradient to length C, and adds normal noise of deviation σ C to the sum of these gradients (DP-SGD).
+A client's uploads after T steps then satisfy (ε, δ)-differential privacy with respect to its
+samples. Opacus' accountant computes ε.
 
-Covered is the update alone: the counts and losses that a client reports are exact, and personal
-models, which stay with their client, are trained without noise. An agent draws its noise from
-secret seeds of its own; a simulation from the experiment's, and protects nobody.
+The guarantee covers the update alone. The counts and losses that a client reports are exact, and
+personal models, which stay with their client, are trained without noise. An agent draws its noise
+from its own secret seeds. A simulation draws the noise from the experiment's seed, and so protects
+nobody.
 
-Legend: K clients, B samples of a batch, E = K·B single samples, C classes, D parameters.
+Legend: K clients, B samples in a batch, E = K·B single samples, C classes, D parameters.
 """
 
 import warnings
@@ -31,18 +33,19 @@ from rampart_fl.shared.runtime.device import to_device
 STEPS = "privacy_steps"
 """Name of the personal state that counts a client's noised steps, over all its uploads."""
 AT_ONCE = 2**22
-"""Numbers in the gradients of single samples held at once, over all clients: about what a cache
-holds."""
+"""How many numbers the per-sample gradients held at once may have, summed over clients.
+
+About as many fit in a cache."""
 
 
 def check_privacy(
     privacy: Privacy | None, module: nn.Module, personalizer: Personalizer | None = None
 ) -> None:
-    """Refuses what cannot be accounted for.
+    """Refuses experiments whose privacy loss cannot be computed.
 
     Raises:
         ConfigurationError: Opacus is not installed, the module normalizes over the batch, or the
-            personalizer lets more of the samples into the upload than noised gradients.
+            personalizer's upload depends on samples in other ways than through noised gradients.
     """
     if privacy is None:
         return
@@ -63,7 +66,7 @@ def check_privacy(
 
 
 def sample_rate(training: Training, samples: int) -> float:
-    """The chance q of a sample to be in a batch.
+    """The probability q that a sample is in a batch.
 
     >>> sample_rate(Training(batch_size=10), samples=40)
     0.25
@@ -76,8 +79,8 @@ def epsilon(rate: float, noise_multiplier: float, steps: int, delta: float) -> f
     """The ε that T steps of the subsampled Gaussian mechanism spend at δ (Rényi accountant).
 
     Args:
-        rate: chance of a sample to be in a batch.
-        noise_multiplier: deviation of the noise, in clipping lengths.
+        rate: probability that a sample is in a batch.
+        noise_multiplier: standard deviation of the noise, as a multiple of the clipping length.
         steps: T.
         delta: δ.
     """
@@ -86,26 +89,28 @@ def epsilon(rate: float, noise_multiplier: float, steps: int, delta: float) -> f
     accountant = RDPAccountant()
     accountant.history = [(noise_multiplier, rate, steps)]
     with warnings.catch_warnings():
-        # At the edge of its range of orders the bound is loose, and still a bound.
+        # Opacus warns if the best order is at the edge of its range: the bound is then loose, but
+        # it still holds.
         warnings.simplefilter("ignore")
         return float(accountant.get_epsilon(delta)) if steps else 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class PrivateTask(LocalTask):
-    """A step whose gradients, at the models that are uploaded, are clipped per sample and noised.
+    """A task whose gradients at the uploaded models are clipped per sample and noised.
 
-    g = 1/b (Σ_a g_a min(1, C/|g_a|) + N(0, σ² C² I)), g_a the gradient of the loss and of all terms
-    of the objective that look at samples. Terms that do not are added afterwards.
+    g = 1/b (Σ_a g_a min(1, C/|g_a|) + N(0, σ² C² I)), where g_a is the gradient, for sample a, of
+    the loss and of all objective terms that read samples. The gradients of the other terms are
+    added afterwards.
     """
 
     spent: list[Tensor] = field(default_factory=list)
-    """Where noised gradients were taken in this step; each of them counts as a step of T."""
+    """The models at which this step took noised gradients; each counts as one of the T steps."""
 
     def gradients(
         self, batch: Batch, *models_KD: Tensor, personal: Sequence[Tensor] = ()
     ) -> tuple[Tensor, ...]:
-        """As `LocalTask`; the personal models' gradients are exact."""
+        """As in `LocalTask`; only the personal models' gradients, and attackers', are exact."""
         noised = tuple(self._noised(batch, model_KD) for model_KD in models_KD)
         own = super().gradients(batch, personal=personal) if personal else ()
         if self.hostile_K is None:
@@ -130,7 +135,7 @@ class PrivateTask(LocalTask):
         return found_KD
 
     def _clipped(self, batch: Batch, model_KD: Tensor, clip: float) -> Tensor:
-        """1/b Σ_a g_a min(1, C/|g_a|), as many samples at once as fit."""
+        """1/b Σ_a g_a min(1, C/|g_a|), with as many samples at once as `AT_ONCE` allows."""
         total_KD = torch.zeros_like(model_KD)
         width = max(1, AT_ONCE // model_KD.numel())
         for start in range(0, batch.x_KB.shape[1], width):
@@ -146,7 +151,7 @@ class PrivateTask(LocalTask):
         return total_KD
 
     def _single(self, batch: Batch, part: slice) -> tuple[LocalTask, Batch]:
-        """Every sample of a part of the batch as a client of its own."""
+        """The task and the batch in which each sample of a part of the batch is its own client."""
         real_KB = batch.weight_KB[:, part] > 0
         count = real_KB.shape[1]
         samples = Batch(
@@ -170,7 +175,7 @@ class PrivateTask(LocalTask):
 
 
 def normal(scale: Sequence[float], draws: Sequence[torch.Generator], like_KD: Tensor) -> Tensor:
-    """Normal noise (K, D), row k of deviation scale[k]."""
+    """Normal noise (K, D); row k has standard deviation scale[k]."""
     rows = [
         factor * torch.randn(like_KD.shape[1], generator=one, dtype=like_KD.dtype)
         for factor, one in zip(scale, draws, strict=True)
@@ -179,16 +184,16 @@ def normal(scale: Sequence[float], draws: Sequence[torch.Generator], like_KD: Te
 
 
 def output_noise(deviation: float, draws: Draws, update_KD: Tensor) -> Tensor:
-    """What MSDFL, section VII-E, adds to a trained model: N(0, σ² I), each client's own.
+    """The noise N(0, σ² I) that MSDFL, section VII-E, adds to a trained model, drawn per client.
 
-    By itself it bounds no ε: the update that it hides has no bounded length.
+    By itself this noise guarantees no ε, because the length of the update is not bounded.
     """
     scale = [deviation] * len(update_KD)
     return normal(scale, draws.secretly("output noise"), update_KD)
 
 
 def spent(training: Training, sizes: Sequence[int], steps_K: Tensor) -> Tensor:
-    """The ε (K,) that clients have spent after so many steps; float64."""
+    """The ε (K,) that each client has spent after the given number of noised steps; float64."""
     privacy = training.privacy
     assert privacy is not None
     return torch.tensor(

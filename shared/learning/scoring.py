@@ -1,6 +1,6 @@
-"""What a task minimizes, and what is counted of a model: for classification and for estimation.
+"""The loss that a task minimizes and the score of a model, for classification and for estimation.
 
-Legend: K clients, B samples of a batch, C outputs.
+Legend: K clients, B samples in a batch, C outputs.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,18 +36,18 @@ def cross_entropies(logits_KBC: Tensor, y_KB: Tensor) -> Tensor:
 
 
 def hits(logits_KBC: Tensor, y_KB: Tensor) -> Tensor:
-    """Whether each sample (K, B) is taken for its class."""
+    """Whether the predicted class of each sample (K, B) is its true class."""
     return logits_KBC.argmax(-1) == y_KB
 
 
 def squared_norms(residual_KBC: Tensor, y_KB: Tensor) -> Tensor:
-    """|r|² of every sample's residual (K, B): the model's output is the residual itself."""
+    """|r|² (K, B) for every sample's residual r, which is the model's output itself."""
     del y_KB
     return residual_KBC.square().sum(-1)
 
 
 def half_squared_norms(residual_KBC: Tensor, y_KB: Tensor) -> Tensor:
-    """½|r|² of every sample's residual (K, B)."""
+    """½|r|² (K, B) for every sample's residual r."""
     return squared_norms(residual_KBC, y_KB) / 2
 
 
@@ -55,4 +55,4 @@ SCORINGS: Mapping[str, Scoring] = {
     "classification": Scoring("correct", cross_entropies, hits),
     "estimation": Scoring("error", half_squared_norms, squared_norms),
 }
-"""By the task of a data set and of a model."""
+"""The scoring of each task; data sets and models name their task."""

@@ -1,8 +1,9 @@
-"""Samples that the server holds: public data (labels or none) and a trusted root set.
+"""Samples that the server holds: public data (with or without labels) and a trusted root set.
 
-They come from any data set, adapted to the model's samples: a grey image goes to all channels, a
-coloured one becomes its luminance, and sizes are interpolated bilinearly (USPS: 16x16 to 28x28). Of
-the clients' own data set they are samples that no client holds.
+The samples can come from any data set and are converted to the shape that the model takes. A grey
+image is copied to all channels, a colour image becomes its luminance, and images are resized by
+bilinear interpolation (for example USPS from 16x16 to 28x28). If they come from the clients' own
+data set, they are samples that no client holds.
 
 Legend: n samples, C channels, H rows, W columns.
 """
@@ -22,7 +23,7 @@ from rampart_fl.shared.learning.datasets import Dataset, datasets
 from rampart_fl.shared.seeding import generator
 
 Role = Literal["public", "root"]
-"""What they are for; the two draw differently."""
+"""What the samples are for; each role draws its samples with a different seed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,9 +31,9 @@ class ServerData:
     """Samples that the server holds.
 
     Args:
-        x: float32 (n, *shape), shape being that of the clients' samples.
+        x: float32 (n, *shape), where shape is the shape of the clients' samples.
         y: class numbers, long (n,).
-        labelled: whether `y` counts in the task's classes; if not, only `x` means anything.
+        labelled: whether the source has as many classes as the task; if not, `y` is meaningless.
     """
 
     x: Tensor
@@ -48,18 +49,19 @@ def server_data(
     role: Role = "public",
     labels: bool = False,
 ) -> ServerData:
-    """`size` samples of a data set as the clients' model takes them.
+    """`size` samples of a data set, in the shape that the clients' model takes.
 
     Args:
         spec: the data set, as in an experiment's `data.dataset`.
-        size: how many.
-        data: the clients' data table, which tells the shape and the classes, and what is taken.
-        seed: the experiment's.
-        role: names the draw.
+        size: number of samples.
+        data: the clients' `data` table. It determines the shape, the classes, and which samples
+            clients hold.
+        seed: the experiment's seed.
+        role: what the samples are for; the random draw depends on it.
         labels: whether labels of the task are needed.
     Raises:
-        ConfigurationError: the samples cannot be adapted, have other classes where labels are
-            needed, or are too few.
+        ConfigurationError: the samples cannot be converted, or there are too few of them, or labels
+            are needed and the number of classes differs.
 
     >>> table = Data(dataset="digits", reserved=100)
     >>> held = server_data("digits", 100, table, seed=1, role="root", labels=True)
@@ -92,10 +94,11 @@ def server_data(
 
 
 def fitting(spec: "str | dict[str, Any]", size: int, data: Data, labels: bool = False) -> Dataset:
-    """The data set, once it is clear (without reading it) that the clients' model can take it.
+    """The data set, after a check that the clients' model can take it; reads no samples.
 
     Raises:
-        ConfigurationError: it cannot be adapted, or has other classes where labels are needed.
+        ConfigurationError: the samples cannot be converted, or labels are needed and the number of
+            classes differs.
     """
     own = datasets.parse(data.dataset)
     source = datasets.parse(spec, sample=list(own.shape), size=size)
@@ -115,7 +118,7 @@ def fitting(spec: "str | dict[str, Any]", size: int, data: Data, labels: bool = 
 
 
 def adapted(x_nCHW: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The samples in another shape; the same tensor where they have it.
+    """The samples converted to a shape; the same tensor if they already have it.
 
     >>> adapted(torch.ones(2, 1, 16, 16), (3, 32, 32)).shape
     torch.Size([2, 3, 32, 32])

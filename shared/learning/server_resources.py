@@ -1,6 +1,6 @@
-"""Resources of the server's stages besides the rows: network, public samples, own update.
+"""What the server's stages need besides clients' updates: network, public samples, own update.
 
-Legend: K models, B samples of a batch, D parameters.
+Legend: K models, B samples in a batch, D parameters.
 """
 
 from dataclasses import dataclass, replace
@@ -26,14 +26,14 @@ AUGMENTATIONS = {"none": None, "weak": weak, "strong": strong}
 
 @dataclass(frozen=True, eq=False)
 class ServerResources:
-    """What the stages of one experiment need, loaded once; `attach_to` hands it out.
+    """What the stages of one experiment need, loaded once; `attach_to` adds it to a context.
 
     Args:
-        seed: the experiment's.
-        learner: network and training; None where no stage needs either.
-        public: samples that models are judged on.
-        root: the server's own training set, as the data of one client.
-        shape: of a sample.
+        seed: the experiment's seed.
+        learner: network and training; None if no stage needs them.
+        public: samples on which models are judged.
+        root: the server's own training set, in the form of one client's data.
+        shape: shape of a sample.
     """
 
     seed: int
@@ -49,15 +49,15 @@ class ServerResources:
         """Loads what the plan's stages need, and nothing else.
 
         Raises:
-            ConfigurationError: a stage needs samples that the experiment does not name, or these
-                cannot be had.
+            ConfigurationError: a stage needs samples that the experiment does not name, or the
+                samples cannot be loaded.
         """
         check_needs(experiment, plan)
         needs = plan.needs()
         server, seed = experiment.server, experiment.seed
         learner, public, root = None, None, None
         if needs:
-            # The server owes nobody a personal model, a stable one or privacy: it trains plainly.
+            # The server has no personal model, no objective terms and no privacy noise.
             plain = {"personalizer": "none", "training": _plain(experiment.training)}
             learner = Learner.of(Experiment.from_tables({**experiment.tables(), **plain}))
         if server.public is not None and needs.keys() & {"public", "labels"}:
@@ -77,7 +77,7 @@ class ServerResources:
         )
 
     def attach_to(self, context: Context) -> Context:
-        """The context with all that its stages need; the server trains here, if it does."""
+        """The context with all that its stages need; if they need an update, trains it here."""
         given: dict[str, Any] = {"public": self.public}
         if self.learner is not None:
             given |= {"predict": self.learner.network.logits, "shape": self.shape}
@@ -86,9 +86,9 @@ class ServerResources:
         return replace(context, **given)
 
     def update(self, reference_D: Tensor, round_: int) -> Tensor | None:
-        """The server's own update (D,): a client's training on the root set, from the reference.
+        """The server's own update (D,): trains like a client, on the root set, from the reference.
 
-        None where no stage asks for it.
+        None if no stage needs it.
         """
         if self.learner is None or self.root is None:
             return None
@@ -100,7 +100,7 @@ class ServerResources:
 
 
 def _plain(training: Training) -> dict[str, Any]:
-    """Batches, steps and step sizes of the clients' training, and nothing else of it."""
+    """The settings of the clients' training that determine batches and optimizer steps, only."""
     kept = {
         "epochs",
         "batch_size",
@@ -113,9 +113,9 @@ def _plain(training: Training) -> dict[str, Any]:
 
 
 def check_needs(experiment: Experiment, plan: Plan) -> None:
-    """Refuses an experiment whose stages need samples that it does not name, or that do not fit.
+    """Refuses an experiment whose stages need samples that it does not name or that do not fit.
 
-    Reads no samples.
+    The check reads no samples.
     """
     needs, server, data = plan.needs(), experiment.server, experiment.data
     for need, stage in needs.items():

@@ -1,9 +1,10 @@
-"""Many models of one architecture as one: K vectors applied to K batches at once.
+"""Many models of one architecture run as one: K vectors applied to K batches at once.
 
-Sequences and residual blocks of the layers that `rampart_fl.shared.learning.stacked_layers` knows
-run stacked. Any other module runs through `torch.func.vmap`, or model by model if it has running
-statistics or something that vmap cannot do, such as recurrent layers.
-Models never mix, so the gradient of a sum of losses is every model's own.
+A module runs stacked if it consists of sequences and residual blocks of the layers that
+`rampart_fl.shared.learning.stacked_layers` supports. Any other module runs through
+`torch.func.vmap`. If that module has running statistics, or something that vmap does not support,
+such as recurrent layers, its models run one by one. Models never interact, so the gradient of the
+sum of all losses contains each model's own gradient.
 
 Legend: K models, B samples each, D coordinates, S running statistics, C classes.
 """
@@ -21,7 +22,8 @@ from rampart_fl.shared.learning.vector import spec_of, statistics, unflatten
 from rampart_fl.shared.modelspec import STATISTIC
 
 IN_CACHE = 2**20
-"""Numbers in the largest layer of the models that one thread trains at once."""
+"""How many numbers the largest layer may have, summed over the models that one thread trains at
+once."""
 
 
 class Stacked:
@@ -44,8 +46,8 @@ class Stacked:
     def at_once(self, x_KB: Tensor) -> int:
         """How many models run fastest on such batches in one pass.
 
-        On a CPU as many as have their largest layer in cache (measured: `benchmarks/training.py`),
-        on other devices all.
+        On a CPU, these are as many models as have their largest layer in cache (measured with
+        `benchmarks/training.py`). On other devices, all models run in one pass.
         """
         if self._layer is None or x_KB.device.type != "cpu":
             return sys.maxsize
@@ -55,14 +57,14 @@ class Stacked:
         return max(1, IN_CACHE * torch.get_num_threads() // max(1, self._widths[shape]))
 
     def trained_at_once(self, x_KB: Tensor) -> int:
-        """How many models train fastest in one pass: with their parameters in cache as well."""
+        """How many models train fastest in one pass; their parameters must fit in cache, too."""
         if x_KB.device.type != "cpu":
             return sys.maxsize
         of_size = IN_CACHE * torch.get_num_threads() // max(1, self.spec.dim)
         return max(1, min(self.at_once(x_KB), of_size))
 
     def logits(self, models_KD: Tensor, x_KB: Tensor) -> Tensor:
-        """Logits (K, B, C) of model k on its own batch x_KB[k], as at inference."""
+        """Logits (K, B, C) of each model k on its own batch x_KB[k], in inference mode."""
         return self._run(unflatten(models_KD, self.spec), x_KB, None)[0]
 
     def train(
@@ -72,15 +74,16 @@ class Stacked:
         inside_KB: Tensor,
         whole: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Logits (K, B, C) as in training, and every model's running statistics after the batch.
+        """Logits (K, B, C) in training mode, and every model's running statistics after the batch.
 
         Args:
-            tensors: of the models, by name, with K in front; see `unflatten`.
+            tensors: the models' tensors by name, with leading dimension K; see `unflatten`.
             x_KB: samples.
-            inside_KB: which of them are there (bool); padding counts in no statistic of a batch.
-            whole: whether all of them are known to be there.
+            inside_KB: which samples are real rather than padding (bool); padding does not enter the
+                statistics of a batch.
+            whole: whether it is known that no sample is padding.
         Returns:
-            The logits, and statistics (K, S); None where the model has none.
+            The logits, and the statistics (K, S) or None if the model has none.
         """
         if not self.spec.statistics:
             return self._run(tensors, x_KB, None)[0], None
@@ -112,7 +115,7 @@ class Stacked:
                 logits: Tensor = torch.func.vmap(one)(dict(parameters), x_KB)
             except torch.OutOfMemoryError:
                 raise
-            except RuntimeError:  # No batching rule, or control flow that depends on the data.
+            except RuntimeError:  # vmap has no batching rule, or control flow depends on data.
                 self._vmaps = False
             else:
                 return logits
@@ -122,14 +125,15 @@ class Stacked:
     def _one_by_one(
         self, tensors: Mapping[str, Tensor], x_KB: Tensor, inside_KB: Tensor | None
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """For modules with running statistics that have no stacked form."""
+        """Run models one by one: for modules with running statistics and no stacked form."""
         self.module.train(inside_KB is not None)
         found, moved = (
             [],
             {name: tensors[name].detach().clone() for name in statistics(self.module)},
         )
         for k, x_B in enumerate(x_KB):
-            # The module writes to its statistics as it trains: to ours, through these views.
+            # In training mode the module updates its running statistics in place. Through these
+            # views, it updates `moved`.
             own = {name.removeprefix(STATISTIC): t[k] for name, t in {**tensors, **moved}.items()}
             if inside_KB is None:
                 found.append(torch.func.functional_call(self.module, own, (x_B,)))
@@ -145,7 +149,7 @@ class Stacked:
 
 
 def widest(module: nn.Module, shape: tuple[int, ...]) -> int:
-    """Numbers in the largest activation of a module on a batch of a shape; computes nothing.
+    """How many numbers a module's largest activation has on a batch of a shape; computes nothing.
 
     >>> widest(nn.Sequential(nn.Linear(3, 7), nn.Linear(7, 2)), (5, 3))
     35

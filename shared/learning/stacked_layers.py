@@ -1,5 +1,7 @@
-"""Layers of K models at once: convolutions as grouped ones in channels-last memory, linear layers
-as batched products, batch normalization per model.
+"""Layers of K models run at once.
+
+Convolutions run as one grouped convolution in channels-last memory, linear layers as one batched
+product, and batch normalization with each model's own statistics.
 
 Legend: K models, B samples each, C channels or features of one model, H height, W width.
 """
@@ -34,11 +36,12 @@ class Pass:
     """One forward pass of K models.
 
     Args:
-        tensors: parameters and running statistics, with K in front.
+        tensors: parameters and running statistics, with leading dimension K.
         k: number of models.
-        inside_KB: in training, which samples are there (bool); None at inference.
-        whole: whether all of them are known to be.
-        moved: running statistics after the batch, which batch normalization adds in training.
+        inside_KB: in training, which samples are real rather than padding (bool); None at
+            inference, and for models without running statistics.
+        whole: whether it is known that no sample is padding.
+        moved: running statistics after the batch; batch normalization adds them in training.
     """
 
     tensors: Mapping[str, Tensor]
@@ -49,11 +52,11 @@ class Pass:
 
 
 Layer = Callable[[Tensor, Pass], Tensor]
-"""Activations to activations: images are (B, K·C, H, W), vectors (K, B, C)."""
+"""Maps activations to activations; images have shape (B, K·C, H, W), vectors (K, B, C)."""
 
 
 def stacked(name: str, layer: nn.Module) -> Layer | None:
-    """The stacked form of a layer that stands under a name in its model; None if none is known."""
+    """The stacked form of the layer with this name in its model; None if it is not supported."""
     if isinstance(layer, nn.Sequential) and type(layer).forward is nn.Sequential.forward:
         parts = _pooled_first(list(layer.named_children()))
         return _sequence([stacked(_join(name, n), part) for n, part in parts])
@@ -80,9 +83,10 @@ def stacked(name: str, layer: nn.Module) -> Layer | None:
 
 
 def _pooled_first(parts: list[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
-    """ReLU after max pooling where it stands before: the same to the bit, on fewer numbers.
+    """Swap each ReLU with a max pooling right after it: the same bits, computed on fewer numbers.
 
-    Both take the same element of a window, and pass it no gradient where it is not positive.
+    Both orders select the same element of a window, and neither passes a gradient to an element
+    that is not positive.
     """
     for i, ((_, layer), (_, following)) in enumerate(pairwise(parts)):
         if isinstance(layer, nn.ReLU) and isinstance(following, nn.MaxPool2d):
@@ -117,7 +121,8 @@ def _convolution(name: str, layer: nn.Conv2d) -> Layer:
     def apply(h: Tensor, run: Pass) -> Tensor:
         weight = run.tensors[_join(name, "weight")].flatten(0, 1)
         bias = run.tensors[_join(name, "bias")].flatten() if layer.bias is not None else None
-        # Channels last is faster for activations; weights, which lie otherwise, are copied for it.
+        # Channels-last memory is faster for activations, but the weights must then be copied into
+        # that format. This pays if there are no more weights than activations.
         small = weight.numel() <= h.numel()
         form = torch.channels_last if small else torch.contiguous_format
         return functional.conv2d(
@@ -135,7 +140,7 @@ def _convolution(name: str, layer: nn.Conv2d) -> Layer:
 
 def _linear(name: str, layer: nn.Linear) -> Layer:
     def apply(h: Tensor, run: Pass) -> Tensor:
-        # Weights stand left, so that their gradient comes out in their own memory order.
+        # The weights are the left factor, so that their gradient has the same memory order as they.
         weight, h = run.tensors[_join(name, "weight")], h.transpose(1, 2)
         if layer.bias is None:
             return torch.bmm(weight, h).transpose(1, 2)
@@ -146,15 +151,15 @@ def _linear(name: str, layer: nn.Linear) -> Layer:
 
 
 def _batch_norm(name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> Layer:
-    """(h - mean) / sqrt(var + ε): of the batch in training, of the running statistics after it."""
+    """(h - mean) / sqrt(var + ε): the batch's statistics in training, else the running ones."""
     momentum = layer.momentum
     assert momentum is not None
     mean_name = STATISTIC + _join(name, "running_mean")
     var_name = STATISTIC + _join(name, "running_var")
 
     def unpadded(h: Tensor, run: Pass) -> Tensor:
-        """In training on more than one number per channel, with no padding to leave out: all
-        models' channels side by side are the channels of one torch layer."""
+        """Batch normalization in training, for batches without padding and with more than one
+        number per channel: the channels of all models become the channels of one torch layer."""
         weight, bias = (run.tensors.get(_join(name, one)) for one in ("weight", "bias"))
         if weight is not None and bias is not None:
             weight, bias = weight.flatten(), bias.flatten()
@@ -167,7 +172,8 @@ def _batch_norm(name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> Layer:
     def apply(h: Tensor, run: Pass) -> Tensor:
         if run.whole and h.numel() > run.tensors[mean_name].numel():
             return unpadded(h, run)
-        # (B, K, C, H, W) or (K, B, C), each with the places of K and C and what is averaged over.
+        # `g` is (B, K, C, H, W) or (K, B, C). `over` are the dimensions to average over, and
+        # `shape` broadcasts (K, C) to the shape of `g`.
         images = h.ndim == 4
         g, over = (_by_model(h, run.k), (0, 3, 4)) if images else (h, (1,))
         shape = (1, run.k, -1, 1, 1) if images else (run.k, 1, -1)
@@ -207,12 +213,12 @@ def _group_norm(name: str, layer: nn.GroupNorm) -> Layer:
 
 
 def _by_model(h: Tensor, k: int) -> Tensor:
-    """(B, K·C, H, W) -> (B, K, C, H, W), no copy."""
+    """(B, K·C, H, W) -> (B, K, C, H, W), without a copy."""
     return h.view(len(h), k, h.shape[1] // k, *h.shape[2:])
 
 
 def _as(h: Tensor, g: Tensor) -> Tensor:
-    """Images with their channels side by side again."""
+    """The inverse of `_by_model` if `h`, the layer's input, holds images; else `g` itself."""
     return g.flatten(1, 2) if h.ndim == 4 else g
 
 
@@ -222,7 +228,7 @@ def _side_by_side(h: Tensor) -> Tensor:
 
 
 def _apart(g: Tensor, h: Tensor, k: int) -> Tensor:
-    """(B, K·C, ...) in the shape that activations had."""
+    """The inverse of `_side_by_side`: `g` (B, K·C, ...) in the shape of the activations `h`."""
     return g if h.ndim == 4 else g.view(len(g), k, -1).transpose(0, 1)
 
 
@@ -236,7 +242,7 @@ def _embedding(name: str) -> Layer:
 
 
 def to_images(x_KB: Tensor) -> Tensor:
-    """(K, B, C, H, W) -> (B, K·C, H, W), channels last in memory."""
+    """(K, B, C, H, W) -> (B, K·C, H, W), in channels-last memory."""
     return x_KB.transpose(0, 1).flatten(1, 2).contiguous(memory_format=torch.channels_last)
 
 

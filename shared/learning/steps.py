@@ -1,9 +1,10 @@
-"""The steps of a round: every client's mini-batches one after the other, many clients at once.
+"""The steps of a round: many clients at once go through their mini-batches one after the other.
 
-Clients that do not train in one pass (`Stacked.trained_at_once`) train in turn, each group from its
-first batch to its last: what a step touches stays in cache, and no group waits for a longer one.
+If there are more clients than train in one pass (`Stacked.trained_at_once`), they are split into
+groups. The groups train in turn, each from its first batch to its last. This keeps the memory that
+a step touches in cache, and no group computes steps for clients of another group that have more.
 
-Legend: K clients, S steps of a round, B samples of a batch, D parameters.
+Legend: K clients, S steps in a round, B samples in a batch, D parameters.
 """
 
 from collections.abc import Sequence
@@ -28,15 +29,16 @@ def take_steps(
     local: Local,
     hostile: Sequence[int] = (),
 ) -> tuple[Local, Tensor]:
-    """Models and state after all steps, and how many gradients of each client (K,) were noised.
+    """The models and state after all steps, and each client's number of noised gradients (K,).
 
     Args:
         learner: network, personalizer, optimizer.
         cohort: the clients' data.
-        batches: which samples they see in which step.
+        batches: which samples the clients see in which step.
         received_KD: the models with which the round began.
-        local: what is trained, before the first step.
-        hostile: positions of the clients that train without the objective's terms and noise.
+        local: the models and state before the first step.
+        hostile: positions of the clients that train without the objective's terms and without
+            noise.
     """
     ended = []
     for some in runs(len(received_KD), learner.network.trained_at_once(cohort.like(batches.width))):
@@ -62,7 +64,7 @@ def _steps(
 ) -> tuple[Local, Tensor]:
     """`take_steps` for clients that train in one pass."""
     device, clients = received_KD.device, torch.arange(len(received_KD), device=received_KD.device)
-    # All that steps need lies on the device before the first: none of them waits for the host.
+    # Copy everything that the steps need to the device now, so that no step waits for the host.
     index_KSB = to_device(batches.index_KSB, device)
     weight_KSB = to_device(batches.weight_KSB, device, received_KD.dtype)
     steps_K = to_device(batches.steps_K, device)
@@ -88,7 +90,7 @@ def _steps(
 
 
 def _hold(done_K: Tensor, before: Local, after: Local) -> Local:
-    """`after`, but `before` for the clients that have seen all their batches."""
+    """`after`, except that clients that have seen all their batches keep `before`."""
 
     def hold(old: Tensor, new: Tensor) -> Tensor:
         return torch.where(done_K.view(-1, *[1] * (new.ndim - 1)), old, new)

@@ -1,6 +1,6 @@
 """One step of local training: the gradient of a client's objective, and the optimizer.
 
-Legend: K clients, B samples of a batch, C classes, D parameters, P models per client.
+Legend: K clients, B samples in a batch, C classes, D parameters, P models per client.
 """
 
 from collections.abc import Sequence
@@ -22,19 +22,19 @@ from rampart_fl.shared.learning.vector import unflatten
 
 @dataclass(frozen=True, eq=False)
 class LocalTask:
-    """What a personalizer's step works with.
+    """The local objective and its optimizer, as a personalizer's step uses them.
 
     Args:
         network: applies K parameter vectors to K batches.
         scoring: the task's loss.
-        training: the experiment's table.
-        terms: of the objective, besides the mean loss; those of weight 0 change nothing.
+        training: the experiment's `training` table.
+        terms: the objective's terms besides the mean loss; terms with weight 0 change nothing.
         cohort: the clients' data.
         received_KD: the models with which the round began.
-        draws: random numbers of this step, by client.
-        hostile_K: clients that train without the terms; nobody when None.
-        prior_KC: added to the logits of the models that are trained for upload.
-        rate: share of the learning rate that the round takes.
+        draws: each client's random numbers for this step.
+        hostile_K: the clients that train without the terms; None means that no client does.
+        prior_KC: what is added to the logits of the models that are trained for upload.
+        rate: factor on the learning rate in this round.
     """
 
     network: Stacked
@@ -50,29 +50,31 @@ class LocalTask:
 
     @property
     def learning_rate(self) -> float:
-        """Step size η of the round."""
+        """The step size η in this round."""
         return self.training.learning_rate * self.rate
 
     def head(self, layer: str | None) -> Tensor:
-        """Which coordinates are the head, bool (D,)."""
+        """A mask of the coordinates that belong to the head, bool (D,)."""
         network = self.network
         return head_of(network.module, network.spec, layer, self.received_KD.device)
 
     def balanced(self) -> "LocalTask":
-        """The same with the balanced softmax for the models that are trained for upload.
+        """The same task, with the balanced softmax for the models that are trained for upload.
 
-        L = CE(z_c + log n_c) with n_c the client's training samples of class c; classes that it
-        does not have are left out (Ren et al., Balanced meta-softmax, 2020).
+        L = CE(z_c + log n_c), where n_c is the number of the client's training samples of class c.
+        Classes that the client does not have are left out (Ren et al., Balanced meta-softmax,
+        2020).
         """
         return replace(self, prior_KC=self.cohort.counts_KC.to(self.received_KD.dtype).log())
 
     def gradients(
         self, batch: Batch, *models_KD: Tensor, personal: Sequence[Tensor] = ()
     ) -> tuple[Tensor, ...]:
-        """∇ (K, D) of the objective at each of the models, then at each of the personal ones.
+        """∇ (K, D) of the objective at each of the models, then at each of the personal models.
 
-        In the coordinates of running statistics s it is (s - s') / η with s' those after the batch:
-        a step of size η takes them there. The objective's terms see the network at inference.
+        In the coordinates of the running statistics s, the result is (s - s') / η, where s' are the
+        statistics after the batch. A step of size η therefore moves s to s'. The objective's terms
+        evaluate the network in inference mode.
         """
         together, end = (*models_KD, *personal), self.network.spec.trainable
         priors = [self.prior_KC] * len(models_KD) + [None] * len(personal)
@@ -88,7 +90,7 @@ class LocalTask:
         return tuple(found)
 
     def parameters(self, vector_KD: Tensor) -> Tensor:
-        """The vectors with 0 for running statistics, which no pull, decay or momentum moves."""
+        """The vectors with running statistics set to 0: no pull, decay or momentum moves these."""
         if not self.network.spec.statistics:
             return vector_KD
         end = self.network.spec.trainable
@@ -102,7 +104,7 @@ class LocalTask:
     def descend(self, local: Local, gradient_KD: Tensor) -> Local:
         """w <- w - η v with v <- μ v + ∇L + decay·w: SGD as torch.optim defines it.
 
-        Takes the gradient over: its memory may hold the model afterwards.
+        The caller must not use the gradient afterwards: its memory may then hold the model.
         """
         if self.training.weight_decay:
             decay_KD = self.training.weight_decay * self.parameters(local.model_KD)
@@ -112,7 +114,8 @@ class LocalTask:
             if velocity_KD is not None:
                 gradient_KD = self.training.momentum * self.parameters(velocity_KD) + gradient_KD
             local = replace(local, velocity={"model": gradient_KD})
-        # Into the gradient's memory where nobody needs it any more: fresh memory costs a third.
+        # If nobody needs the gradient any more, write the model into the gradient's memory:
+        # allocating fresh memory would cost a third.
         out = None if self.training.momentum else gradient_KD
         model_KD = torch.sub(local.model_KD, gradient_KD, alpha=self.learning_rate, out=out)
         return replace(local, model_KD=model_KD)
@@ -127,15 +130,17 @@ def mean_loss_gradients(
 ) -> tuple[Tensor, ...]:
     """∇L (K, D) of the batch's mean loss at each of P models.
 
-    In the coordinates of running statistics it is what the batch takes off them. All models go in
-    one pass, or as many as `Stacked.trained_at_once` says.
+    In the coordinates of running statistics, the result is the statistics before the batch minus
+    those after it. All models run in one pass if `Stacked.trained_at_once` allows that many;
+    otherwise several passes share them.
 
     Args:
         network: applies parameter vectors to batches.
         scoring: the task's loss.
         batch: the samples.
-        models: (K, D) each.
-        priors: what is added to the logits (K, B, C) of each of them, (K, C) each, if anything.
+        models: P tensors (K, D).
+        priors: for each of the models, what is added to its logits (K, B, C): a tensor (K, C), or
+            None for nothing.
     """
     p, k = len(models), len(batch.x_KB)
     added = list(priors) or [None] * p
@@ -169,7 +174,7 @@ def mean_loss_gradients(
 def _gradients(
     network: Stacked, scoring: Scoring, batch: Batch, models_KD: Tensor, prior_KC: Tensor | None
 ) -> Tensor:
-    """Gradients (K, D) in one pass."""
+    """`mean_loss_gradients` (K, D) of K models in one pass."""
     spec, named = network.spec, unflatten(models_KD.detach(), network.spec)
     leaves = [named[name].requires_grad_() for name, _, _ in spec.parameters]
     logits, moved_KS = network.train(named, batch.x_KB, batch.weight_KB > 0, batch.whole)
@@ -177,7 +182,8 @@ def _gradients(
         logits = logits + prior_KC[:, None]
     loss = (scoring.losses(logits, batch.y_KB) * batch.weight_KB).sum()
     found = torch.autograd.grad(loss, leaves, allow_unused=True)
-    # Tensor by tensor straight into its place: a gradient of the vector would be copied twice.
+    # Copy each tensor's gradient straight to its place in the vector. A gradient with respect to
+    # the vector itself would be copied twice.
     gradient_KD = torch.empty_like(models_KD, memory_format=torch.contiguous_format)
     for (_, start, stop), leaf, own in zip(spec.parameters, leaves, found, strict=True):
         place = gradient_KD[:, start:stop].view_as(leaf)
@@ -188,7 +194,7 @@ def _gradients(
 
 
 def runs(count: int, most: int) -> list[slice]:
-    """0 .. count - 1 in runs of nearly equal length, as few as go with none longer than `most`.
+    """Split 0 .. count - 1 into the fewest runs of nearly equal length, none longer than `most`.
 
     >>> runs(5, 3)
     [slice(0, 2, None), slice(2, 5, None)]
@@ -199,5 +205,5 @@ def runs(count: int, most: int) -> list[slice]:
 
 
 def _beside(tensors: Sequence[Tensor]) -> Tensor:
-    """Tensors one after the other; a single one without a copy."""
+    """The concatenated tensors; a single tensor is not copied."""
     return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))

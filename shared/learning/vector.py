@@ -1,5 +1,4 @@
-"""A model as one vector (parameters, then running statistics), and the one that a federation
-starts from.
+"""Models as vectors (parameters, then running statistics), and a federation's initial model.
 
 Legend: D numbers in all, K models.
 """
@@ -20,12 +19,13 @@ BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 def spec_of(module: nn.Module) -> ModelSpec:
-    """The tensors of a module that a federation shares: parameters, and running statistics.
+    """The tensors of a module that a federation shares: parameters and running statistics.
 
-    Buffers that are not saved with a module (persistent=False) are constants of it.
+    Buffers that are not saved with a module (persistent=False) are treated as constants.
 
     Raises:
-        ConfigurationError: the module has other buffers, or batch normalization of an unusual kind.
+        ConfigurationError: the module has other saved buffers, or batch normalization without
+            running statistics or without a momentum.
 
     >>> spec_of(nn.Linear(3, 2)).layout
     (('bias', 0, 2), ('weight', 2, 8))
@@ -35,7 +35,7 @@ def spec_of(module: nn.Module) -> ModelSpec:
 
 
 def statistics(module: nn.Module) -> dict[str, Tensor]:
-    """Running means and variances of a module's batch normalization, by their names in a spec."""
+    """A module's running means and variances of batch normalization, by their names in a spec."""
     found: dict[str, Tensor] = {}
     counts = set()
     for name, layer in module.named_modules():
@@ -61,13 +61,13 @@ def statistics(module: nn.Module) -> dict[str, Tensor]:
 
 
 def flatten(module: nn.Module) -> Tensor:
-    """A copy of the module's tensors as one vector (D,), in the order of `spec_of`."""
+    """The module's tensors copied into one vector (D,), in the order of `spec_of`."""
     tensors = {**dict(module.named_parameters()), **statistics(module)}
     return torch.cat([tensors[one.name].detach().flatten() for one in spec_of(module).tensors])
 
 
 def unflatten(models_KD: Tensor, spec: ModelSpec) -> dict[str, Tensor]:
-    """Views of the named tensors, each with the vector's leading dimensions in front.
+    """The vectors' named tensors as views, each with the vectors' leading dimensions in front.
 
     >>> spec = ModelSpec.of([("weight", (2, 3)), ("bias", (2,))])
     >>> {name: tuple(t.shape) for name, t in unflatten(torch.zeros(5, 8), spec).items()}
@@ -75,7 +75,7 @@ def unflatten(models_KD: Tensor, spec: ModelSpec) -> dict[str, Tensor]:
     """
     if models_KD.shape[-1] != spec.dim:
         raise ValueError(f"vector of {models_KD.shape[-1]} for a model of {spec.dim} numbers")
-    # One split, so that its backward pass is one concatenation.
+    # A single split, so that the backward pass is a single concatenation.
     parts = torch.split(models_KD, [tensor.size for tensor in spec.tensors], dim=-1)
     return {
         tensor.name: part.reshape(*models_KD.shape[:-1], *tensor.shape)
@@ -86,13 +86,14 @@ def unflatten(models_KD: Tensor, spec: ModelSpec) -> dict[str, Tensor]:
 def load(module: nn.Module, model_D: Tensor) -> nn.Module:
     """Writes a vector (D,) into a module, and returns the module."""
     tensors = unflatten(model_D, spec_of(module))
-    # Strict but for the counts of batches, which nothing depends on.
+    # `strict=False` because `num_batches_tracked` is missing, which nothing depends on. All other
+    # tensors are there, because they come from the module's own spec.
     module.load_state_dict({n.removeprefix(STATISTIC): t for n, t in tensors.items()}, strict=False)
     return module
 
 
 def build_module(experiment: Experiment) -> nn.Module:
-    """The experiment's model, fitted to its data set, with parameters drawn from its seed."""
+    """The experiment's model, sized for its data set, with parameters drawn from its seed."""
     data = datasets.parse(experiment.data.dataset)
     member = models.parse(experiment.model)
     if member.task != data.task:
@@ -105,7 +106,9 @@ def build_module(experiment: Experiment) -> nn.Module:
 
 
 def initial_model(experiment: Experiment) -> tuple[ModelSpec, Tensor]:
-    """The first global model (D,), float32, the same in every process; needs no data.
+    """The model's spec and the first global model (D,), float32, equal in every process.
+
+    Needs no data.
 
     >>> spec, model_D = initial_model(Experiment.load("digits-benign"))
     >>> model_D.shape == (spec.dim,)
@@ -116,5 +119,5 @@ def initial_model(experiment: Experiment) -> tuple[ModelSpec, Tensor]:
 
 
 def named(model_D: Tensor, spec: ModelSpec) -> Mapping[str, Tensor]:
-    """Named tensors of one vector, as copies that can be stored."""
+    """The named tensors of one vector, as copies that can be stored."""
     return {name: tensor.clone() for name, tensor in unflatten(model_D, spec).items()}

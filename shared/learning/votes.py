@@ -1,4 +1,4 @@
-"""Inference by the majority vote of several models, and how sure its decisions are.
+"""Inference by the majority vote of several models, and how robust its decisions are.
 
 Legend: N samples, C classes, D parameters, K clients, T test samples (padded).
 """
@@ -14,13 +14,13 @@ from rampart_fl.shared.robust.certificates import radii, winners
 from rampart_fl.shared.runtime.device import to_device
 
 SAMPLES = 4096
-"""Samples in one forward pass."""
+"""Number of samples in one forward pass."""
 MOST = 32
-"""Numbers of hostile clients that a client reports certified samples for."""
+"""Highest number of hostile clients for which a client reports certified samples."""
 
 
 def ballots(learner: Learner, x_N: Tensor, voters: Iterable[Tensor]) -> Tensor:
-    """Votes (N, C) for every class: each voter (D,) casts one on every sample."""
+    """The number of votes (N, C) for every class; each voter (D,) casts one vote per sample."""
     votes_NC = None
     for model_D in voters:
         with torch.no_grad():
@@ -39,18 +39,20 @@ def ballots(learner: Learner, x_N: Tensor, voters: Iterable[Tensor]) -> Tensor:
 
 
 def vote(learner: Learner, cohort: Cohort, voters: Iterable[Tensor]) -> dict[str, Tensor]:
-    """What clients (K,) count on their own test samples when these models decide by majority.
+    """Counts (K,) on the clients' own test samples when these models decide by majority vote.
 
     Args:
         learner: the network.
         cohort: the clients' data.
         voters: models (D,) of disjoint groups of clients.
     Returns:
-        `test_samples`; `correct_vote`, samples that are decided rightly; `certified_01` and so on,
-        those of them that 1, 2, ... hostile clients cannot change (see
-        `rampart_fl.shared.robust.certificates.radii`), as far as so many voters can certify at all.
-        Where the experiment has a trigger, also `triggered_samples` and `fooled_vote`: samples of
-        other classes that show it, and those of them that are decided to be of its target.
+        Counts by name. `test_samples`: all test samples. `correct_vote`: the samples that the vote
+        classifies correctly. `certified_01` and so on: the correctly classified samples whose
+        result 1, 2, ... hostile clients cannot change (see
+        `rampart_fl.shared.robust.certificates.radii`), up to the highest number that so many voters
+        can certify. If the experiment has a trigger, also `triggered_samples`: the samples that are
+        not of the target class, all shown with the trigger; and `fooled_vote`: how many of these
+        the vote assigns to the target class.
     """
     k, width = cohort.y_test_KT.shape
     models = list(voters)

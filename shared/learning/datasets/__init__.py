@@ -1,7 +1,7 @@
 """Data sets.
 
-To add one: a module here with a subclass of `Dataset` under `@datasets.register("name")`, and a
-test file of the same name.
+To add a data set, write a module in this package with a subclass of `Dataset`, decorated with
+`@datasets.register("name")`, and a test file of the same name.
 
 Legend: n samples.
 """
@@ -24,13 +24,14 @@ class Samples:
     """Labelled samples.
 
     Args:
-        x: (n, *shape), float32, or uint8 as files hold it; `take` gives what a model takes. Images
-            have their channels first.
+        x: (n, *shape), float32, or uint8 as stored in files; `take` converts it to a model's input.
+            Images have their channels first.
         y: class numbers, long (n,).
         classes: number of classes.
-        groups: the natural client (user, writer) of every sample, long (n,), where there is one.
-        held_out: which samples (n,) are for testing, where the data set itself says so.
-        scale: what `x` is divided by.
+        groups: the natural client (user, writer) of every sample, long (n,), if the data set has
+            natural clients.
+        held_out: which samples (n,) are for testing, if the data set itself determines that.
+        scale: the number by which `take` divides `x`.
     """
 
     x: Tensor
@@ -41,7 +42,7 @@ class Samples:
     scale: float = 1.0
 
     def take(self, positions: Tensor | slice = slice(None)) -> Tensor:
-        """Some of the samples as float32 (k, *shape), images in [0, 1].
+        """The k samples at the given positions as float32 (k, *shape), images in [0, 1].
 
         >>> pixels = torch.tensor([[0], [255]], dtype=torch.uint8)
         >>> Samples(pixels, torch.zeros(2), classes=1, scale=255).take().tolist()
@@ -56,10 +57,10 @@ class Source:
     """Where a data set comes from.
 
     Args:
-        kind: "Rampart" (it needs no file), "RAMPART_DATA_DIR", "cache", "OpenML", or "you" if the
-            file must be brought.
-        place: the file, or where it would be had.
-        present: whether it can be loaded without a network.
+        kind: "Rampart" (no file is needed), "RAMPART_DATA_DIR", "cache", "OpenML", or "you" if the
+            user must provide the file.
+        place: the file, or where it can be obtained.
+        present: whether the data set can be loaded without a network.
     """
 
     kind: str
@@ -68,18 +69,19 @@ class Source:
 
 
 class Dataset(Member, ABC):
-    """A data set; its shape and classes are known before it is loaded (a server never loads it)."""
+    """A data set. Its shape and classes are available without loading it, as servers need them."""
 
     licence: ClassVar[str] = ""
     """Terms of use, as far as they are known."""
     total: ClassVar[int] = 0
-    """Samples of the whole data set, of which a file may hold a part; 0: as many as are asked."""
+    """Number of samples of the whole data set, of which a file may hold a part; 0 if the number is
+    a parameter."""
 
     scale: ClassVar[float] = 255.0
-    """What whole numbers in a file of samples are divided by."""
+    """Number by which integers in a file of samples are divided."""
 
     task: ClassVar[str] = "classification"
-    """What it is for; see `rampart_fl.shared.learning.scoring`."""
+    """The task that the data set is for; see `rampart_fl.shared.learning.scoring`."""
 
     @property
     @abstractmethod
@@ -96,40 +98,41 @@ class Dataset(Member, ABC):
         """All samples."""
 
     def source(self) -> Source:
-        """Where `load` would find it now."""
+        """Where `load` would now find the data set."""
         return Source("Rampart", "needs no file", True)
 
     def fetch(self) -> Path | None:
-        """Sees to it that `load` needs no network; the path of its file, if it has one.
+        """Ensure that `load` needs no network; returns the path of the data set's file, if any.
 
         Raises:
-            ConfigurationError: the data set cannot be had; says what to do.
+            ConfigurationError: the data set is not available; the message says what to do.
         """
         return None
 
     def features(self, array: np.ndarray, what: str) -> Tensor:
-        """Samples (n, *shape) of a file as `Samples.x` keeps them: bytes, or float32.
+        """Samples (n, *shape) from a file in the form of `Samples.x`: uint8 or float32.
 
-        Images without a channel get one, and channels may stand last.
+        Images without a channel dimension get one, and images with channels last are transposed.
 
         Args:
-            array: as the file holds them.
-            what: names them in messages.
+            array: the array in the file.
+            what: name of the array in error messages.
         Raises:
-            ConfigurationError: another shape, numbers that are not finite, no numbers at all.
+            ConfigurationError: the array has another shape, has numbers that are not finite, or
+                does not contain numbers.
         """
         x = fitted(array, self.shape, what)
         return x / self.scale if array.dtype.kind in "ui" and x.dtype != torch.uint8 else x
 
     def prepared(self, array: np.ndarray, what: str) -> Tensor:
-        """Samples float32 (n, *shape) of a file as a model takes them."""
+        """Samples from a file as a model takes them, float32 (n, *shape)."""
         x = self.features(array, what)
         if x.dtype == torch.uint8:
             x = x / self.scale
         return x.to(torch.float32, memory_format=torch.contiguous_format)
 
     def drawn(self, seed: int) -> Samples | None:
-        """The samples of one experiment, where they are drawn anew for every seed."""
+        """The samples for one seed if the data set is drawn anew for every seed, otherwise None."""
         del seed
         return None
 

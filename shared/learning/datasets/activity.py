@@ -1,4 +1,4 @@
-"""What people do, by the accelerometer that they carry; users are natural clients."""
+"""Human activity recognition from accelerometers that people carry; users are natural clients."""
 
 import re
 from itertools import pairwise
@@ -12,7 +12,7 @@ from rampart_fl.shared.learning.datasets import Samples, datasets
 from rampart_fl.shared.learning.datasets.files import FileDataset, Original
 
 WINDOW = 200
-"""Measurements of a window: ten seconds of WISDM, four of HAPT."""
+"""Number of measurements in a window, which lasts ten seconds in WISDM and four in HAPT."""
 ACTIVITIES = ("Walking", "Jogging", "Upstairs", "Downstairs", "Sitting", "Standing")
 """WISDM's classes, in order."""
 GRAVITY = 9.80665
@@ -47,10 +47,10 @@ class WISDM(FileDataset):
 
 
 def windows(text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Accelerations float32 (n, 3, 200) in g, activities (n,) and users (n,) of WISDM's raw text.
+    """Accelerations float32 (n, 3, 200) in g, activities (n,) and users (n,) from WISDM's raw text.
 
-    A record is `user,activity,time,x,y,z;` with accelerations in m/s². Some lack a number, some
-    stand several in a line, and those of time 0 say nothing.
+    A record is `user,activity,time,x,y,z;` with accelerations in m/s². Records that lack a number
+    or have time 0 are skipped. A line may hold several records.
     """
     records = [
         (int(user), ACTIVITIES.index(activity), tuple(map(float, xyz)))
@@ -67,7 +67,7 @@ def windows(text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def read_raw(path: Path) -> dict[str, np.ndarray]:
-    """Arrays of WISDM's raw file; the last quarter of every user's windows is for testing."""
+    """The arrays from WISDM's raw file; the last quarter of every user's windows is for testing."""
     x, y, users = windows(path.read_text(encoding="utf-8", errors="replace"))
     if not len(y):
         raise ConfigurationError(f"{path} has no window of {WINDOW} records")
@@ -86,9 +86,9 @@ def read_raw(path: Path) -> dict[str, np.ndarray]:
 class WISDMRaw(FileDataset):
     """Windows of 200 accelerations (g, 20 Hz) on three axes, 6 activities, 36 users.
 
-    Made from the publisher's WISDM_ar_v1.1_raw.txt: records that are not complete are left out, and
-    windows do not overlap and lie within one user's run of one activity. The file stays with its
-    publisher: it is not fetched.
+    They are made from the publisher's file WISDM_ar_v1.1_raw.txt without its incomplete records.
+    Windows do not overlap, and each lies within one user's uninterrupted run of one activity.
+    Rampart does not download the file: get it from the publisher.
     """
 
     paper = "Kwapisz et al., 2010; FedCAP, section VI-A1"

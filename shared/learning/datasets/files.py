@@ -1,10 +1,11 @@
-"""Data sets that are read from a file, one .npz each.
+"""Data sets that are read from one .npz file each.
 
-A file has x_train, y_train, x_test and y_test, and group_train and group_test where users are the
-natural clients. Integer images are scaled to [0, 1]; channels may stand last. It is looked for in
-the folder RAMPART_DATA_DIR, then in the cache (RAMPART_DATA_CACHE, or the platform's folder). If
-neither has it, some data sets are made from their original file in RAMPART_DATA_DIR or fetched from
-OpenML, and kept in the cache.
+A file has x_train, y_train, x_test and y_test. If users are the natural clients, it also has
+group_train and group_test. Integer images are scaled to [0, 1]; channels may be the last dimension.
+Rampart looks for the file in the folder RAMPART_DATA_DIR, then in the cache (RAMPART_DATA_CACHE, or
+the platform's folder for caches). If neither has the file, Rampart can make some data sets from
+their original file in RAMPART_DATA_DIR and download others from OpenML. It stores the result in the
+cache.
 """
 
 import os
@@ -27,19 +28,19 @@ CACHE = "RAMPART_DATA_CACHE"
 
 @dataclass(frozen=True)
 class Original:
-    """A publisher's own file, by its name, and how it is read as the arrays of ours."""
+    """The name of a publisher's own file, and a function that reads the arrays from it."""
 
     name: str
     read: Callable[[Path], dict[str, np.ndarray]]
 
 
 class FileDataset(Dataset):
-    """A data set in a file of its name; train and test samples stand one after the other."""
+    """A data set in a file of the same name; training samples come first, then test samples."""
 
     sample: ClassVar[tuple[int, ...]]
     labels: ClassVar[int]
     openml: ClassVar[int] = 0
-    """Number of the data set at OpenML; 0: it is not there."""
+    """Number of the data set at OpenML; 0 if OpenML does not have it."""
     train: ClassVar[int] = 0
     """How many of OpenML's rows, from the first one, are for training."""
     original: ClassVar[Original | None] = None
@@ -65,7 +66,7 @@ class FileDataset(Dataset):
         return Source("you", f"{self._file} in {VARIABLE}", False)
 
     def fetch(self) -> Path:
-        """The path of its .npz file, which is made or fetched if it is not here yet."""
+        """The path of the data set's .npz file, which is made or downloaded if it is missing."""
         source = self.source()
         if source.present and source.place.endswith(".npz"):
             return Path(source.place)
@@ -99,9 +100,10 @@ class FileDataset(Dataset):
         return Samples(torch.cat(x), torch.cat(y), self.labels, grouped, scale=scale)
 
     def from_openml(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """x and y of the file from OpenML's table: features (n, columns) and integer labels (n,).
+        """The file's x and y, from the features (n, columns) and labels (n,) of OpenML's table.
 
-        Pixels in grey become (n, height, width), coloured ones (n, 3, height, width).
+        Labels are integers. Grey images become (n, height, width), colour images
+        (n, 3, height, width).
         """
         x = np.rint(x).astype(np.uint8)
         channels, height, width = self.sample
@@ -154,7 +156,7 @@ class FileDataset(Dataset):
 
 
 def held(path: Path) -> int | None:
-    """How many samples a data set's file has; None if it cannot be read."""
+    """How many samples a data set's file has; None if the file cannot be read."""
     try:
         with archive(path) as found:
             return sum(found[f"y_{part}"].size for part in PARTS)
@@ -163,15 +165,15 @@ def held(path: Path) -> int | None:
 
 
 def cache() -> Path:
-    """The folder for what was fetched: the variable's, or the platform's for caches."""
+    """The cache folder: the folder that RAMPART_DATA_CACHE names, or the platform's."""
     return _folder(CACHE) or caches.folder()
 
 
 def channels_first(x: np.ndarray, channels: int, height: int, width: int) -> np.ndarray:
     """Flattened images (n, channels*height*width) as (n, channels, height, width).
 
-    Tables hold either order, and pictures are smooth: of the two readings, the one whose neighbours
-    differ less is the right one.
+    Tables store the channels first or last. Images are smooth, so of the two possible orders this
+    takes the one in which neighbouring pixels differ less.
 
     >>> image = np.arange(3 * 4 * 4, dtype=np.uint8).reshape(1, 3, 4, 4)
     >>> mixed = image.transpose(0, 2, 3, 1).reshape(1, -1)

@@ -32,7 +32,7 @@ class FashionMNIST(FileDataset):
 class EMNISTByClass(FileDataset):
     """Handwritten digits, upper-case and lower-case letters, 28x28 pixels, 62 classes.
 
-    Classes 0..9 are digits, 10..35 upper-case and 36..61 lower-case letters; images stand upright.
+    Classes 0..9 are digits, 10..35 upper-case and 36..61 lower-case letters. Images are upright.
     """
 
     paper = "Cohen et al., EMNIST, 2017; FedCAP, section VI-A1"
@@ -50,7 +50,7 @@ class USPS(FileDataset):
     openml, train = 41082, 7_291
 
     def from_openml(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Pixels stand in -1..1 there, and digit 0 is class 1."""
+        """As `FileDataset`, but OpenML's pixels are in -1..1 and its digit 0 is class 1."""
         return super().from_openml((x + 1) * 127.5, y - 1)
 
 
@@ -84,7 +84,7 @@ class SVHN(FileDataset):
     openml, train = 41081, 73_257
 
     def from_openml(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The publisher's class of digit 0 is 10."""
+        """As `FileDataset`, but the publisher's class of digit 0 is 10."""
         return super().from_openml(x, y % 10)
 
 

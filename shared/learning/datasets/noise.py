@@ -1,4 +1,4 @@
-"""Meaningless samples: what a server's public data must not be."""
+"""Samples of pure noise, which are unsuitable as a server's public data."""
 
 import torch
 from pydantic import Field
@@ -11,8 +11,8 @@ from rampart_fl.shared.seeding import generator
 class Noise(Dataset):
     """Independent uniform pixels in [0, 1], all of one class.
 
-    SDEA names such public data as the case in which it fails. As a server's data it takes the
-    shape of the model's samples and as many as are asked for.
+    The SDEA paper names such public data as a case in which SDEA fails. If this data set is used as
+    the server's data, its shape and size are set to those that the experiment needs.
 
     >>> Noise(sample=[1, 4, 4], size=3).load().x.shape
     torch.Size([3, 1, 4, 4])

@@ -1,4 +1,4 @@
-"""Tables of OpenML, as scikit-learn reads them."""
+"""Downloads tables from OpenML through scikit-learn."""
 
 import socket
 import tempfile
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 SILENCE = 10.0
-"""Seconds after which a connection that says nothing is given up: scikit-learn tries four times,
-or eight where it was let in."""
+"""Timeout in seconds for a connection without data. scikit-learn tries four times, or eight times
+if a connection was accepted."""
 
 
 def table(data_id: int) -> tuple[np.ndarray, np.ndarray]:
@@ -20,16 +20,17 @@ def table(data_id: int) -> tuple[np.ndarray, np.ndarray]:
 
     Raises:
         OSError: OpenML cannot be reached.
-        ValueError: it has no such data set, its bytes differ from its checksum, or they are no
-            table of numbers.
+        ValueError: OpenML has no such data set, the data do not match their checksum, or they are
+            not a table of numbers.
     """
     from sklearn.datasets import fetch_openml
 
-    # pandas reads large tables much faster; it is no requirement.
+    # pandas reads large tables much faster, but is optional.
     parser = "pandas" if find_spec("pandas") else "liac-arff"
-    # The download is read twice, for its checksum and for its numbers, and needed no more then.
+    # scikit-learn reads the download twice, once for its checksum and once for its numbers. The
+    # temporary folder keeps it in between.
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder, _impatient():
-        # It tells of every try that fails; the last one is an error.
+        # scikit-learn warns about every failed attempt; only the last failure raises an error.
         warnings.filterwarnings("ignore", "A network error", UserWarning)
         warnings.filterwarnings("ignore", "Invalid cache", RuntimeWarning)
         try:
@@ -38,7 +39,7 @@ def table(data_id: int) -> tuple[np.ndarray, np.ndarray]:
             y = np.array([int(float(label)) for label in found.target], dtype=np.int64)
         except (OSError, ValueError):
             raise
-        except Exception as error:  # Whatever an answer that is none makes of its readers.
+        except Exception as error:  # A malformed answer can make the parsers raise anything.
             raise ValueError(f"{type(error).__name__}: {error}") from error
     if x.ndim != 2 or len(x) != len(y) or not np.isfinite(x).all():
         raise ValueError(f"a table of shape {x.shape} with {len(y)} labels")
@@ -47,7 +48,7 @@ def table(data_id: int) -> tuple[np.ndarray, np.ndarray]:
 
 @contextmanager
 def _impatient() -> Iterator[None]:
-    """New connections wait no longer than `SILENCE`: scikit-learn opens them without a limit."""
+    """Give new connections the timeout `SILENCE`, because scikit-learn opens them without one."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(SILENCE)
     try:
@@ -57,7 +58,7 @@ def _impatient() -> Iterator[None]:
 
 
 def _features(found: Any, coded: bool) -> np.ndarray:
-    """The features as numbers; a column of categories is `coded` by their positions."""
+    """The features as numbers; if `coded`, categorical columns hold positions of categories."""
     x = np.array(found.data, dtype=np.float64)
     categories = found.categories or {}
     for column, name in enumerate(found.feature_names):

@@ -1,4 +1,4 @@
-"""Web sites, honest or not, as binary features."""
+"""Legitimate and phishing web sites, described by binary features."""
 
 import numpy as np
 
@@ -10,8 +10,9 @@ from rampart_fl.shared.learning.datasets.files import FileDataset
 class Phishing(FileDataset):
     """11,055 web sites in 68 binary features; class 1 is a legitimate site.
 
-    The 68 are the values that the 30 original features (-1, 0, 1) take, one column each. Their
-    order is the file's; from OpenML it is by feature and value.
+    The 68 columns are a one-hot encoding of the 30 original features, whose values are -1, 0 and 1.
+    The columns have the order of the file; in data from OpenML they are ordered by feature, then by
+    value.
     """
 
     paper = "Mohammad et al., An assessment of features related to phishing websites, 2012"
@@ -25,6 +26,6 @@ class Phishing(FileDataset):
         if len(columns) != self.sample[0]:
             raise ValueError(f"{len(columns)} binary features, not {self.sample[0]}")
         order = np.arange(len(y))
-        # Every fifth site is for testing: the data set has no split of its own.
+        # The data set has no predefined split, so every fifth site is for testing.
         order = np.concatenate([order[order % 5 != 4], order[order % 5 == 4]])
         return np.stack(columns, 1).astype(np.uint8)[order], (y > 0).astype(np.int64)[order]

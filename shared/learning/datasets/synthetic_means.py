@@ -1,4 +1,4 @@
-"""Mean estimation: every client has a true mean of its own and sees it through noise.
+"""Mean estimation: every client has its own true mean and observes noisy samples of it.
 
 Legend: N clients, M samples each, d coordinates.
 """
@@ -12,10 +12,11 @@ from rampart_fl.shared.seeding import generator
 
 @datasets.register("synthetic_means")
 class SyntheticMeans(Dataset):
-    """y = μ_i + noise: μ_i ~ N(0, σ_h² I), noise ~ N(0, σ² I), drawn anew for every seed.
+    """y = μ_i + noise with μ_i ~ N(0, σ_h² I) and noise ~ N(0, σ² I), drawn anew for every seed.
 
-    Clients are its groups and its class numbers (partition it `by_group`). A client's one test
-    sample is its true mean, so that the error of an estimate is its squared distance to the truth.
+    A sample's group and its class number are both the number of its client, so use the partition
+    `by_group`. A client's only test sample is its true mean, so the error of an estimate is the
+    squared distance between the estimate and the true mean.
 
     >>> samples = SyntheticMeans(clients=3, samples=4, dimension=2).load()
     >>> tuple(samples.x.shape), samples.held_out.tolist()[:6]
@@ -25,11 +26,11 @@ class SyntheticMeans(Dataset):
     paper = "fine-tuned personalization, mean estimation: σ = 15, σ_h = 2, m = 20"
     task = "estimation"
     population: int = Field(default=600, ge=1, alias="clients")
-    """Clients that there are."""
+    """Number of clients in the data set."""
     samples: int = Field(default=20, ge=1)
-    """Noisy samples m of each client."""
+    """Number m of noisy samples of each client."""
     dimension: int = Field(default=1, ge=1)
-    """Coordinates of a sample."""
+    """Number of coordinates of a sample."""
     sigma: float = Field(default=15.0, ge=0)
     """Standard deviation of the noise, per coordinate."""
     sigma_h: float = Field(default=2.0, ge=0)

@@ -1,4 +1,4 @@
-"""Texts as rows of token numbers."""
+"""Texts, each as a row of token numbers."""
 
 import re
 import zlib
@@ -19,9 +19,10 @@ WORD = re.compile(rb"[a-z0-9]+")
 class AGNews(FileDataset):
     """News in four classes (world, sports, business, science): title and first sentences.
 
-    A sample is a row of `length` token numbers, whole numbers 0..vocabulary-1 kept as float32. Each
-    run of letters or digits in lower case is token 1 + crc32(word) mod (vocabulary - 1), so that
-    nobody needs a table of words. 0 stands after the last word; words past `length` are left out.
+    A sample is a row of `length` token numbers, which are integers 0..vocabulary-1 stored as
+    float32. Words are runs of letters or digits, in lower case. The token of a word is
+    1 + crc32(word) mod (vocabulary - 1), so nobody needs a table of words. Tokens after the last
+    word are 0, and words after the first `length` words are left out.
 
     >>> AGNews(length=4).tokens([b"Oil prices rise", b""]).tolist()
     [[4147.0, 5102.0, 3686.0, 0.0], [0.0, 0.0, 0.0, 0.0]]
@@ -31,9 +32,9 @@ class AGNews(FileDataset):
     licence = "non-commercial research (AG's corpus)"
     labels, total = 4, 127_600
     length: int = Field(default=64, ge=1, le=2**16)
-    """Tokens of a sample."""
+    """Number of tokens in a sample."""
     vocabulary: int = Field(default=8192, ge=2, le=2**24)
-    """Distinct tokens, that of no word among them; words that share one are not told apart."""
+    """Number of distinct tokens, including 0 for no word; different words may share a token."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -49,7 +50,7 @@ class AGNews(FileDataset):
         return self.tokens(array.tolist())
 
     def tokens(self, texts: list[bytes]) -> Tensor:
-        """Token numbers (n, length) of UTF-8 texts."""
+        """The token numbers (n, length) of n UTF-8 texts."""
         known: dict[bytes, int] = {}
         ids = np.zeros((len(texts), self.length), dtype=np.float32)
         for row, text in zip(ids, texts, strict=True):

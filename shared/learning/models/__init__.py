@@ -1,8 +1,9 @@
 """Models.
 
-To add one: a module here with a subclass of `Model` under `@models.register("name")`, and a test
-file of the same name. Layers in one `torch.nn.Sequential` train fastest when many clients train at
-once (see `rampart_fl.shared.learning.stacked`).
+To add a model, write a module in this package with a subclass of `Model`, decorated with
+`@models.register("name")`, and a test file of the same name. When many clients train at once, a
+model whose layers are in one `torch.nn.Sequential` trains fastest (see
+`rampart_fl.shared.learning.stacked`).
 """
 
 from abc import ABC, abstractmethod
@@ -14,17 +15,17 @@ from rampart_fl.shared.families.registry import Member, Registry
 
 
 class Model(Member, ABC):
-    """An architecture, fitted to the shape of a sample and the number of classes."""
+    """An architecture, built for the shape of a sample and the number of classes."""
 
     task: ClassVar[str] = "classification"
-    """What it is for: `classification`, or `estimation` where its outputs are residuals."""
+    """The model's task: `classification`, or `estimation` if its outputs are residuals."""
 
     @abstractmethod
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """A module from (B, *shape) to logits (B, classes).
 
         Raises:
-            ConfigurationError: a sample of that shape does not fit.
+            ConfigurationError: the architecture does not take samples of that shape.
         """
 
 

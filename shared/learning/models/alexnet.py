@@ -1,4 +1,4 @@
-"""AlexNet for images of 32x32 pixels, as MSDFL trains it on CIFAR-10 and SVHN."""
+"""AlexNet for images of 32x32 pixels, which MSDFL trains on CIFAR-10 and SVHN."""
 
 from collections import OrderedDict
 
@@ -14,7 +14,7 @@ SIDE = 32
 class AlexNet(Model):
     """Convolutions 64 (11x11, stride 4, padding 5), 192 (5x5), 384, 256, 256 (3x3); one linear map.
 
-    ReLU after each; max pooling by 2 after the first, second and fifth.
+    A ReLU follows each convolution, and max pooling by 2 follows the first, second and fifth.
 
     >>> sum(p.numel() for p in AlexNet().build((3, 32, 32), 10).parameters())
     2472266

@@ -1,4 +1,4 @@
-"""Convolutions with pooling, then one hidden layer: FedCAP's family of networks."""
+"""Convolutions with pooling, then hidden layers: FedCAP's family of networks."""
 
 from collections import OrderedDict
 from itertools import pairwise
@@ -13,14 +13,14 @@ from rampart_fl.shared.learning.models import Model, models
 
 @models.register("cnn")
 class CNN(Model):
-    """For each of `channels`: convolution, ReLU, max pooling; then hidden layers with ReLU.
+    """A convolution, ReLU and max pooling for each of `channels`, then hidden layers with ReLU.
 
-    An image of height 1 (a signal) is convolved and pooled along its width alone. With padding 0,
-    kernel 5 and pooling by 2 these are the papers' networks:
+    An image of height 1 (a signal) is convolved and pooled only along its width. The papers'
+    networks have padding 0, kernel 5 and pooling by 2 unless stated otherwise:
 
     - FedCAP: channels [32, 64], hidden 64 (CIFAR-10); [16, 32], 128 (EMNIST); [32, 64], kernel
       [1, 5], 64 (WISDM);
-    - MSDFL's LeNet-5: [6, 16], hidden [120, 84], without the ReLU that its code puts on the logits;
+    - MSDFL's LeNet-5: [6, 16], hidden [120, 84], without the ReLU that its code applies to logits;
     - SDEA: [6, 16], hidden [120, 84, 84, 256];
     - PAwBRoFL: [30, 30], kernel 3, padding 1, hidden 200.
 
@@ -31,13 +31,13 @@ class CNN(Model):
     paper = "FedCAP, section VI-A1"
     channels: list[int] = Field(default=[16, 32], min_length=1)
     hidden: int | list[int] = 64
-    """Width of the hidden layer, or of each in turn."""
+    """Width of the hidden layer, or a list with the width of each hidden layer."""
     kernel: int | tuple[int, int] = 3
-    """Side of the square window, or its height and width."""
+    """Side of a square convolution window, or the window's height and width."""
     padding: int | None = Field(default=None, ge=0)
-    """Zeros around the image; by default as many as keep its size."""
+    """Width of the zero padding; by default, convolutions keep the image's size."""
     pool: list[Annotated[int, Field(ge=1)]] = Field(default=[2], min_length=1)
-    """Side of the pooling window after each convolution; the last one holds for the rest."""
+    """Side of the pooling window after each convolution; the last value repeats if needed."""
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         if len(shape) != 3:

@@ -10,7 +10,7 @@ from rampart_fl.shared.learning.models import Model, models
 
 @models.register("logistic")
 class Logistic(Model):
-    """One linear map of the flattened sample to the logits; convex in its parameters.
+    """One linear map from the flattened sample to the logits; its loss is convex in the parameters.
 
     >>> sum(p.numel() for p in Logistic().build((68,), 2).parameters())
     138

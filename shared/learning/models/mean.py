@@ -1,6 +1,6 @@
-"""A vector that estimates the mean of what a client sees.
+"""A vector that estimates the mean of a client's samples.
 
-Legend: B samples of a batch, d coordinates of a sample.
+Legend: B samples in a batch, d coordinates of a sample.
 """
 
 from math import prod
@@ -12,7 +12,7 @@ from rampart_fl.shared.learning.models import Model, models
 
 
 class Residual(nn.Module):
-    """θ - y for every sample y: the gradient of ½|y - θ|², which is the loss of estimation."""
+    """θ - y for every sample y, the gradient of the estimation loss ½|y - θ|² with respect to θ."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Residual(nn.Module):
 
 @models.register("mean")
 class Mean(Model):
-    """One parameter for each coordinate of a sample, 0 at first; it learns the samples' mean.
+    """One parameter for each coordinate of a sample, initially 0; training learns the mean.
 
     >>> Mean().build((2,), 0)(torch.tensor([[1.0, -3.0]])).tolist()
     [[-1.0, 3.0]]

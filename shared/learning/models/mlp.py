@@ -1,4 +1,4 @@
-"""The multilayer perceptron; without hidden layers it is logistic regression."""
+"""The multilayer perceptron, which without hidden layers is logistic regression."""
 
 from itertools import pairwise
 from math import prod
@@ -12,7 +12,7 @@ from rampart_fl.shared.learning.models import Model, models
 
 @models.register("mlp")
 class MLP(Model):
-    """Flattened sample, a ReLU layer for each of `hidden`, then a linear layer to the logits.
+    """Flattens a sample and applies a ReLU layer for each of `hidden`, then a linear layer.
 
     >>> sum(p.numel() for p in MLP(hidden=[]).build((1, 8, 8), 10).parameters())
     650

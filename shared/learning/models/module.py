@@ -1,4 +1,4 @@
-"""A user's own network by import path."""
+"""A user's own network, given by its import path."""
 
 import copy
 import inspect
@@ -15,14 +15,14 @@ from rampart_fl.shared.learning.models import Model, models
 
 @models.register("module")
 class UserModule(Model):
-    """A `torch.nn.Module` class of the user's: `path = "my_package.nets:Net"`.
+    """A `torch.nn.Module` class that the user wrote: `path = "my_package.nets:Net"`.
 
-    All other keys of the table are passed to the class as keyword arguments; where it takes
-    arguments named `shape` (of a sample) or `classes`, they are filled in. The module maps
-    (B, *shape) to logits (B, classes). A `torch.nn.Sequential` trains fastest when many clients
-    train at once; any other module runs through `torch.func.vmap`, or
-    client by client. A process that hosts clients
-    must find the package too, and be told that it may (RAMPART_TRUSTED_PACKAGES).
+    All other keys of the table are passed to the class as keyword arguments. If the class takes
+    arguments named `shape` (of a sample) or `classes`, Rampart supplies them. The module maps
+    (B, *shape) to logits (B, classes). When many clients train at once, a `torch.nn.Sequential`
+    trains fastest; any other module runs through `torch.func.vmap`, or client by client. On a
+    machine that hosts clients, the package must be installed too, and RAMPART_TRUSTED_PACKAGES must
+    name it.
 
     >>> UserModule(path="torch.nn:Flatten").build((10,), 10)
     Flatten(start_dim=1, end_dim=-1)
@@ -31,7 +31,7 @@ class UserModule(Model):
     model_config = ConfigDict(extra="allow")
     paper = "the user's own"
     path: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")
-    """Module as `import` takes it, a colon, and the class."""
+    """Import path of the Python module, a colon, and the name of the class."""
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         module = self._make(shape, classes)
@@ -63,23 +63,21 @@ class UserModule(Model):
         given: dict[str, Any] = {key: value for key, value in fitted.items() if key in takes}
         try:
             return found(**{**given, **(self.model_extra or {})})
-        except Exception as error:  # Whatever the user's code makes of its arguments.
+        except Exception as error:  # The user's code may raise anything.
             raise ConfigurationError(
                 f"{self._who} cannot be built: {type(error).__name__}: {error}; "
                 f"it takes {inspect.signature(found)}"
             ) from None
 
     def _try(self, module: nn.Module, shape: tuple[int, ...], classes: int) -> None:
-        """Refuses a module that does not map a batch of such samples to logits, and to the same
-        ones every time.
-        """
+        """Refuses a module that draws random numbers or does not map such samples to logits."""
         batch = torch.zeros(2, *shape)
         for training in (False, True):
             trial, before = copy.deepcopy(module).train(training), torch.get_rng_state()
             try:
                 with torch.no_grad():
                     logits = trial(batch)
-            except Exception as error:  # Whatever the user's code makes of such a batch.
+            except Exception as error:  # The user's code may raise anything.
                 raise ConfigurationError(
                     f"{self._who} fails on a batch of shape {tuple(batch.shape)}: "
                     f"{type(error).__name__}: {error}"

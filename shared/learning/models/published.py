@@ -1,4 +1,4 @@
-"""The papers' convolutional networks, by name: members of the `cnn` family with their sizes."""
+"""The papers' convolutional networks as named models: `cnn` networks with the papers' sizes."""
 
 from typing import ClassVar
 
@@ -9,7 +9,7 @@ from rampart_fl.shared.learning.models.cnn import CNN
 
 
 class Published(Model):
-    """A network of the `cnn` family with the sizes of its paper."""
+    """A `cnn` network with the sizes of a paper."""
 
     sizes: ClassVar[CNN]
 
@@ -49,7 +49,7 @@ class FedCAPWISDM(Published):
 class SDEANetwork(Published):
     """Convolutions of 6 and 16 channels, 5x5; hidden layers of 120, 84, 84 and 256.
 
-    The paper shows it all images as (3, 32, 32); others are taken in the shape they have.
+    The paper converts all images to (3, 32, 32). Here the network takes images in their own shape.
     """
 
     paper = "SDEA, experiments (the sizes from its code)"
@@ -68,7 +68,8 @@ class PAwBRoFLNetwork(Published):
 class LeNet5(Published):
     """Convolutions of 6 and 16 channels, 5x5; hidden layers of 120 and 84.
 
-    Without the ReLU that MSDFL's code puts on the logits, under which whole classes die.
+    MSDFL's code also applies a ReLU to the logits. This network omits it, because it can make all
+    logits of a class 0 for good.
     """
 
     paper = "LeCun et al., 1998; MSDFL, section VII-A (MNIST, Fashion-MNIST)"

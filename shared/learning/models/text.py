@@ -1,4 +1,4 @@
-"""A small text model: token vectors, added up, and a linear layer."""
+"""A small text model: the sum of a text's token vectors, followed by a linear layer."""
 
 from collections import OrderedDict
 from itertools import pairwise
@@ -16,11 +16,11 @@ from rampart_fl.shared.learning.models import Model, models
 class Text(Model):
     """Σ v / √n over the vectors of a text's n tokens, a ReLU layer for each of `hidden`, logits.
 
-    Samples are token ids (tokens,), with 0 for padding; ids lie below `vocabulary`.
+    Samples are token ids (tokens,), with 0 for padding; all ids are below `vocabulary`.
 
-    It stands where MSDFL uses ALBERT-base on AG News: the pretrained weights of that model cannot
-    be shipped, and without them it learns nothing from texts this few. Compare methods with each
-    other under this model, not its accuracy with the paper's.
+    This model replaces ALBERT-base, which MSDFL uses on AG News. Rampart cannot include ALBERT's
+    pretrained weights, and without them ALBERT learns nothing from so few texts. Use this model to
+    compare methods with each other; do not compare its accuracy with the paper's.
 
     >>> sum(p.numel() for p in Text(vocabulary=100).build((40,), 4).parameters())
     3332
@@ -32,7 +32,7 @@ class Text(Model):
     features: int = Field(default=32, ge=1)
     """Length of a token's vector."""
     hidden: list[Annotated[int, Field(ge=1)]] = Field(default=[])
-    """Width of each hidden layer; without any it learns fastest from few texts."""
+    """Width of each hidden layer; the model learns fastest from few texts without any."""
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         if len(shape) != 1:

@@ -15,10 +15,11 @@ from rampart_fl.shared.learning.models import Model, models
 class WideResNet(Model):
     """A 3x3 convolution, three groups of (depth - 4) / 6 blocks, mean over the image, linear.
 
-    A block adds conv(relu(bn(conv(relu(bn(x)))))) to its input, or to a 1x1 convolution of
-    relu(bn(x)) where the number of channels changes. Groups have 16, 32 and 64 times `width`
-    channels; the second and third halve the image. Running statistics are no parameters: the
-    server takes their median (`rampart_fl.shared.robust.statistics`).
+    A block adds conv(relu(bn(conv(relu(bn(x)))))) to its input. If the number of channels changes,
+    it adds the term to a 1x1 convolution of relu(bn(x)) instead. The groups have 16, 32 and 64
+    times `width` channels; the second and third groups halve the image's height and width. Running
+    statistics are not parameters: the server aggregates them by their median
+    (`rampart_fl.shared.robust.statistics`).
 
     >>> sum(p.numel() for p in WideResNet().build((3, 32, 32), 10).parameters())
     691674
@@ -26,7 +27,7 @@ class WideResNet(Model):
 
     paper = "Zagoruyko and Komodakis, Wide residual networks, 2016; MSDFL, section VII-F"
     depth: int = Field(default=16, ge=10)
-    """Layers: 4 more than a multiple of 6."""
+    """Number of layers: 4 more than a multiple of 6."""
     width: int = Field(default=2, ge=1)
 
     @field_validator("depth")
@@ -56,7 +57,7 @@ class WideResNet(Model):
         return nn.Sequential(OrderedDict(layers))
 
     def _group(self, before: int, after: int, stride: int) -> nn.Sequential:
-        """The first block changes the number of channels and the size, the others nothing."""
+        """A group of blocks; only the first changes the number of channels and the image's size."""
         others = [_block(after) for _ in range((self.depth - 4) // 6 - 1)]
         if before == after and stride == 1:
             return nn.Sequential(_block(after), *others)

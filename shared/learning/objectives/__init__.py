@@ -1,16 +1,17 @@
 """Local objectives: terms that a client adds to its mean loss on every mini-batch.
 
-A term gives its gradient at the models of all clients of a round at once; clients never mix, and a
-padded sample counts for nothing. The terms of `[training] objective` add up. They are a defence of
-those who keep to the rules: attackers train without them.
+A term computes its gradient at the models of all clients of a round at once. One client's gradient
+never depends on another client's data, and padded samples are ignored. The terms of
+`[training] objective` are added up. They are a defence that honest clients use; attackers train
+without them.
 
-A term acts on the models that are trained for upload. Models that a personalizer trains beside
-these take it only where its option `personal` says so.
+A term acts on the models that are trained for upload. It acts on models that a personalizer trains
+in addition only if the term's option `personal` is set.
 
-To add one: a module here with a subclass of `Objective` under `@objectives.register("name")`, and a
-test file of the same name.
+To add a term, write a module in this package with a subclass of `Objective`, decorated with
+`@objectives.register("name")`, and a test file of the same name.
 
-Legend: K clients, B samples of a batch, N training samples, D parameters.
+Legend: K clients, B samples in a batch, N training samples, D parameters.
 """
 
 from abc import ABC, abstractmethod
@@ -28,14 +29,14 @@ from rampart_fl.shared.learning.stacked import Stacked
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """Where a term is evaluated.
+    """The models and samples at which a term is evaluated.
 
     Args:
         network: applies K parameter vectors to K batches.
         models_KD: the models that are being trained.
-        received_KD: those with which the round began.
+        received_KD: the models with which the round began.
         batch: the mini-batch of every client.
-        draws: random numbers of this step, by client.
+        draws: each client's random numbers for this step.
     """
 
     network: Stacked
@@ -49,20 +50,20 @@ class Objective(Member, ABC):
     """A term of the local objective."""
 
     weight_name: ClassVar[str] = "lambda"
-    """What the parameter behind `weight` is called."""
+    """Name of the parameter that determines `weight`."""
     reads_samples: ClassVar[bool] = True
-    """Whether the gradient depends on the batch; where it does, privacy clips it by sample."""
+    """Whether the gradient depends on the batch; if so, `PrivateTask` clips it per sample."""
     personal: bool = False
-    """Whether personal models that are trained beside the uploaded one take the term as well."""
+    """Whether the term also acts on personal models that are trained next to the uploaded one."""
 
     @property
     @abstractmethod
     def weight(self) -> float:
-        """What the term is multiplied by; at 0 training is bit for bit the plain one."""
+        """The factor on the term; if it is 0, training is bit for bit the same as without it."""
 
     @abstractmethod
     def gradient(self, point: Point) -> Tensor:
-        """The gradient (K, D) of the weighted term; weight > 0."""
+        """The gradient (K, D) of the term times its weight, which is positive here."""
 
     def measure(
         self,
@@ -72,13 +73,13 @@ class Objective(Member, ABC):
         sizes: Sequence[int],
         draws: Draws,
     ) -> dict[str, Tensor]:
-        """What clients report of their trained models: one number (K,) each, by name.
+        """Measurements of the trained models that clients report: by name, numbers (K,).
 
         Args:
             network: applies the models.
-            models_KD: after the round's training.
+            models_KD: the models after the round's training.
             x_KN: every client's training samples, padded.
-            sizes: how many each has.
+            sizes: number of training samples of each client.
             draws: random numbers of the round's first step.
         """
         del network, models_KD, x_KN, sizes, draws

@@ -1,4 +1,4 @@
-"""FedProx: the model that is trained stays near the one received."""
+"""FedProx: the trained model stays near the received model."""
 
 from typing import ClassVar
 
@@ -10,10 +10,10 @@ from rampart_fl.shared.learning.objectives import Objective, Point, objectives
 
 @objectives.register("fedprox")
 class FedProx(Objective):
-    """μ/2 |w - w^t|², w^t the model as received, frozen for the round.
+    """μ/2 |w - w^t|², where w^t is the model as received, which stays fixed during the round.
 
-    A personal model that takes the term is pulled towards the received model too; under `ditto`
-    and `fedcap`, which do that by themselves, μ then adds to their λ.
+    With the option `personal`, the term also pulls personal models towards the received model.
+    `ditto` and `fedcap` already do so with their λ; μ is then added to it.
 
     >>> import torch
     >>> from unittest.mock import Mock
@@ -26,7 +26,7 @@ class FedProx(Objective):
     weight_name: ClassVar[str] = "mu"
     reads_samples: ClassVar[bool] = False
     mu: float = Field(default=0.01, ge=0)
-    """Pull towards the received model."""
+    """Strength μ of the pull towards the received model."""
 
     @property
     def weight(self) -> float:

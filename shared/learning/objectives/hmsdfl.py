@@ -1,4 +1,4 @@
-"""HMSDFL: a model whose logits move little with its parameters."""
+"""HMSDFL: trains a model whose logits change little when its parameters change."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -16,15 +16,17 @@ from rampart_fl.shared.learning.stacked import Stacked
 
 @objectives.register("hmsdfl")
 class HMSDFL(Objective):
-    """λ J_F with J_F = C/(M |B|) Σ_m |∂_θ Σ_a q_ma·z_a|², M random projections of the logits z.
+    """λ J_F with J_F = C/(M |B|) Σ_m |∂_θ Σ_a q_ma·z_a|², for M random projections of the logits z.
 
     q_ma is uniform on the unit sphere of R^C, so J_F estimates the batch's mean of |∂z_a/∂θ|_F²
-    without bias. A step takes one more forward pass, and two backward passes per projection.
+    without bias. A step takes one additional forward pass, and two backward passes per projection.
 
-    Instead of `n_projections` a tier may be named, or left to each client's machine ("auto"):
-    high, with as many projections as classes; low, with half as many; minimum, with one. A machine
-    below `minimum_resources` trains without the term. Resources are usable cores that have 2 GiB
-    each, endless with a GPU; between `low_resources` and `high_resources` "auto" interpolates.
+    Instead of `n_projections`, the experiment may set a tier: "high" has as many projections as
+    classes, "low" half as many, and "minimum" one. With "auto", the number depends on each client's
+    machine. A machine's resources are the usable cores that have 2 GiB of memory each; they are
+    infinite with a GPU. A machine with `high_resources` gets the high tier, and a machine with
+    `low_resources` the minimum tier. In between, the number is interpolated. A machine below
+    `minimum_resources` trains without the term.
 
     >>> [HMSDFL(tier=tier).projections(classes=10) for tier in ("high", "low", "minimum")]
     [10, 5, 1]
@@ -32,17 +34,17 @@ class HMSDFL(Objective):
 
     paper = "MSDFL, section VI, equations 15 to 19, algorithm 2 (HMSDFL)"
     lambda_: float = Field(default=1e-4, ge=0, alias="lambda")
-    """Weight λ of the norm; at 0 it is measured and changes nothing."""
+    """Weight λ of the norm; if it is 0, the norm is measured but does not affect training."""
     n_projections: int = Field(default=1, ge=1)
-    """Projections M of a step, where no tier is given."""
+    """Number of projections M in a step, if no tier is given."""
     tier: Literal["high", "low", "minimum", "auto"] | None = None
-    """How many projections the client's machine can afford."""
+    """A number of projections that fits the client's machine; replaces `n_projections`."""
     high_resources: float = Field(default=8.0, gt=0)
-    """From here on "auto" is the high tier."""
+    """A machine with at least these resources gets the high tier under "auto"."""
     low_resources: float = Field(default=2.0, gt=0)
-    """Up to here "auto" is the minimum tier."""
+    """A machine with at most these resources gets the minimum tier under "auto"."""
     minimum_resources: float = Field(default=1.0, ge=0)
-    """Below this "auto" trains without the term."""
+    """A machine with less than these resources trains without the term under "auto"."""
 
     @model_validator(mode="after")
     def _ordered(self) -> "HMSDFL":
@@ -59,11 +61,11 @@ class HMSDFL(Objective):
         return self.lambda_ if self.tier != "auto" or self.projections(1) else 0.0
 
     def projections(self, classes: int, resources: float | None = None) -> int:
-        """Projections M of a step.
+        """The number of projections M in a step.
 
         Args:
-            classes: of the task.
-            resources: of the machine; of this one when None.
+            classes: number of classes of the task.
+            resources: the machine's resources; if None, those of this machine.
 
         >>> [HMSDFL(tier="auto").projections(10, cores) for cores in (0.5, 1, 2, 5, 8)]
         [0, 1, 1, 5, 10]

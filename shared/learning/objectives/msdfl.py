@@ -1,4 +1,4 @@
-"""MSDFL: a model whose confidence in the true class moves little with its parameters."""
+"""MSDFL: trains a model whose confidence in the true class changes little with its parameters."""
 
 from typing import Literal
 
@@ -9,24 +9,25 @@ from torch import Tensor
 from rampart_fl.shared.learning.objectives import Objective, Point, objectives
 
 AT_ONCE = 2**22
-"""Numbers in the gradients of single samples held at once, over all clients: about what a cache
-holds."""
+"""How many numbers the per-sample gradients held at once may have, summed over clients.
+
+About as many fit in a cache."""
 
 
 @objectives.register("msdfl")
 class MSDFL(Objective):
-    """λ 1/|B| Σ_a |∂_θ p_a|, p_a the softmax (over classes) of sample a at its true class.
+    """λ 1/|B| Σ_a |∂_θ p_a|, where p_a is sample a's softmax probability of its true class.
 
-    `batch_sum` takes λ/2 1/|B| |Σ_a ∂_θ p_a|² instead, which keeps the cross terms of different
-    samples, and costs one backward pass more than the plain step where the first form costs as much
-    as a model per sample.
+    The form `batch_sum` takes λ/2 1/|B| |Σ_a ∂_θ p_a|² instead, which includes the cross terms of
+    different samples. It costs one backward pass more than a step without the term, whereas the
+    form `per_sample` costs as much as one model per sample.
     """
 
     paper = "MSDFL, section V-B, equations 7 to 10, algorithm 1"
     lambda_: float = Field(default=1e-3, ge=0, alias="lambda")
     """Weight λ of the norm."""
     form: Literal["per_sample", "batch_sum"] = "per_sample"
-    """The norm of every sample's slope, or of their sum."""
+    """Whether to take the norm of each sample's gradient, or of the sum of these gradients."""
 
     @property
     def weight(self) -> float:
@@ -58,7 +59,10 @@ def _summed(point: Point) -> Tensor:
 
 
 def _sample_by_sample(point: Point, part: slice) -> Tensor:
-    """The gradient (K, D) of 1/|B| Σ_a |∂p_a| over a part of the batch: a model per sample."""
+    """The gradient (K, D) of 1/|B| Σ_a |∂p_a| over a part of the batch.
+
+    It runs one copy of the model per sample.
+    """
     x_KB, y_KB = point.batch.x_KB[:, part], point.batch.y_KB[:, part]
     samples = x_KB.shape[1]
     leaf_ED = point.models_KD.detach().repeat_interleave(samples, 0).requires_grad_()
@@ -72,5 +76,5 @@ def _sample_by_sample(point: Point, part: slice) -> Tensor:
 
 
 def _confidence(logits: Tensor, y: Tensor) -> Tensor:
-    """Softmax over classes, at the true class."""
+    """The softmax probability of the true class."""
     return logits.softmax(-1).gather(-1, y.unsqueeze(-1)).squeeze(-1)

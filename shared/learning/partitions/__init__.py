@@ -1,7 +1,7 @@
 """Partitions: which samples each client holds.
 
-To add one: a module here with a subclass of `Partition` under `@partitions.register("name")`, and
-a test file of the same name.
+To add a partition, write a module in this package with a subclass of `Partition`, decorated with
+`@partitions.register("name")`, and a test file of the same name.
 
 Legend: n samples, K clients.
 """
@@ -16,7 +16,7 @@ from rampart_fl.shared.families.registry import Member, Registry
 
 
 class Partition(Member, ABC):
-    """Divides samples among clients: seeded and disjoint."""
+    """Divides samples among clients into disjoint parts that depend on a seed."""
 
     @abstractmethod
     def split(
@@ -28,9 +28,9 @@ class Partition(Member, ABC):
             y: class numbers (n,).
             clients: number of clients.
             draws: source of all randomness.
-            groups: natural clients (n,), for the partitions that follow them.
+            groups: each sample's natural client (n,), for partitions that divide by these.
         Raises:
-            ConfigurationError: the samples cannot be divided so; says why.
+            ConfigurationError: the samples cannot be divided like this; the message says why.
         """
 
 
@@ -40,21 +40,21 @@ partitions: Registry[Partition] = Registry(
 
 
 def shuffled(positions: Tensor, draws: torch.Generator) -> Tensor:
-    """The same positions in random order."""
+    """The given positions in random order."""
     return positions[torch.randperm(len(positions), generator=draws)]
 
 
 def deck(n: int, clients: int, draws: torch.Generator) -> Tensor:
-    """The positions of n samples in random order, one for each client at least."""
+    """The positions of n samples in random order; refuses fewer samples than clients."""
     if clients > n:
         raise ConfigurationError(f"{n} samples do not suffice for {clients} clients")
     return shuffled(torch.arange(n), draws)
 
 
 def spread(clients: int, imbalance: float, draws: torch.Generator) -> Tensor | None:
-    """Relative sizes (K,), the largest `imbalance` times the smallest; None where all are alike.
+    """Relative sizes (K,), of which the largest is `imbalance` times the smallest; None if equal.
 
-    They are a geometric progression in random order.
+    The sizes are a geometric progression in random order.
 
     >>> spread(3, 100, torch.Generator().manual_seed(0)).sort().values.tolist()
     [1.0, 10.0, 100.0]
@@ -66,7 +66,7 @@ def spread(clients: int, imbalance: float, draws: torch.Generator) -> Tensor | N
 
 
 def cut(positions: Tensor, runs: int, size_K: Tensor | None = None) -> tuple[Tensor, ...]:
-    """The positions cut into runs of one or more, in proportion to relative sizes or alike.
+    """The positions cut into runs of at least one, of equal length or in proportion to sizes.
 
     >>> [len(run) for run in cut(torch.arange(10), 3)]
     [4, 3, 3]

@@ -1,4 +1,4 @@
-"""Natural clients: every client is one user, or several whole ones."""
+"""Natural clients: every client holds the samples of one user, or of several whole users."""
 
 import torch
 from torch import Tensor

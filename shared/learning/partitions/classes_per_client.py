@@ -1,4 +1,4 @@
-"""Pathological label skew: each client holds a few classes only."""
+"""Pathological label skew: each client holds only a few classes."""
 
 import torch
 from pydantic import Field
@@ -12,9 +12,10 @@ from rampart_fl.shared.learning.partitions import Partition, cut, partitions, sh
 class ClassesPerClient(Partition):
     """Each client holds `classes` classes; each class is shared evenly by about as many clients.
 
-    Every client in turn takes the classes with most places left (ties at random), so all its
-    classes differ and every class has floor or ceil of clients·classes/C holders. With `imbalance`,
-    holders share a class in proportion to sizes that are in geometric progression over all clients.
+    Each of the C classes in the data has clients·classes/C places, rounded down or up. Client
+    after client takes the classes with the most free places; ties are broken at random. A client's
+    classes therefore all differ. With `imbalance`, the relative sizes of all clients are a
+    geometric progression, and the clients that hold a class share it in proportion to these sizes.
 
     >>> y = torch.arange(4).repeat(6)
     >>> parts = ClassesPerClient(classes=2).split(y, 4, torch.Generator().manual_seed(0))
@@ -25,7 +26,7 @@ class ClassesPerClient(Partition):
     paper = "FedCAP, section VI-A1, and MSDFL: two classes per client"
     classes: int = Field(default=2, ge=1)
     imbalance: float = Field(default=1.0, ge=1)
-    """Relative size of the largest client over that of the smallest."""
+    """Ratio of the largest client's relative size to the smallest client's."""
 
     def split(
         self, y: Tensor, clients: int, draws: torch.Generator, groups: Tensor | None = None

@@ -14,8 +14,8 @@ TRIES = 1000
 class Dirichlet(Partition):
     """Each class is divided by shares p ~ Dir(β·1_K); small β gives each client few classes.
 
-    With `balanced`, clients that hold N/K samples already get nothing of the next class. All is
-    drawn again until every client has `minimum` samples.
+    With `balanced`, a client that already holds N/K or more of the N samples gets nothing from the
+    next class. The whole division is drawn again until every client has at least `minimum` samples.
 
     >>> y = torch.arange(10).repeat(40)
     >>> parts = Dirichlet(beta=0.5).split(y, 5, torch.Generator().manual_seed(0))
@@ -27,7 +27,7 @@ class Dirichlet(Partition):
     beta: float = Field(default=0.5, gt=0)
     """Concentration β."""
     minimum: int = Field(default=10, ge=1)
-    """Samples that every client has at least."""
+    """The lowest number of samples that a client may have."""
     balanced: bool = True
 
     def split(
@@ -55,7 +55,7 @@ class Dirichlet(Partition):
             if self.balanced:
                 share_K = share_K * (held_K < len(y) / clients)
             total = share_K.sum()
-            # Every share underflowed or is full: all clients alike.
+            # If every client is full or its share underflowed, divide the class equally.
             share_K = share_K / total if total > 0 else torch.full_like(share_K, 1 / clients)
             cuts = (share_K.cumsum(0) * len(own)).round().long()[:-1]
             shares = own.tensor_split(cuts)

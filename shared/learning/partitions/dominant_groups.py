@@ -1,4 +1,4 @@
-"""Groups of clients that each specialize in some classes: FedCAP's EMNIST."""
+"""Groups of clients that each specialize in some classes, as in FedCAP's EMNIST experiment."""
 
 import torch
 from pydantic import Field
@@ -12,9 +12,9 @@ from rampart_fl.shared.learning.partitions import Partition, partitions, shuffle
 class DominantGroups(Partition):
     """Client k has `dominant` of its samples from the classes of group k·G/K, the rest from all.
 
-    The paper's groups on EMNIST are digits, upper-case and lower-case letters; it gives neither
-    their sizes nor the samples per client: here groups are alike in size and clients have
-    `samples` each.
+    The paper's groups on EMNIST are digits, upper-case letters and lower-case letters. The paper
+    gives neither the groups' sizes nor the number of samples per client. Here the groups have
+    equally many clients (or nearly so), and each client has `samples` samples.
     """
 
     paper = "FedCAP, section VI-A1: EMNIST, 80% dominant and 20% of all"
@@ -24,7 +24,7 @@ class DominantGroups(Partition):
     """Classes of each group."""
     dominant: float = Field(default=0.8, ge=0, le=1)
     samples: int = Field(default=300, ge=2)
-    """Samples per client."""
+    """Number of samples per client."""
 
     def split(
         self, y: Tensor, clients: int, draws: torch.Generator, groups: Tensor | None = None

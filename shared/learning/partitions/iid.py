@@ -11,7 +11,7 @@ from rampart_fl.shared.learning.partitions import Partition, cut, deck, partitio
 class IID(Partition):
     """Every sample goes to a client drawn uniformly; sizes differ by one at most.
 
-    With `imbalance`, sizes are in geometric progression, of one sample at least.
+    With `imbalance`, the sizes are about a geometric progression, with at least one sample each.
 
     >>> parts = IID().split(torch.zeros(5), 2, torch.Generator().manual_seed(0))
     >>> [len(part) for part in parts], sorted(torch.cat(parts).tolist())
@@ -19,7 +19,7 @@ class IID(Partition):
     """
 
     imbalance: float = Field(default=1.0, ge=1)
-    """Size of the largest client over that of the smallest, about."""
+    """Approximate ratio of the largest client's size to the smallest client's."""
 
     def split(
         self, y: Tensor, clients: int, draws: torch.Generator, groups: Tensor | None = None

@@ -1,4 +1,4 @@
-"""Part IID, part sorted by label: clients that are similar to a degree."""
+"""A mixture of IID and sorted by label, which sets how similar the clients are."""
 
 import torch
 from pydantic import Field
@@ -19,7 +19,7 @@ class IIDPlusSorted(Partition):
 
     paper = "Karimireddy et al., SCAFFOLD, 2020, section 7: data of s% similarity"
     iid: float = Field(default=0.2, ge=0, le=1)
-    """Share divided at random."""
+    """Share of the samples that is divided at random."""
 
     def split(
         self, y: Tensor, clients: int, draws: torch.Generator, groups: Tensor | None = None
@@ -28,6 +28,6 @@ class IIDPlusSorted(Partition):
         mixed = order[: round(self.iid * len(y))]
         rest = order[len(mixed) :]
         rest = rest[y[rest].sort(stable=True).indices]
-        # The random part is dealt from the other end, so that sizes differ by one at most.
+        # The random parts are assigned in reverse order, so that sizes differ by one at most.
         pairs = zip(rest.tensor_split(clients), mixed.tensor_split(clients)[::-1], strict=True)
         return [torch.cat(pair).sort().values for pair in pairs]

@@ -1,13 +1,13 @@
-"""Personalizers: what a client trains besides its update, and how.
+"""Personalizers: how a client trains its update and, if it has one, its own model.
 
-A personalizer is the one definition of local training. Its functions are pure and stacked: every
-tensor has the clients of a round in front, so that an agent runs them for its one client and the
-simulator for all clients at once.
+Local training is defined in a personalizer and nowhere else. Its functions are pure and stacked:
+the leading dimension of every tensor is the clients of a round, so an agent runs them for its one
+client, and the simulator runs them for all clients at once.
 
-To add one: a module here with a subclass of `Personalizer` under `@personalizers.register("name")`,
-and a test file of the same name.
+To add a personalizer, write a module in this package with a subclass of `Personalizer`, decorated
+with `@personalizers.register("name")`, and a test file of the same name.
 
-Legend: K clients, B samples of a batch, D parameters.
+Legend: K clients, B samples in a batch, D parameters.
 """
 
 from abc import ABC, abstractmethod
@@ -28,8 +28,8 @@ class Batch:
     Args:
         x_KB: samples (K, B, *shape).
         y_KB: class numbers.
-        weight_KB: a sample's share of its client's mean loss; 0 where a ragged batch is padded.
-        whole: whether no client's batch is known to be padded.
+        weight_KB: each sample's weight in its client's mean loss; 0 for padding.
+        whole: whether it is known that no client's batch is padded.
     """
 
     x_KB: Tensor
@@ -38,7 +38,7 @@ class Batch:
     whole: bool = False
 
     def part(self, some: slice) -> "Batch":
-        """Those of neighbours among the clients."""
+        """The batches of the clients in a slice of positions."""
         return replace(
             self, x_KB=self.x_KB[some], y_KB=self.y_KB[some], weight_KB=self.weight_KB[some]
         )
@@ -50,8 +50,8 @@ class Local:
 
     Args:
         model_KD: the models that are being trained for upload.
-        personal: tensors (K, ...) that stay with the clients from round to round, by name.
-        velocity: momenta (K, D) by model, forgotten after the round.
+        personal: by name, the tensors (K, ...) that the clients keep from round to round.
+        velocity: by model, the momenta (K, D), which are discarded after the round.
     """
 
     model_KD: Tensor
@@ -59,21 +59,21 @@ class Local:
     velocity: Mapping[str, Tensor] = field(default_factory=dict)
 
     def part(self, some: slice) -> "Local":
-        """Those of neighbours among the clients."""
+        """The models and state of the clients in a slice of positions."""
         personal = {name: tensor[some] for name, tensor in self.personal.items()}
         velocity = {name: tensor[some] for name, tensor in self.velocity.items()}
         return Local(self.model_KD[some], personal, velocity)
 
     def with_personal(self, **tensors: Tensor) -> "Local":
-        """The same with some personal tensors replaced."""
+        """A copy with some personal tensors replaced."""
         return replace(self, personal={**self.personal, **tensors})
 
 
 Offers = Iterable[tuple[Tensor, Tensor]]
-"""Other clients' models, place by place: (K, D), and 1 for each client that has one there, else 0
-(K,)."""
+"""Other clients' models. Item p has the p-th model offered to each client (K, D), and a tensor (K,)
+with 1 for each client that is offered a p-th model and 0 for the others."""
 Loss = Callable[[Tensor], Tensor]
-"""Models (K, D) -> each client's mean loss of its own (K,), in float64."""
+"""Maps models (K, D) to losses (K,) in float64: model k's mean loss for client k."""
 
 
 class Task(Protocol):
@@ -86,42 +86,43 @@ class Task(Protocol):
     def gradients(
         self, batch: Batch, *models_KD: Tensor, personal: Sequence[Tensor] = ()
     ) -> tuple[Tensor, ...]:
-        """∇ (K, D) of the objective on the batch at each of the models; the loss in one pass.
+        """∇ (K, D) of the objective on the batch at each of the models.
 
         Args:
             batch: the samples.
-            models_KD: models that are trained for upload, which take every term of the objective.
-            personal: models that the clients train for themselves, which take the mean loss and
-                those terms that say so; their gradients come last.
+            models_KD: models that are trained for upload; their objective has all terms.
+            personal: models that the clients train for themselves. Their objective is the mean loss
+                and those terms that have `personal` set. Their gradients are returned last.
         """
 
     def descend(self, local: Local, gradient_KD: Tensor) -> Local:
-        """One optimizer step on `local.model_KD`; the gradient is used up."""
+        """One optimizer step on `local.model_KD`; the gradient must not be used afterwards."""
 
     def balanced(self) -> "Task":
-        """The same with each client's balanced softmax for the models that are uploaded."""
+        """The same task, with each client's balanced softmax for the models that are uploaded."""
 
     def parameters(self, vector_KD: Tensor) -> Tensor:
-        """The vectors (K, D) with 0 for running statistics, which only batches move."""
+        """The vectors (K, D) with running statistics set to 0: only batches change these."""
 
     def head(self, layer: str | None) -> Tensor:
-        """Which coordinates are that layer, bool (D,); the last linear one when None."""
+        """A mask (D,) of the coordinates of a layer; if None, of the last linear layer."""
 
 
 class Personalizer(Member, ABC):
-    """How a client trains and what model it keeps for itself."""
+    """How a client trains, and which model it keeps for itself."""
 
     accounted: ClassVar[bool] = True
-    """Whether what is uploaded depends on a client's samples through the gradients at uploaded
-    models alone: those are what differential privacy clips, noises and accounts for."""
+    """Whether an upload depends on a client's samples only through the gradients at the uploaded
+    models. Differential privacy clips, noises and accounts for these gradients only."""
 
     whole: ClassVar[bool] = True
-    """Whether an upload is what training moved of the received model, all of it, on the client's
-    samples as they are."""
+    """Whether an upload is the difference that training made to the received model, in all
+    coordinates and on the client's unmodified samples. Detectors that retrace training need this.
+    """
 
     @property
     def simulated_only(self) -> bool:
-        """Whether clients see each other's models, as they do in one process only."""
+        """Whether clients need each other's models, which is possible in one process only."""
         return False
 
     def init(self, initial_KD: Tensor) -> dict[str, Tensor]:
@@ -130,17 +131,17 @@ class Personalizer(Member, ABC):
         return {}
 
     def check(self, module: nn.Module, spec: ModelSpec) -> None:
-        """Raises `ConfigurationError` where the method does not suit a model."""
+        """Raises `ConfigurationError` if the method does not suit the model."""
         del module, spec
 
     def begin(self, received_KD: Tensor, personal: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Personal state with which a round of training begins."""
+        """Personal state at the beginning of a round's training."""
         del received_KD
         return personal
 
     @property
     def held_out(self) -> float:
-        """Share of each client's training samples that it does not train on, for `start`."""
+        """Share of each client's training samples that are held out of training, for `start`."""
         return 0.0
 
     def start(
@@ -149,9 +150,9 @@ class Personalizer(Member, ABC):
         """The models (K, D) that training starts from, and numbers (K,) to report, by name.
 
         Args:
-            received_KD: the models that uploads are relative to.
-            personal: state from the last round.
-            offers: other clients' models, one place after the other.
+            received_KD: the models as received, from which uploads are differences.
+            personal: personal state from the last round.
+            offers: other clients' models.
             loss: the mean loss on the samples held out of training.
         """
         del personal, offers, loss
@@ -159,10 +160,10 @@ class Personalizer(Member, ABC):
 
     @abstractmethod
     def step(self, local: Local, received_KD: Tensor, batch: Batch, task: Task) -> Local:
-        """One mini-batch of training; never writes to its arguments.
+        """Train on one mini-batch; never writes to the arguments.
 
         Args:
-            local: models and state so far.
+            local: models and state before the step.
             received_KD: the models with which the round began.
             batch: the samples.
             task: gradients and optimizer.

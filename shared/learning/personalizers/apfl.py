@@ -11,16 +11,18 @@ from rampart_fl.shared.learning.personalizers import Batch, Local, Personalizer,
 
 @personalizers.register("apfl")
 class APFL(Personalizer):
-    """The client's own model is α v + (1 - α) w; v and α are learned on it, w as ever.
+    """The client's own model is α v + (1 - α) w; its loss trains v and α. w is trained as usual.
 
-    Per mini-batch, with g = ∇L(α v + (1 - α) w): v <- v - η α g, then α <- α - η <v - w, g> within
-    [0, 1] (v and w as they were before the step), and one optimizer step on w at its own gradient.
-    v takes plain SGD steps. α = 1 is local training beside plain averaging, α = 0 plain averaging.
+    Each mini-batch does three updates, with g = ∇L(α v + (1 - α) w): v <- v - η α g;
+    α <- α - η <v - w, g>, clamped to [0, 1], with v and w from before the step; and one optimizer
+    step on w along w's own gradient. v takes plain SGD steps. If α stays 1, the client's own model
+    is trained locally and plain averaging runs next to it. If α stays 0, only plain averaging is
+    left.
     """
 
     paper = "Deng, Kamani and Mahdavi, Adaptive personalized federated learning, 2020, algorithm 1"
     alpha: float = Field(default=0.5, ge=0, le=1)
-    """Share of the local model, at first."""
+    """Initial share of the local model."""
     adaptive: bool = True
     """Whether the share is learned."""
 

@@ -8,11 +8,11 @@ from rampart_fl.shared.learning.personalizers.fedcap import FedCAP
 
 @personalizers.register("ditto")
 class Ditto(FedCAP):
-    """min over v of L(v) + λ/2 |v - w|², interleaved with the upload's training per mini-batch.
+    """min over v of L(v) + λ/2 |v - w|²; each mini-batch trains both v and the upload.
 
-    The step is FedCAP's; what differs is the server, which sends everyone the same w.
+    The step is the same as FedCAP's. Only the server differs: it sends every client the same w.
     """
 
     paper = "Li et al., Ditto: fair and robust federated learning through personalization, 2021"
     lambda_: float = Field(default=0.1, ge=0, alias="lambda")
-    """Pull towards the global model."""
+    """Strength λ of the pull towards the global model."""

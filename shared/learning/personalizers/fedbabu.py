@@ -1,4 +1,4 @@
-"""FedBABU: the federation learns the body under a head that nobody trains; each client tunes."""
+"""FedBABU: the federation trains the body under a fixed head; each client fine-tunes its model."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,19 +16,20 @@ from rampart_fl.shared.modelspec import ModelSpec
 class FedBABU(Personalizer):
     """φ <- φ - η ∇_φ L(φ, h₀) for the upload; v <- v - η ∇L(v) from the received model.
 
-    h₀ is the head of the first global model. The client's own model v is fine-tuned from the
-    received one for a round's epochs, with plain SGD steps on the same mini-batches, so that it is
-    there whenever the federation ends. The upload is 0 in the head's coordinates, where detectors
-    and rules can see nothing of an honest client; an attacker that writes there gives all clients
-    another head to train under, as far as the rule lets it.
+    h₀ is the head of the first global model. In every round, the client's own model v is fine-tuned
+    from the received model for the round's epochs, with plain SGD steps on the same mini-batches,
+    so that v is available whenever the federation ends. An honest client's upload is 0 in the
+    head's coordinates, so detectors and rules learn nothing about the client there. An attacker
+    whose upload is not 0 there changes the head under which all clients train, unless the rule
+    prevents it.
     """
 
     paper = "Oh, Kim and Yun, FedBABU: toward enhanced representation for FL, 2022"
     whole: ClassVar[bool] = False
     head: str | None = None
-    """The layer that the federation leaves as it is, by name; the last linear one by default."""
+    """Name of the layer that the federation does not train; the last linear layer by default."""
     tuned: Literal["all", "head", "body"] = "all"
-    """What fine-tuning moves."""
+    """Which part of the model fine-tuning changes."""
 
     def check(self, module: nn.Module, spec: ModelSpec) -> None:
         check_body(module, spec, self.head)

@@ -1,4 +1,4 @@
-"""FedCAP's personalized training: a second model, held near the customized one."""
+"""FedCAP's personalized training: a second model is pulled towards the customized model."""
 
 from collections.abc import Mapping
 
@@ -13,13 +13,13 @@ from rampart_fl.shared.learning.personalizers import Batch, Local, Personalizer,
 class FedCAP(Personalizer):
     """Per mini-batch: v <- v - η (∇L(v) + λ (v - ŵ)), then one step on w.
 
-    ŵ is the model as received, frozen for the round; v starts at the first global model, stays
-    with the client, and takes plain SGD steps.
+    ŵ is the model as received, which stays fixed during the round. v starts at the first global
+    model, stays with the client, and takes plain SGD steps.
     """
 
     paper = "FedCAP, section V-B, equation 7"
     lambda_: float = Field(default=0.1, ge=0, alias="lambda")
-    """Pull towards the received model."""
+    """Strength λ of the pull towards the received model."""
 
     def init(self, initial_KD: Tensor) -> dict[str, Tensor]:
         return {"model": initial_KD.clone()}

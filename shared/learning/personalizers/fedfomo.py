@@ -1,4 +1,4 @@
-"""FedFomo: each client weighs other clients' models by what they would do for its own loss."""
+"""FedFomo: each client weights other clients' models by how much they would reduce its own loss."""
 
 from collections.abc import Mapping
 
@@ -14,11 +14,11 @@ from rampart_fl.shared.learning.personalizers.fine_tune import FineTune
 class FedFomo(FineTune):
     """θ <- θ + sum_n w_n (θ_n - θ), w_n ~ max(0, (L(θ) - L(θ_n)) / |θ_n - θ|), then trains θ.
 
-    θ is the client's own model as it left it, θ_n those that the server offers (customizer
-    `fedfomo`), L the mean loss on samples that are held out of training. The w_n add up to 1; where
-    no offered model does better, θ stays. A model at distance 0, and one with a loss that is no
-    number, weighs nothing. The raw weights are reported as `weight_00` and so on, in the offer's
-    order; the upload is the trained θ.
+    θ is the client's own model from its last round, θ_n are the models that the server offers
+    (customizer `fedfomo`), and L is the mean loss on samples that are held out of training. The w_n
+    add up to 1. If no offered model has a lower loss, θ stays unchanged. A model at distance 0, or
+    with a loss that is not finite, has weight 0. The client reports the raw weights as `weight_00`
+    and so on, in the order of the offered models. It uploads the trained θ.
     """
 
     paper = (
@@ -27,7 +27,7 @@ class FedFomo(FineTune):
     accounted = False
     whole = False
     validation: float = Field(default=0.2, gt=0, lt=1)
-    """Share of the training samples that models are weighed on, and that are not trained on."""
+    """Share of the training samples that are held out of training to weight the offered models."""
 
     @property
     def held_out(self) -> float:
@@ -45,7 +45,7 @@ class FedFomo(FineTune):
             away_KD = other_KD - own_KD
             weight_K = raw_weights(before_K, loss(other_KD), away_KD) * there_K
             reported[f"weight_{place:02d}"] = weight_K
-            # What does not count is not read, whatever stands in it.
+            # Leave out models with weight 0: they may contain values that are not finite.
             counted_KD = torch.where((weight_K > 0)[:, None], away_KD, 0)
             moved_KD.addcmul_(counted_KD, weight_K.to(own_KD)[:, None])
         if not reported:
@@ -56,7 +56,7 @@ class FedFomo(FineTune):
 
 
 def raw_weights(before_K: Tensor, after_K: Tensor, away_KD: Tensor) -> Tensor:
-    """max(0, (L(θ) - L(θ_n)) / |θ_n - θ|) in float64, 0 where that is no finite number.
+    """max(0, (L(θ) - L(θ_n)) / |θ_n - θ|) in float64; 0 if the quotient is not finite.
 
     >>> away_KD = torch.tensor([[3.0, 4.0], [0.0, 1.0], [1.0, 0.0]])
     >>> raw_weights(torch.ones(3), torch.tensor([0.5, 0.8, 1.2]), away_KD)

@@ -1,4 +1,4 @@
-"""FedPer: one body for all, and a head that never leaves its client."""
+"""FedPer: all clients share one body, and each keeps its own head, which it never uploads."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,17 +16,17 @@ from rampart_fl.shared.modelspec import ModelSpec
 class FedPer(Personalizer):
     """(φ, h) <- (φ, h) - η ∇L(φ, h) from the received body φ and the client's own head h.
 
-    The client's own model is its head on the body as it last trained it. The upload moves the body
-    alone: in the head's coordinates it is 0. Detectors and rules therefore judge bodies; whatever
-    stands in the head's coordinates of an upload is an attacker's, and honest clients use nothing
-    of the head that they receive. The model as received, and the `loss_gap` that a client claims,
-    have that unused head: their figures say little.
+    The client's own model is its own head on the body as the client last trained it. The upload
+    changes only the body: it is 0 in the head's coordinates. Detectors and rules therefore judge
+    only bodies. If an upload is not 0 in the head's coordinates, it comes from an attacker, but
+    honest clients never use the head that they receive. The accuracy of the model as received, and
+    the `loss_gap` that a client claims, are measured with that unused head and so say little.
     """
 
     paper = "Arivazhagan et al., Federated learning with personalization layers, 2019"
     whole: ClassVar[bool] = False
     head: str | None = None
-    """The layer that stays local, by name; the last linear one by default."""
+    """Name of the layer that stays local; the last linear layer by default."""
 
     def check(self, module: nn.Module, spec: ModelSpec) -> None:
         check_body(module, spec, self.head)

@@ -1,6 +1,6 @@
-"""FedRoD: a generic model trained as if classes were balanced, and a personal head beside its own.
+"""FedRoD: a generic model trained as if classes were balanced, plus a second, personal head.
 
-Legend: K clients, B samples of a batch, C classes, D parameters.
+Legend: K clients, B samples in a batch, C classes, D parameters.
 """
 
 from collections.abc import Mapping
@@ -16,24 +16,25 @@ from rampart_fl.shared.modelspec import ModelSpec
 
 @personalizers.register("fedrod")
 class FedRoD(Personalizer):
-    """Generic: CE(z_c + log n_c) moves body and generic head; personal: CE(sg(z) + h(sg(f))).
+    """CE(z_c + log n_c) trains body and generic head; CE(sg(z) + h(sg(f))) trains a second head h.
 
-    z are the generic logits, f the features before the head, n_c the client's training samples of
-    class c (classes that it does not have are left out), sg stops the gradient. The prediction is
-    z + h. Body and generic head are uploaded; the personal head h starts at 0, stays with its
-    client, and takes plain SGD steps.
+    z are the generic logits, f are the features before the head, n_c is the number of the client's
+    training samples of class c (classes that the client does not have are left out), and sg stops
+    the gradient. The prediction is z + h(f). The client uploads body and generic head. The personal
+    head h starts at 0, stays with its client, and takes plain SGD steps.
 
-    Both heads are linear in the same features, so that z + h is the model whose head is the sum of
-    the two: that model is the client's own, and its gradient in the head's coordinates is that of
-    h. An attacker that flips labels counts the flipped ones.
+    Both heads are linear in the same features, so z + h is the output of the model whose head is
+    the sum of the two heads. That model is the client's own model, and the head's coordinates of
+    its gradient are the gradient of h. An attacker that flips labels computes n_c from the flipped
+    labels.
     """
 
     paper = "Chen and Chao, On bridging generic and personalized federated learning, 2022"
     accounted: ClassVar[bool] = False
-    """The generic model is trained with the client's exact class counts."""
+    """False because training the generic model uses the client's exact class counts."""
     whole: ClassVar[bool] = False
     head: str | None = None
-    """The linear layer that gives the logits, by name; the last one by default."""
+    """Name of the linear layer that gives the logits; the last linear layer by default."""
 
     def check(self, module: nn.Module, spec: ModelSpec) -> None:
         check_output(module, self.head)

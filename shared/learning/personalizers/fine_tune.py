@@ -1,4 +1,4 @@
-"""Fine-tuning: the received model after local training is the client's own."""
+"""Fine-tuning: the client's own model is the received model after local training."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from rampart_fl.shared.learning.personalizers import Batch, Local, Personalizer,
 
 @personalizers.register("fine_tune")
 class FineTune(Personalizer):
-    """Trains as plain averaging does, and keeps the result of the last round for itself."""
+    """Trains as in plain averaging, and keeps the client's last trained model as its own."""
 
     paper = "Wang et al., Federated evaluation of on-device personalization, 2019 (FedAvg-FT)"
 

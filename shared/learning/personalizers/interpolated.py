@@ -1,5 +1,4 @@
-"""Fine-tuned personalization: every step goes partly along the client's own gradient, partly along
-a robust aggregate of everyone's.
+"""Fine-tuned personalization: steps along the client's own gradient and a robust aggregate, mixed.
 
 Legend: K clients, D parameters.
 """
@@ -19,18 +18,21 @@ from rampart_fl.shared.modelspec import ModelSpec
 
 @personalizers.register("interpolated")
 class Interpolated(Personalizer):
-    """θ_i <- θ_i - η [(1-λ) ∇L_i(θ_i) + λ R_i]: λ = 0 trains alone, λ = 1 all together.
+    """θ_i <- θ_i - η [(1-λ) ∇L_i(θ_i) + λ R_i]: local training if λ = 0, common training if λ = 1.
 
-    `exact` is the paper's: R_i = F(g_1(θ_i), ..., g_n(θ_i)), F the experiment's pipeline, so every
-    client's gradient is taken at every client's model. These are n² gradients a round, each model
-    known to everyone: it exists in simulation only (`rampart_fl.shared.simulation.interpolation`).
+    The mode `exact` is the paper's algorithm: R_i = F(g_1(θ_i), ..., g_n(θ_i)), where F is the
+    experiment's pipeline. All clients' gradients are taken at every client's model. This takes n²
+    gradients per round and shows every model to everyone, so the mode exists in simulation only
+    (`rampart_fl.shared.simulation.interpolation`).
 
-    `shared` deviates, so that a round costs what it always costs: each client trains from its own
-    θ_j and uploads its own movement u_j, and R is what the global model made of them,
-    w^{t+1} - w^t = F(u_1, ..., u_n). It arrives with the next round's model; then
-    θ_i <- θ_i + (1-λ) u_i + λ (w^{t+1} - w^t). Where a round is one step, the two modes agree
-    at λ = 0 and λ = 1. Between them they do not: R no longer pulls θ_i back, and where F is a mean
-    θ_i goes on to the client's own optimum, so λ says how slowly and the number of rounds matters.
+    The mode `shared` deviates from the paper to keep a round as cheap as usual. Each client j
+    trains from its own θ_j and uploads the change u_j that training made. R is the resulting step
+    of the global model, w^{t+1} - w^t = F(u_1, ..., u_n). Clients receive it with the next round's
+    model and then compute θ_i <- θ_i + (1-λ) u_i + λ (w^{t+1} - w^t).
+
+    If a round is one step, the two modes agree at λ = 0 and at λ = 1. For other λ they differ:
+    in `shared`, R no longer pulls θ_i back. If F is a mean, θ_i then moves on to the client's own
+    optimum. λ determines only how slowly it gets there, so the number of rounds matters.
     """
 
     paper = "fine-tuned personalization, algorithm 1"
@@ -38,11 +40,11 @@ class Interpolated(Personalizer):
     lambda_: Annotated[float, Field(ge=0, le=1)] | Literal["formula"] = Field(
         default=0.5, alias="lambda"
     )
-    """Share of the others; `formula` takes the paper's (exact mode, classification)."""
+    """Weight λ of the aggregate; `formula` computes the paper's λ (exact mode, classification)."""
     mode: Literal["shared", "exact"] = "shared"
-    """Whose models gradients are taken at: each client's own, or everyone's at everyone's."""
+    """`shared`: each client's gradients at its own model; `exact`: at all clients' models."""
     pdim: int | None = Field(default=None, ge=1)
-    """Pseudo-dimension of the model for the formula; its number of parameters by default."""
+    """Pseudo-dimension of the model, for `formula`; its number of parameters by default."""
 
     @model_validator(mode="after")
     def _formula_is_exact(self) -> Self:
@@ -81,7 +83,10 @@ class Interpolated(Personalizer):
         return Local(upload_KD, personal, after.velocity)
 
     def personalized(self, model_KD: Tensor, personal: Mapping[str, Tensor]) -> Tensor:
-        """θ once w is `model_KD`; within a round the trained θ, as w is the client's own upload."""
+        """θ after an update of the global model w to `model_KD`.
+
+        Within a round, `model_KD` is the client's own trained upload; the result is the trained θ.
+        """
         if self.mode == "exact":
             return personal["model"]
         assert not isinstance(self.lambda_, str)

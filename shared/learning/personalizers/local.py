@@ -1,4 +1,4 @@
-"""Local training: a client's own data and nothing else."""
+"""Local training: each client trains on its own data, without the federation."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -10,9 +10,9 @@ from rampart_fl.shared.learning.personalizers import Batch, Local, Personalizer,
 
 @personalizers.register("local")
 class LocalOnly(Personalizer):
-    """v <- v - η ∇L(v) from the first global model on; the upload is zero.
+    """v <- v - η ∇L(v), starting from the first global model; the upload is zero.
 
-    The baseline without any exchange: no server can harm it or help it.
+    This is the baseline without any exchange: no server can harm or help the client.
     """
 
     paper = "FedCAP, section VI-A2 (Local)"

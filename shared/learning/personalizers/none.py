@@ -7,7 +7,7 @@ from rampart_fl.shared.learning.personalizers import Batch, Local, Personalizer,
 
 @personalizers.register("none")
 class NoPersonalization(Personalizer):
-    """w <- w - η ∇L(w) per mini-batch (with the experiment's momentum and decay, if any)."""
+    """w <- w - η ∇L(w) per mini-batch, with the experiment's momentum and weight decay, if any."""
 
     paper = "McMahan et al., Communication-efficient learning (FedAvg), 2017"
 

@@ -1,10 +1,10 @@
-"""Schedules: how the learning rate of local training goes from round to round.
+"""Schedules: how the learning rate of local training changes from round to round.
 
-Within a round the rate stays; a schedule knows the round's number alone, so that a client which
-missed some takes the same steps as the others.
+The rate is constant within a round. A schedule depends only on the round's number and the number of
+rounds, so a client that missed some rounds takes steps of the same size as the others.
 
-To add one: a module here with a subclass of `Schedule` under `@schedules.register("name")`, and a
-test file of the same name.
+To add a schedule, write a module in this package with a subclass of `Schedule`, decorated with
+`@schedules.register("name")`, and a test file of the same name.
 """
 
 from abc import ABC, abstractmethod
@@ -13,15 +13,15 @@ from rampart_fl.shared.families.registry import Member, Registry
 
 
 class Schedule(Member, ABC):
-    """What the learning rate is multiplied by in each round."""
+    """The factor by which the learning rate is multiplied in each round."""
 
     @abstractmethod
     def share(self, round_: int, rounds: int) -> float:
-        """The share of the experiment's learning rate that a round takes.
+        """The factor on the experiment's learning rate in one round.
 
         Args:
-            round_: its number, from 0.
-            rounds: of the experiment.
+            round_: the round's number, from 0.
+            rounds: number of rounds of the experiment.
         """
 
 

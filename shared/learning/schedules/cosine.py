@@ -9,7 +9,7 @@ from rampart_fl.shared.learning.schedules import Schedule, schedules
 
 @schedules.register("cosine")
 class Cosine(Schedule):
-    """η_t = η (floor + (1 - floor) (1 + cos(π t / T)) / 2), T rounds in all.
+    """η_t = η (floor + (1 - floor) (1 + cos(π t / T)) / 2), where T is the number of rounds.
 
     >>> [round(Cosine(floor=0.2).share(t, 4), 3) for t in (0, 2, 4)]
     [1.0, 0.6, 0.2]
@@ -17,7 +17,7 @@ class Cosine(Schedule):
 
     paper = "Loshchilov and Hutter, SGDR: stochastic gradient descent with warm restarts, 2017"
     floor: float = Field(default=0.0, ge=0, le=1)
-    """Share of the rate that it falls to."""
+    """The lowest rate, as a share of the first."""
 
     def share(self, round_: int, rounds: int) -> float:
         wave = (1 + math.cos(math.pi * min(round_ / rounds, 1))) / 2

@@ -1,4 +1,4 @@
-"""A learning rate that falls every so many rounds."""
+"""A learning rate that falls at regular intervals."""
 
 from pydantic import Field
 
@@ -14,9 +14,9 @@ class Step(Schedule):
     """
 
     every: int = Field(ge=1)
-    """Rounds between two falls."""
+    """Number of rounds between two falls."""
     factor: float = Field(default=0.1, gt=0, le=1)
-    """What the rate is multiplied by."""
+    """Factor by which the rate is multiplied at each fall."""
 
     def share(self, round_: int, rounds: int) -> float:
         return self.factor ** (round_ // self.every)

@@ -102,7 +102,7 @@ class RoundEngine:
 
     @property
     def probes(self) -> bool:
-        """Whether clients without a model of their own are probed first."""
+        """Whether clients that have no customized model yet are probed."""
         return self.plan.customizer.probes
 
     @property

@@ -19,7 +19,7 @@ from rampart_fl.services.aggregator.api.runtime import Runtime
 def create_app(runtime: Runtime) -> FastAPI:
     """Creates the application for a process.
 
-    With the role `worker`, it serves only probes, metrics and the red team's tap, if that is set.
+    If the process only has the role `worker`, the application serves only probes and metrics.
     """
     app = FastAPI(
         title="Rampart aggregator",

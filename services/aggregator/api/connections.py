@@ -35,7 +35,7 @@ FILES = 1 << 20
 
 
 def open_files() -> int:
-    """Raises the soft limit on open files to the hard limit, and returns that."""
+    """Raises this process's limit on open files as far as the system allows, and returns it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = FILES if hard == resource.RLIM_INFINITY else hard
     if soft != resource.RLIM_INFINITY and soft < most:

@@ -1,8 +1,7 @@
 """The pool: calibrated updates as rows of one block on the worker's device.
 
 Row k is (start_k - reference) + upload_k. It is client k's trained model relative to the global
-model of the round, and does so for any model that the client may have started from (FedCAP's
-recovery and calibration).
+model of the round, whichever model the client started from (FedCAP's recovery and calibration).
 
 Legend: N rows, D coordinates, M rows that are filled.
 """
@@ -151,7 +150,7 @@ class Pool:
                 row += start
         self.receipts[client] = receipt
         self._broken.discard(client)
-        # Every admitted upload is finite, so only the calibration above can make a row infinite.
+        # Every admitted upload is finite, so only the sum above can have a number that is not.
         if receipt.diverged or (started != base and not _finite(row_D)):
             row_D.zero_()
             self._broken.add(client)

@@ -165,7 +165,11 @@ async def mode(runtime: RuntimeDep, body: ModeChange) -> FederationStatus:
 
 
 async def set_status(runtime: Runtime, status: str) -> FederationStatus:
-    """Changes the status; raises `Conflict` if the federation is stopping or has finished."""
+    """Changes the status.
+
+    Raises:
+        Conflict: the federation has finished, or it is stopping and `status` is another.
+    """
     return await changed(runtime, *await runtime.store.set_status(status))
 
 
@@ -174,7 +178,7 @@ async def changed(runtime: Runtime, answer: str, now: str) -> FederationStatus:
 
     Raises:
         Unavailable: no federation has been founded.
-        Conflict: the federation is stopping or has finished, so nothing was changed.
+        Conflict: nothing was changed because the federation is stopping or has finished.
     """
     if answer == "unfounded":
         raise Unavailable("no federation has been founded yet")

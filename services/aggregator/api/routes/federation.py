@@ -104,7 +104,7 @@ async def evaluations(runtime: RuntimeDep) -> dict[str, dict[str, float]]:
 
 
 async def stream_slot(runtime: RuntimeDep) -> AsyncIterator[None]:
-    """One of the streams that may be open, from the request to the end of its answer."""
+    """Holds one of the slots for open streams, from the request to the end of its answer."""
     if runtime.hub.count(STREAM) >= STREAMS:
         raise refusals.TooMany("too many streams of events are open already", retry_after=5)
     with runtime.hub.listen(STREAM):

@@ -93,8 +93,9 @@ async def upload(
     With `Prefer: wait=N`, the answer is held for up to N seconds until the client has its next
     ticket. If rounds draw their clients (policy `sync`), the wait also ends when a later round
     opens without the client. The answer is then the same as that of `/v1/ticket`, with the receipt
-    as the header `Rampart-Receipt`, so that a client needs only one request per round. A client
-    that wants to know at once that its bytes are stored leaves `Prefer` out.
+    as the header `Rampart-Receipt`, so that a client needs only one request per round. If the N
+    seconds pass first, the answer is the receipt. A client that wants to know at once that its
+    bytes are stored leaves `Prefer` out.
     """
     outcome = "failed"
     try:

@@ -91,7 +91,10 @@ class RoundStore(RoundReads):
         selected: Sequence[str],
         clear: bool = True,
     ) -> None:
-        """Opens a round (or the evaluation) with these tickets; a round ends due quarantines."""
+        """Opens a round or the evaluation with these tickets.
+
+        Opening a round also ends the quarantines that are due.
+        """
         await self.run(
             scripts.OPEN,
             (

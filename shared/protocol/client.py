@@ -1,7 +1,8 @@
 """The client side of the HTTP API, version 1.
 
-Every request is retried with growing, jittered pauses until it succeeds, is refused, or a time
-limit (`patience`) ends. A client therefore survives a restart of the aggregator.
+Clients send all their requests to an aggregator through this module. Every request is retried with
+growing, jittered pauses until it succeeds, is refused, or a time limit (`patience`) ends. A client
+therefore survives a restart of the aggregator.
 """
 
 from collections.abc import AsyncIterator, Mapping

@@ -78,7 +78,7 @@ class Ticket(Message):
 
     @property
     def etag(self) -> str:
-        """The ETag to compare with `If-None-Match`; tickets with other deadlines have the same."""
+        """The ETag to compare with `If-None-Match`; a ticket's deadline does not affect it."""
         parts = [self.round, self.kind, sorted(self.models.items()), self.experiment]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 

@@ -244,7 +244,7 @@ def narrow(vector_D: NDArray[np.float32], dtype: str) -> NDArray[np.uint16]:
 
 
 def spec_in(model: bytes) -> ModelSpec:
-    """Reads a model's spec from its own header, for callers that cannot build the model.
+    """Reads a model's spec from its header, for callers that have not built it themselves.
 
     Use this only for files that the aggregator sent; `read_model` then checks the rest of the file.
 

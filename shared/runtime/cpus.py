@@ -8,7 +8,7 @@ LIMITS = Path("/sys/fs/cgroup")
 
 
 def available() -> float:
-    """How many processors this process may use, which a container's quota may limit further."""
+    """How many processors this process may use, within its container's quota if there is one."""
     affine = hasattr(os, "sched_getaffinity")
     cpus = float(len(os.sched_getaffinity(0)) if affine else os.cpu_count() or 1)
     quota = limit("cpu.max")

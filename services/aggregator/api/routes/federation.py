@@ -154,7 +154,7 @@ async def resume(runtime: RuntimeDep) -> FederationStatus:
 
 @router.post("/federation/stop", responses=problems(refusals.Conflict))
 async def stop(runtime: RuntimeDep) -> FederationStatus:
-    """Gives up the current round, lets clients evaluate the final models, and ends."""
+    """Abandons the current round, lets clients evaluate the final models, and then ends."""
     return await set_status(runtime, "stopping")
 
 

@@ -1,5 +1,6 @@
-"""The aggregator: an API that admits updates, and a worker that decides.
+"""The aggregator: an API that admits updates, and a worker that decides rounds.
 
-The modules here make up one process: its command, settings, metrics, health probe and server.
-Everything else stands in `api` (HTTP), `worker` (rounds) or `state` (what both share).
+The modules of this package make up one process: its command, settings, metrics, health probe and
+server. The rest is in the subpackages `api` (HTTP), `worker` (rounds) and `state` (what the API
+and the worker share).
 """

@@ -1,4 +1,7 @@
-"""`python -m rampart_fl.services.aggregator`: every setting as a flag or as RAMPART_<SETTING>."""
+"""`python -m rampart_fl.services.aggregator`: runs an aggregator process.
+
+Every setting can be given as a flag or as the variable RAMPART_<SETTING>.
+"""
 
 import sys
 
@@ -8,7 +11,7 @@ from rampart_fl.shared.runtime.process import run_service
 
 
 def main() -> int:
-    """Runs the process until SIGTERM, which drains it."""
+    """Runs the process until SIGTERM; requests in flight are finished before it ends."""
     return run_service("aggregator", Settings, serve, own_signals=True)
 
 

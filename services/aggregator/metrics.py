@@ -23,7 +23,7 @@ PHASES = (
 
 
 class Metrics:
-    """All metrics, in a registry of their own so that tests can have several."""
+    """All metrics of a process, in a separate registry so that tests can create several."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
@@ -85,18 +85,18 @@ class Metrics:
                 self.verdicts.labels(verdict.decision).inc()
 
     def set_phase(self, phase: str, round_: int) -> None:
-        """Shows where the federation stands."""
+        """Sets the gauges of the current round and phase."""
         self.round.set(round_)
         for name in PHASES:
             self.phase.labels(name).set(name == phase)
 
     async def watch_loop(self) -> None:
-        """Measures how late the event loop wakes, for as long as the process lives."""
+        """Measures the event loop's lag repeatedly, for as long as the process lives."""
         while True:
             started = time.perf_counter()
             await asyncio.sleep(0.25)
             self.loop_lag.set(max(0.0, time.perf_counter() - started - 0.25))
 
     def text(self) -> bytes:
-        """The exposition format."""
+        """All metrics in Prometheus's exposition format."""
         return generate_latest(self.registry)

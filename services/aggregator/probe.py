@@ -1,7 +1,8 @@
-"""`python -m rampart_fl.services.aggregator.probe [PATH]`: asks this container's process; 0: a 200.
+"""`python -m rampart_fl.services.aggregator.probe [PATH]`: a health check without curl.
 
-For health checks where there is no curl; needs the standard library alone. `PATH` is `/healthz`
-(the event loop turns) or `/readyz` (Redis, blobs and a federation are there).
+Requests `PATH` from the aggregator in this container, and exits with 0 if the answer is a 200.
+`PATH` is `/healthz` (the event loop is running; the default) or `/readyz` (Redis and the blobs can
+be reached, and a federation exists). The probe needs only the standard library.
 """
 
 import os
@@ -10,15 +11,16 @@ import sys
 import urllib.request
 
 PORT = 8440
-"""Where the aggregator listens unless RAMPART_PORT says otherwise."""
+"""The port on which the aggregator listens unless RAMPART_PORT names another."""
 
 
 def ask(path: str, seconds: float = 3.0) -> str | None:
-    """Why the process in this container does not answer 200; None if it does."""
+    """The reason why the aggregator in this container does not answer 200; None if it does."""
     tls = bool(os.environ.get("RAMPART_TLS_CERTIFICATE"))
     scheme = "https" if tls else "http"
     url = f"{scheme}://127.0.0.1:{os.environ.get('RAMPART_PORT', PORT)}{path}"
-    # The certificate names the service and not this address, and no secret is sent.
+    # The certificate names the service, not the loopback address, so verification would fail.
+    # Skipping it is safe because the probe sends no secret.
     trust = ssl._create_unverified_context() if tls else None  # noqa: S323 - to loopback, no secret
     try:
         urllib.request.urlopen(url, timeout=seconds, context=trust).close()  # noqa: S310 - http(s) only
@@ -28,7 +30,7 @@ def ask(path: str, seconds: float = 3.0) -> str | None:
 
 
 def main() -> int:
-    """Asks, and says what is wrong."""
+    """Sends the request, and writes to standard error what is wrong, if anything."""
     wrong = ask(sys.argv[1] if len(sys.argv) > 1 else "/healthz")
     if wrong is not None:
         sys.stderr.write(f"{wrong}\n")

@@ -1,4 +1,4 @@
-"""One aggregator process from start to end: the HTTP server, the hub, and the worker's task."""
+"""Runs one aggregator process: the HTTP server, the event hub, and the worker's task."""
 
 import asyncio
 import signal
@@ -20,10 +20,10 @@ DRAIN = 30
 
 
 class Server(uvicorn.Server):
-    """A server that leaves signals and exits to us: uvicorn would end the process."""
+    """A uvicorn server that neither handles signals nor ends the process; `serve` does both."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listens; `ConfigurationError` where it cannot, uvicorn's log has the reason."""
+        """Listens; raises `ConfigurationError` on failure, and uvicorn logs the reason."""
         try:
             await super().startup(sockets)
         except SystemExit:
@@ -32,16 +32,17 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Nothing; `serve` handles signals."""
+        """Does nothing, because `serve` handles the signals."""
         yield
 
 
 async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
-    """Runs an aggregator until SIGTERM or SIGINT; raises what made it fail.
+    """Runs an aggregator until SIGTERM or SIGINT; if a part fails, raises that part's error.
 
     Args:
-        settings: of the deployment.
-        until: ends it instead of a signal, inside a process that has signals for itself.
+        settings: the deployment's settings.
+        until: an event that ends the aggregator in place of a signal, for a caller that handles
+            signals itself.
     """
     for name, path in {"CERTIFICATE": settings.tls_certificate, "KEY": settings.tls_key}.items():
         if path is not None and not path.is_file():
@@ -69,7 +70,7 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
         timeout_keep_alive=75,
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
-        # The other half is for Redis, and for blobs that are read and written.
+        # The other half of the open files is for Redis and for blobs being read or written.
         http=Connection.bounded(settings.body_idle, open_files() // 2),
         ws="none",
         loop="uvloop",
@@ -78,7 +79,7 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
     server = Server(config)
 
     def drain() -> None:
-        """Lets long polls go, and stops once requests in flight are answered."""
+        """Ends all long polls, and stops the server once requests in flight are answered."""
         runtime.hub.close()
         server.should_exit = True
 

@@ -1,1 +1,4 @@
-"""What aggregator and clients say to each other, without torch: messages, wire format, client."""
+"""The protocol between the aggregator and its clients: messages, wire format and client.
+
+No module of this package needs torch.
+"""

@@ -1,7 +1,8 @@
-"""The client side of HTTP version 1: the only place that speaks to an aggregator.
+"""The client side of the HTTP API, version 1.
 
-Everything is retried with growing, jittered pauses until it succeeds, is refused, or patience
-ends: an aggregator that restarts is waited for.
+Clients send all their requests to an aggregator through this module. Every request is retried with
+growing, jittered pauses until it succeeds, is refused, or a time limit (`patience`) ends. A client
+therefore survives a restart of the aggregator.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -20,16 +21,16 @@ from rampart_fl.shared.protocol.wire import MEDIA_TYPE, RECEIPT_HEADER, TICKET_H
 
 TIMEOUT = httpx.Timeout(connect=5, read=120, write=120, pool=None)
 POLL = 30
-"""Seconds for which a request for a ticket is held."""
+"""Seconds for which the aggregator may hold a request for a ticket."""
 PIECE = 1 << 20
 TicketAndModel = tuple[Ticket, bytes | None]
-"""A ticket, and the model that it names unless that one is held already."""
+"""A ticket, and the model that it names; None for the model if that was not sent along."""
 M = TypeVar("M", bound=BaseModel)
 Tables = RootModel[dict[str, Any]]
 
 
 class Refused(RampartError):
-    """The aggregator refused a request; repeating it will not help.
+    """The aggregator refused a request; repeating the request will not help.
 
     Args:
         code: HTTP status.
@@ -45,14 +46,14 @@ class Refused(RampartError):
 
 @dataclass
 class AggregatorClient:
-    """One client's connection.
+    """One client's connection to the aggregator.
 
     Args:
-        url: of the aggregator, such as `http://127.0.0.1:8440`.
-        token: the client's, or an operator's.
-        patience: seconds for which an unreachable aggregator is waited for.
-        verify: path of a CA bundle for TLS; the system's by default.
-        compress: whether uploads are sent as zstd.
+        url: URL of the aggregator, such as `http://127.0.0.1:8440`.
+        token: the client's token, an operator's token or a join token.
+        patience: seconds for which requests to an unreachable aggregator are retried.
+        verify: path of a CA bundle for TLS; by default, the system's authorities are trusted.
+        compress: whether uploads are compressed with zstd.
     """
 
     url: str
@@ -61,7 +62,7 @@ class AggregatorClient:
     verify: str | None = None
     compress: bool = False
     next_token: str | None = None
-    """Tried where `token` is refused: the one that replaces it just now."""
+    """The token that is about to replace `token`; it is tried if `token` is refused."""
     http: httpx.AsyncClient = field(init=False)
 
     def __post_init__(self) -> None:
@@ -94,12 +95,12 @@ class AggregatorClient:
         headers: Mapping[str, str] | None = None,
         params: Mapping[str, Any] | None = None,
     ) -> httpx.Response:
-        """One request, repeated until it is answered.
+        """Sends a request, and repeats it until it is answered.
 
         Raises:
-            Refused: a 4xx answer.
-            Unavailable: patience ended.
-            ConfigurationError: the URL is none, or leads elsewhere.
+            Refused: the answer has an error status that is not retried.
+            Unavailable: there was no such answer within `patience` seconds.
+            ConfigurationError: the URL is not an HTTP URL, or it redirects elsewhere.
         """
         refused = set[str]()
 
@@ -138,35 +139,37 @@ class AggregatorClient:
         return await repeat(attempt, f"{self.url}{path}", self.patience)
 
     async def join(self, token_hash: str, client_id: str | None = None) -> Joined:
-        """Registers with a join token (this connection's token); repeating it joins once."""
+        """Registers with a join token, which is this connection's token; idempotent."""
         body = {"token_hash": token_hash, "client_id": client_id}
         answer = await self.request("POST", "/v1/clients", json=body)
         return self._read(answer, Joined)
 
     async def rotate(self, client_id: str, token_hash: str) -> Joined:
-        """Replaces the client's token by the one with this hash."""
+        """Replaces the client's token with the one that has this hash."""
         path, body = f"/v1/clients/{client_id}/token", {"token_hash": token_hash}
         return self._read(await self.request("PUT", path, json=body), Joined)
 
     async def experiment(self) -> dict[str, Any]:
-        """The client part of the experiment."""
+        """The part of the experiment that clients need."""
         return self._read(await self.request("GET", "/v1/experiment"), Tables).root
 
     async def ticket(self, known: str | None, wait: int = POLL) -> Ticket | None:
-        """The next ticket that differs from the one with this ETag; None when none came."""
+        """Waits for a ticket that differs from the one with this ETag; None if none came."""
         found = await self.ticket_and_model(known, "", wait, accept="application/json")
         return None if found is None else found[0]
 
     async def ticket_and_model(
         self, known: str | None, held: str, wait: int = POLL, accept: str = MEDIA_TYPE
     ) -> TicketAndModel | None:
-        """The next ticket, and the model that it names unless that is the one held already.
+        """Waits for the next ticket and its model; None if no ticket came in time.
+
+        The model is left out if the client holds it already.
 
         Args:
-            known: ETag of the ticket that is known.
-            held: digest of the model that is held.
-            wait: seconds for which the aggregator may let this wait.
-            accept: media type of the answer; JSON to have no model sent along.
+            known: ETag of the ticket that the client has already, if any.
+            held: digest of the model that the client holds; "" for none.
+            wait: seconds for which the aggregator may hold the request.
+            accept: media type of the answer; with JSON, no model is sent along.
         """
         headers = _wish(wait, accept, held)
         if known is not None:
@@ -175,24 +178,24 @@ class AggregatorClient:
         return None if answer.status_code == 204 else self._ticket_and_model(answer)
 
     async def model(self, name: str) -> bytes:
-        """A model's safetensors bytes, by digest or by name."""
+        """Loads a model by digest or by name; returns its safetensors bytes."""
         return (await self.request("GET", f"/v1/models/{name}")).content
 
     async def upload(self, round_: int, kind: str, data: bytes) -> Receipt:
-        """Puts an update or the answer to a probe."""
+        """Uploads an update or the answer to a probe."""
         return self._read(await self._put(round_, kind, data, {}), Receipt)
 
     async def upload_and_wait(
         self, round_: int, kind: str, data: bytes, held: str, wait: int = POLL
     ) -> tuple[Receipt, TicketAndModel | None]:
-        """Puts an update or the answer to a probe, and waits for the next ticket and its model.
+        """Uploads an update or the answer to a probe, and waits for the next ticket and its model.
 
         Args:
-            round_, kind, data: what is put.
-            held: digest of the model that is held.
-            wait: seconds for which the aggregator may let this wait.
+            round_, kind, data: the upload.
+            held: digest of the model that the client holds; "" for none.
+            wait: seconds for which the aggregator may hold the answer.
         Returns:
-            The receipt, and the next ticket if it came in that time.
+            The receipt; and the next ticket with its model, or None if no ticket came in time.
         """
         answer = await self._put(round_, kind, data, _wish(wait, MEDIA_TYPE, held))
         receipt = answer.headers.get(RECEIPT_HEADER)
@@ -212,20 +215,24 @@ class AggregatorClient:
         return await self.request("PUT", path, content=data, headers=headers)
 
     async def evaluate(self, round_: int, metrics: Mapping[str, float]) -> Receipt:
-        """Puts what was measured with the final models."""
+        """Uploads what the client measured with the final models."""
         body = {"metrics": dict(metrics)}
         answer = await self.request("PUT", f"/v1/rounds/{round_}/evaluation", json=body)
         return self._read(answer, Receipt)
 
     async def heartbeat(self) -> None:
-        """Says that this client is alive."""
+        """Tells the aggregator that this client is alive."""
         await self.request("POST", "/v1/heartbeat")
 
     def _read(self, answer: httpx.Response, message: type[M], given: str | None = None) -> M:
-        """An answer's body, or what a header of it gives, as the message that it has to be.
+        """Parses an answer as a message of the expected type.
 
+        Args:
+            answer: the answer.
+            message: the expected type.
+            given: value of a header that has the message; by default, the body has it.
         Raises:
-            ConfigurationError: whoever answers is no aggregator.
+            ConfigurationError: the answer is not such a message, so no aggregator sent it.
         """
         try:
             return message.model_validate_json(answer.content if given is None else given)

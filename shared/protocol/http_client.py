@@ -1,4 +1,4 @@
-"""httpx's client, with every loss of a connection as an httpx error, so that a retry sees it."""
+"""An httpx client that raises an httpx error for every lost connection, so that it is retried."""
 
 import re
 import ssl
@@ -9,14 +9,14 @@ import httpx
 from rampart_fl.shared.errors import ConfigurationError
 
 TOKEN = re.compile(r"[!-~]([ -~]*[!-~])?")
-"""What a header can carry and a token can have."""
+"""The tokens that a header can carry: printable ASCII, without spaces at either end."""
 
 
 def trusted(ca: str | None) -> ssl.SSLContext | bool:
-    """What an aggregator's certificate is held against: a CA bundle, or the system's authorities.
+    """What an aggregator's certificate is verified with: a CA bundle, or the system's authorities.
 
     Raises:
-        ConfigurationError: there is no such bundle.
+        ConfigurationError: the bundle cannot be read.
     """
     if ca is None:
         return True
@@ -27,13 +27,13 @@ def trusted(ca: str | None) -> ssl.SSLContext | bool:
 
 
 def bearer(token: str, whose: str) -> str:
-    """The header's value for a token, which no error repeats.
+    """The Authorization header's value for a token; an error does not quote the token.
 
     >>> bearer("secret", "the operator token")
     'Bearer secret'
 
     Raises:
-        ConfigurationError: it has what no token has, such as the end of a line.
+        ConfigurationError: the token has characters that no token has, such as a line end.
     """
     if not TOKEN.fullmatch(token):
         raise ConfigurationError(
@@ -43,7 +43,7 @@ def bearer(token: str, whose: str) -> str:
 
 
 class HttpClient(httpx.AsyncClient):
-    """An `httpx.AsyncClient` without one failure that httpx lets through as something else."""
+    """An `httpx.AsyncClient` that turns one more kind of connection loss into an httpx error."""
 
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
         """Sends a request, as httpx does.
@@ -54,7 +54,7 @@ class HttpClient(httpx.AsyncClient):
         try:
             return await super().send(request, **options)
         except AttributeError as error:
-            # anyio asks a connection that uvloop has just closed for its peer's name.
+            # anyio calls getpeername on a connection, which fails if uvloop has just closed it.
             if "getpeername" not in str(error):
                 raise
             raise httpx.ReadError("the connection was lost when it was made") from error

@@ -1,4 +1,4 @@
-"""A client's identity: the token it made for itself, kept on its own disk, renewed in time."""
+"""A client's identity: the token that the client made, keeps on its disk, and renews in time."""
 
 import asyncio
 import fcntl
@@ -19,25 +19,25 @@ from rampart_fl.shared.runtime.tokens import mint, token_hash
 
 log = logging.getLogger(__name__)
 SPENT = 2 / 3
-"""Share of a token's life after which it is renewed."""
+"""Share of a token's lifetime after which the token is renewed."""
 RETRY = 60.0
-"""Seconds until a renewal that failed is tried again."""
+"""Seconds until a failed renewal is retried."""
 
 
 class Identity(BaseModel):
-    """Who a client is, after it joined."""
+    """A client's tokens, and what the aggregator confirmed when the client joined."""
 
     model_config = ConfigDict(frozen=True)
     token: str
     client_id: str | None = None
     sample_cap: int = 0
     renew_at: float = 0.0
-    """When the token is to be renewed."""
+    """Unix time at which the token is to be renewed."""
     next_token: str | None = None
-    """The token that is to follow, while it is not known whether the aggregator knows it."""
+    """The new token during a renewal, until the aggregator has confirmed it."""
 
     def with_token(self, token: str, joined: Joined) -> "Identity":
-        """The identity as the aggregator confirmed it."""
+        """The identity with a token that the aggregator has confirmed."""
         now = time.time()
         return Identity(
             token=token,
@@ -49,12 +49,12 @@ class Identity(BaseModel):
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Keeps a client's folder to this process: two of one identity undo each other's renewals.
+    """Locks a client's folder, because two processes would undo each other's token renewals.
 
-    The hold ends with the process, however that ends.
+    The lock ends with the process at the latest, even if the process is killed.
 
     Raises:
-        ConfigurationError: another process holds it.
+        ConfigurationError: another process has locked the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
@@ -66,13 +66,13 @@ def held(folder: Path) -> Iterator[None]:
                 "one a folder of its own"
             ) from None
         except OSError as error:
-            # Not every network disk has locks.
+            # Some network disks do not support locks.
             log.warning("no lock on %s, another process could use it: %s", folder, error)
         yield
 
 
 def _kept(path: Path) -> Identity:
-    """The identity in this file; a fresh one, stored, if there is none."""
+    """Reads the identity in this file; if there is no file, stores a new identity first."""
     if path.exists():
         return Identity(**json.loads(path.read_text()))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -93,14 +93,14 @@ async def establish(
     verify: str | None = None,
     patience: float = 3600.0,
 ) -> Identity:
-    """The identity kept in a folder, or a new one by means of a join token.
+    """Reads the identity kept in a folder, or gets a new one with a join token.
 
-    The client's own token is on disk before the join is asked for, so that a client which dies
-    in between joins once.
+    The client's own token is written to disk before the request to join, so that a client that
+    crashes between the two joins only once.
 
     Raises:
-        ValueError: no identity yet, and no join token.
-        Refused: the join token is unknown, used by another or expired.
+        ValueError: the folder has no identity, and no join token is given.
+        Refused: the join token is unknown, expired or used by another client.
     """
     path = folder / "identity.json"
     identity = _kept(path)
@@ -122,7 +122,7 @@ async def establish(
 
 @asynccontextmanager
 async def kept_fresh(connection: AggregatorClient, folder: Path) -> AsyncIterator[None]:
-    """Renews the token of the client in a folder whenever two thirds of its life are over."""
+    """Within the context, renews a client's token after two thirds of each token's lifetime."""
     renewing = asyncio.create_task(_renew_in_time(connection, folder))
     try:
         yield
@@ -138,24 +138,24 @@ async def _renew_in_time(connection: AggregatorClient, folder: Path) -> None:
             await renew(connection, folder)
             log.info("token renewed")
         except (RampartError, OSError, ValueError) as error:
-            # A disk that is full just now, too: one failure must not be the last attempt.
+            # Retry after every failure, including a full disk, which may only be temporary.
             log.warning("token not renewed: %s", error)
             await asyncio.sleep(RETRY)
 
 
 async def renew(connection: AggregatorClient, folder: Path) -> Identity:
-    """Replaces a client's token, at the aggregator, on its disk and in its connection.
+    """Replaces a client's token at the aggregator, on the client's disk and in its connection.
 
-    The new one is on disk before the aggregator hears of it, so that a client which dies in between
-    finds out which of the two counts when it comes back.
+    The new token is written to disk before it is sent to the aggregator. If the client crashes in
+    between, it can find out after a restart which of the two tokens is valid.
 
     Raises:
-        Refused: the token at hand counts no more.
+        Refused: the current token is no longer valid.
     """
     path = folder / "identity.json"
     identity = _kept(path)
     if identity.next_token is not None:
-        # An earlier renewal got no answer, or no place on the disk.
+        # An earlier renewal got no answer, or its new token could not be written to disk.
         identity = await _settle(
             path, identity, connection.url, connection.verify, connection.patience
         )
@@ -167,14 +167,14 @@ async def renew(connection: AggregatorClient, folder: Path) -> Identity:
     try:
         joined = await connection.rotate(identity.client_id, token_hash(fresh))
     except Refused:
-        # Perhaps an answer was lost, and this was its repetition.
+        # An earlier attempt may have replaced the token although its answer was lost.
         identity = await _settle(
             path, _kept(path), connection.url, connection.verify, connection.patience
         )
         if identity.token != fresh:
             raise
     else:
-        # The old one counts no more, whether the disk takes the new one or not.
+        # The old token is no longer valid, even if the new one cannot be written to disk.
         connection.token = fresh
         identity = identity.with_token(fresh, joined)
         _write(path, identity)
@@ -187,14 +187,17 @@ async def renew(connection: AggregatorClient, folder: Path) -> Identity:
 async def _settle(
     path: Path, identity: Identity, url: str, verify: str | None, patience: float
 ) -> Identity:
-    """The identity with the one of its two tokens that counts; to be renewed soon."""
+    """Finds out which of an identity's two tokens is valid, and keeps only that one.
+
+    The returned identity's token is due for renewal at once.
+    """
     assert identity.next_token is not None
     connection = AggregatorClient(url, identity.next_token, patience=patience, verify=verify)
     token = identity.next_token
     try:
         await connection.heartbeat()
     except Refused as refusal:
-        # What a proxy refuses says nothing of the token.
+        # Any other refusal, such as a proxy's, does not show whether the token is valid.
         if refusal.reason != "unauthorized":
             raise
         token = identity.token

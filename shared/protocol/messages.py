@@ -1,4 +1,4 @@
-"""The messages of HTTP version 1, as pydantic models: one per direction, unknown keys refused."""
+"""The messages of the HTTP API, version 1, as pydantic models, which refuse unknown keys."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ ClientId = Annotated[str, Field(pattern=CLIENT_ID, examples=["client-07"])]
 Digest = Annotated[str, Field(pattern=DIGEST, description="SHA-256 of the bytes, in hexadecimal")]
 MetricName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 LARGEST = 1e15
-"""The largest number that a metric may be, of either sign."""
+"""The largest absolute value that a metric may have."""
 Metric = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
 
 
@@ -27,9 +27,10 @@ class Message(BaseModel):
 
 
 class Report(Message):
-    """What a client says about its local run; travels in the metadata of its upload.
+    """What a client reports about its local training, in the metadata of its upload.
 
-    Believed only within bounds: the sample count up to the operator's cap, numbers when finite.
+    The aggregator accepts a report only within bounds: the sample count may not exceed the
+    operator's cap, and all numbers must be finite.
     """
 
     samples: int = Field(ge=1, le=10**9, description="training samples; at most the client's cap")
@@ -53,11 +54,15 @@ TicketKind = Literal["train", "probe", "evaluate", "wait", "done", "evicted"]
 
 
 class Ticket(Message):
-    """What a client is to do now.
+    """What a client is to do now, depending on `kind`.
 
-    `train`: train from the model and put an update; `probe`: the same from the reference model,
-    so that the server can tell whom the client resembles; `evaluate`: measure the final models;
-    `wait`: nothing for now; `done`: the federation has ended; `evicted`: barred for good.
+    - `train`: train from the model and upload an update.
+    - `probe`: do the same from the reference model, so that the server can tell which other clients
+      this one resembles.
+    - `evaluate`: measure the final models.
+    - `wait`: do nothing for now.
+    - `done`: stop, because the federation has ended.
+    - `evicted`: stop, because the client is barred for good.
     """
 
     round: int = Field(ge=0)
@@ -73,13 +78,13 @@ class Ticket(Message):
 
     @property
     def etag(self) -> str:
-        """Equal for equal tickets, deadlines aside: what `If-None-Match` is held against."""
+        """The ETag to compare with `If-None-Match`; a ticket's deadline does not affect it."""
         parts = [self.round, self.kind, sorted(self.models.items()), self.experiment]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
 class Receipt(Message):
-    """Proof that an upload was stored for good; the same bytes again give the same receipt."""
+    """Proof that an upload is durable; uploading the same bytes again gives the same receipt."""
 
     round: int
     kind: Literal["update", "probe", "evaluation"]
@@ -94,10 +99,10 @@ class Receipt(Message):
 
 
 class JoinRequest(Message):
-    """A newcomer's request; the join token stands in the Authorization header.
+    """A new client's request to join, with the join token in the Authorization header.
 
-    The client makes its own token and tells only its hash, so that asking again after a lost
-    answer joins once, and nobody but the client ever holds the token.
+    The client makes its own token and sends only the token's hash. Repeating the request after a
+    lost answer is therefore idempotent, and only the client ever has the token.
     """
 
     token_hash: Digest
@@ -107,13 +112,13 @@ class JoinRequest(Message):
 
 
 class TokenChange(Message):
-    """A client's new token, by its hash; the old one ends at once."""
+    """The hash of a client's new token; the old token becomes invalid at once."""
 
     token_hash: Digest
 
 
 class Joined(Message):
-    """The identity of a client and the bounds of what it may claim."""
+    """A client's id, the samples that it may claim, and when its token expires."""
 
     client_id: ClientId
     sample_cap: int
@@ -121,7 +126,7 @@ class Joined(Message):
 
 
 class JoinTokenRequest(Message):
-    """An operator's request for join tokens, each good for one client."""
+    """An operator's request for join tokens; each token admits one client."""
 
     count: int = Field(default=1, ge=1, le=10_000)
     lifetime: float = Field(default=86_400, gt=0, le=31_536_000, description="seconds")
@@ -163,14 +168,14 @@ class Decision(Message):
 
 
 class ModeChange(Message):
-    """An operator's word on how far decisions about clients may go from now on."""
+    """An operator's decision how far decisions about clients may go from now on."""
 
     mode: Mode
     reason: str = Field(default="operator's decision", max_length=500)
 
 
 class Proposal(Message):
-    """An eviction that waits for an operator, with its evidence; its client is quarantined."""
+    """An eviction that waits for an operator's decision; until then, the client is quarantined."""
 
     client_id: ClientId
     reason: str
@@ -184,7 +189,7 @@ class Proposal(Message):
 
 
 class VerdictRecord(Message):
-    """What was done about one client in one round, with the evidence."""
+    """The decision about one client in one round, with its evidence."""
 
     client: str
     decision: Outcome
@@ -199,7 +204,7 @@ class VerdictRecord(Message):
 
 
 class RoundRecord(Message):
-    """All that is known of a finished round; `timings` and times aside it is reproducible."""
+    """All facts about a finished round; they are reproducible, except for times and `timings`."""
 
     round: int
     status: Literal["published", "failed"]
@@ -236,7 +241,7 @@ FederationState = Literal["running", "paused", "stopping", "finished"]
 
 
 class FederationStatus(Message):
-    """Where the federation stands now."""
+    """The federation's current status."""
 
     name: str
     experiment: Digest

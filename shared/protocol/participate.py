@@ -1,4 +1,4 @@
-"""The loop of every participant, honest or not: ticket, model, work, upload."""
+"""The loop of every participant, honest or not: get a ticket and a model, work, and upload."""
 
 import asyncio
 import contextlib
@@ -11,34 +11,34 @@ from rampart_fl.shared.protocol.messages import Ticket
 
 log = logging.getLogger(__name__)
 HEARTBEAT = 20.0
-"""Seconds between signs of life while a participant works."""
+"""Seconds between heartbeats while a participant works."""
 
 
 class Participant(Protocol):
-    """What a participant does with its tickets; all that differs between clients."""
+    """What a participant does with its tickets; clients differ only in this."""
 
     async def work(self, ticket: Ticket, model: bytes) -> bytes:
-        """The bytes to upload for a `train` or `probe` ticket; the same for the same ticket."""
+        """Returns the bytes to upload for a `train` or `probe` ticket; must be deterministic."""
 
     async def evaluate(self, ticket: Ticket, model: bytes) -> dict[str, float]:
-        """What the client measures with the final model."""
+        """Returns what the client measures with the final model."""
 
     async def idle(self, ticket: Ticket) -> None:
-        """Told of every other ticket."""
+        """Called with every ticket of another kind."""
 
 
 @runtime_checkable
 class Receiver(Protocol):
-    """A participant that also has use for the other models that its tickets name."""
+    """A participant that also uses the other models that its tickets name."""
 
     async def receive(self, ticket: Ticket, others: Mapping[str, bytes]) -> None:
-        """Takes models by the ticket's names for them, before `work` or `evaluate`."""
+        """Takes models, keyed by their names in the ticket, before `work` or `evaluate`."""
 
 
 async def participate(
     connection: AggregatorClient, participant: Participant, client: str
 ) -> Ticket:
-    """Takes part until the federation ends or the client is evicted; the last ticket."""
+    """Takes part until the federation ends or evicts the client; returns the last ticket."""
     known: str | None = None
     cached: tuple[str, bytes] = ("", b"")
     found: TicketAndModel | None = None
@@ -56,12 +56,13 @@ async def participate(
                     cached = (digest, model or await connection.model(digest))
                 await _hand_over(connection, participant, ticket)
                 found = await _answer(connection, participant, ticket, cached[1])
-                # The server's next ticket, unless something happened meanwhile.
+                # After an upload, the server answers with this `wait` ticket until it has news.
                 known = Ticket(round=ticket.round, kind="wait", experiment=ticket.experiment).etag
             else:
                 await participant.idle(ticket)
         except Refused as refusal:
-            # Late, evicted or overtaken: the next ticket says what to do.
+            # The upload came late, or the client was evicted or given another ticket in the
+            # meantime. The next ticket says what to do.
             log.warning("refused: %s", refusal, extra=where)
             known = None if refusal.reason in {"late", "no-ticket", "forbidden"} else known
             await asyncio.sleep(0.2)
@@ -73,7 +74,7 @@ async def participate(
 async def _hand_over(
     connection: AggregatorClient, participant: Participant, ticket: Ticket
 ) -> None:
-    """Loads the models that a ticket names beside `model`, for whoever has use for them."""
+    """Loads the models other than `model` that a ticket names, if the participant uses them."""
     others = {name: digest for name, digest in ticket.models.items() if name != "model"}
     if others and isinstance(participant, Receiver):
         loaded = {digest: await connection.model(digest) for digest in {*others.values()}}
@@ -83,7 +84,7 @@ async def _hand_over(
 async def _answer(
     connection: AggregatorClient, participant: Participant, ticket: Ticket, model: bytes
 ) -> TicketAndModel | None:
-    """Does what a ticket asks for, and gives the next ticket if it came with the answer."""
+    """Does what a ticket asks for; returns the next ticket if the answer to the upload had it."""
     async with _signs_of_life(connection):
         if ticket.kind == "evaluate":
             metrics = await participant.evaluate(ticket, model)
@@ -109,5 +110,5 @@ async def _signs_of_life(connection: AggregatorClient) -> AsyncIterator[None]:
         yield
     finally:
         beating.cancel()
-        # Gathered, so that a cancellation of this task is not taken for the one of that.
+        # `gather` absorbs the heartbeat task's CancelledError, but not one meant for this task.
         await asyncio.gather(beating, return_exceptions=True)

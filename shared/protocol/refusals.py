@@ -1,10 +1,10 @@
-"""Why a request is refused: one error per reason, each with its HTTP status and stable type."""
+"""The reasons to refuse a request: one error class each, with an HTTP status and a stable type."""
 
 from rampart_fl.shared.errors import RampartError
 
 
 class Refusal(RampartError):
-    """A request that breaks the protocol; answered as `application/problem+json`."""
+    """A request breaks the protocol; the answer to it is `application/problem+json`."""
 
     status = 400
     slug = "refused"

@@ -1,4 +1,4 @@
-"""What a client says of its training: the same over HTTP and in a simulation.
+"""What a client reports about its training, which is the same over HTTP and in a simulation.
 
 Legend: D parameters.
 """
@@ -13,7 +13,7 @@ from rampart_fl.shared.protocol.messages import LARGEST
 
 
 def reported(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The metrics that a report can hold: finite, and within its bounds.
+    """The metrics that a report can contain: those that are finite and within the bounds.
 
     >>> reported({"loss_before": 2.5, "loss_after": float("nan"), "error": 1e300})
     {'loss_before': 2.5}
@@ -22,7 +22,7 @@ def reported(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def with_gap(metrics: Mapping[str, float]) -> dict[str, float]:
-    """`reported` with the fall of the training loss, which is 0 where that is not known.
+    """Adds to `reported` the decrease of the training loss, or 0 if a loss cannot be reported.
 
     >>> with_gap({"loss_before": 2.5, "loss_after": 2.0})
     {'loss_before': 2.5, 'loss_after': 2.0, 'loss_gap': 0.5}
@@ -34,8 +34,9 @@ def with_gap(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def sendable(update_D: NDArray[np.float32], dtype: str = "F32") -> tuple[NDArray[np.float32], bool]:
-    """An update as it can be sent, and whether it diverged: zeros in place of one that is not
-    finite in the number format of the upload.
+    """Replaces an update by zeros if it diverged; returns it, and whether it did.
+
+    An update has diverged if a number is not finite in the number format of the upload.
 
     >>> [sendable(np.array([1, 1e6], np.float32), dtype)[1] for dtype in ("F32", "F16")]
     [False, True]
@@ -43,7 +44,7 @@ def sendable(update_D: NDArray[np.float32], dtype: str = "F32") -> tuple[NDArray
     if dtype == "F32":
         as_sent_D = update_D
     else:
-        with np.errstate(over="ignore"):  # What overflows has diverged.
+        with np.errstate(over="ignore"):  # An update that overflows has diverged.
             as_sent_D = wire.widen(wire.narrow(update_D, dtype), dtype)
     diverged = not bool(np.isfinite(as_sent_D).all())
     return (np.zeros_like(update_D) if diverged else update_D), diverged

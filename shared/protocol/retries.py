@@ -1,7 +1,7 @@
-"""The one policy for requests that may succeed later: growing, jittered pauses until patience ends.
+"""The retry policy for HTTP requests: growing, jittered pauses until a time limit (`patience`).
 
-Whoever speaks HTTP repeats by it: clients, operators, attackers. Redis is asked by its own client's
-policy (see services/aggregator/state/redis_access.py), which knows its errors.
+Clients, operators and attackers all use this policy. Requests to Redis use the policy of redis-py
+(see services/aggregator/state/redis_access.py), which knows Redis's errors.
 """
 
 import logging
@@ -25,20 +25,20 @@ from rampart_fl.shared.errors import Unavailable
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 RETRIED = {408, 425, 429, 500, 502, 503, 504}
-"""Statuses of answers that may be others later."""
+"""Statuses of temporary failures, after which a request is retried."""
 QUIET = 10.0
-"""Seconds for which a request is repeated without a word in the log."""
+"""Seconds for which a request is retried before the log warns about it."""
 GROWING = wait_exponential(multiplier=0.1, max=2.0)
 SECONDS = re.compile(r"[0-9]{1,6}")
-"""The Retry-After that is obeyed; a date, which a proxy may send, is not."""
+"""A Retry-After that is obeyed: whole seconds. A date, which a proxy may send, is ignored."""
 
 
 class Again(Exception):
-    """An attempt failed, and another one may not.
+    """An attempt failed, but another attempt may succeed.
 
     Args:
-        reason: why it failed.
-        answer: whose Retry-After is obeyed.
+        reason: why the attempt failed.
+        answer: the answer, if there was one; its Retry-After is obeyed.
     """
 
     def __init__(self, reason: str, answer: httpx.Response | None = None) -> None:
@@ -48,25 +48,25 @@ class Again(Exception):
 
     @staticmethod
     def after(error: httpx.RequestError) -> "Again":
-        """After a connection that could not be made, or was lost."""
+        """The failure for a connection that could not be made, or was lost."""
         return Again(f"{type(error).__name__}: {error}")
 
 
 async def repeat(attempt: Callable[[], Awaitable[T]], where: str, patience: float) -> T:
-    """Makes attempts until one does not raise `Again`; its result.
+    """Makes attempts until one does not raise `Again`; returns that attempt's result.
 
     Args:
-        attempt: makes one.
-        where: whom it asks for what.
-        patience: seconds after which no further one is made.
+        attempt: makes one attempt.
+        where: the URL that is requested, for messages.
+        patience: seconds after which no further attempt is made.
     Raises:
-        Unavailable: patience ended.
+        Unavailable: no attempt succeeded within `patience` seconds.
     """
     return await AsyncRetrying(**_policy(where, patience))(attempt)
 
 
 def repeat_blocking(attempt: Callable[[], T], where: str, patience: float) -> T:
-    """`repeat` for code that is not async."""
+    """Like `repeat`, for code that is not async."""
     return Retrying(**_policy(where, patience))(attempt)
 
 

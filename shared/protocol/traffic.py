@@ -1,6 +1,7 @@
-"""What a client's part in a round weighs on the wire: bodies, without HTTP headers or compression.
+"""Sizes in bytes of the models and updates that a client transfers in a round.
 
-Services know it from receipts and tickets, the simulator from the same formats.
+Only bodies count, without HTTP headers and before compression. Services take the sizes from
+receipts and tickets, and the simulator computes them from the same file formats.
 """
 
 import json
@@ -11,12 +12,12 @@ from rampart_fl.shared.protocol.messages import Report
 
 
 def claims(report: Report) -> dict[str, str]:
-    """A report as it travels in the metadata of an upload."""
+    """A report as an upload's metadata."""
     return {"report": json.dumps(report.model_dump(mode="json", exclude_defaults=True))}
 
 
 def model_bytes(spec: ModelSpec) -> int:
-    """Size of a model as a client loads it.
+    """Size in bytes of a model as a client downloads it.
 
     >>> model_bytes(ModelSpec.of([("weight", (100,))]))
     472
@@ -25,7 +26,7 @@ def model_bytes(spec: ModelSpec) -> int:
 
 
 def upload_bytes(spec: ModelSpec, report: Report) -> int:
-    """Size of a float32 upload with this report.
+    """Size in bytes of a float32 upload with this report.
 
     >>> upload_bytes(ModelSpec.of([("weight", (100,))]), Report(samples=7, metrics={"loss": 0.5}))
     552

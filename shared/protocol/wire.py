@@ -1,8 +1,9 @@
-"""Models and updates as safetensors bytes, read and written without torch and never trusted.
+"""Reads and writes models and updates as safetensors bytes, without torch.
 
-A file is a little-endian u64 header length, a JSON header, and one gapless buffer. Ours hold the
-tensors of a `ModelSpec` in order, all of one floating dtype, so the buffer is the vector (D,) and
-can be read in place. Every header that arrives is held against the spec before any state changes.
+A safetensors file is a little-endian u64 header length, a JSON header, and one gapless buffer.
+Rampart's files hold the tensors of a `ModelSpec` in order, all of one floating dtype, so the buffer
+is the vector (D,) and can be read in place. Files that arrive are never trusted: every header is
+checked against the spec before any state changes.
 
 Legend: D parameters.
 """
@@ -24,15 +25,15 @@ from rampart_fl.shared.protocol.messages import Report
 from rampart_fl.shared.protocol.refusals import InvalidClaim, InvalidUpdate, Malformed, NotFinite
 
 SIZES = {"F32": 4, "F16": 2, "BF16": 2}
-"""Bytes per number of the dtypes that may be uploaded."""
+"""Bytes per number, for each dtype that may be uploaded."""
 LENGTH = struct.Struct("<Q")
 CHUNK = 1 << 18
-"""Bytes looked at at a time: few enough to stay in a processor's cache."""
+"""Bytes (or 16-bit numbers, in `read_vector`) per step, few enough to fit a processor's cache."""
 MEDIA_TYPE = "application/vnd.safetensors"
 TICKET_HEADER = "Rampart-Ticket"
-"""Header that holds a client's ticket where the body is the ticket's model."""
+"""HTTP header that has a client's ticket if the body is the ticket's model."""
 RECEIPT_HEADER = "Rampart-Receipt"
-"""Header that holds an upload's receipt where the body is the next ticket or its model."""
+"""HTTP header that has an upload's receipt if the body is the next ticket or its model."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Header:
 
 
 def header(spec: ModelSpec, dtype: str = "F32", metadata: Mapping[str, str] | None = None) -> bytes:
-    """The bytes before the buffer: length and JSON header, padded to eight bytes.
+    """The bytes before the buffer: the length and the JSON header, padded to eight bytes.
 
     >>> head = header(ModelSpec.of([("w", (2,))]))
     >>> head[8:].decode().strip()
@@ -60,7 +61,7 @@ def header(spec: ModelSpec, dtype: str = "F32", metadata: Mapping[str, str] | No
 
 
 def pack_header(entries: Mapping[str, Any], ordered: bool = False) -> bytes:
-    """A header's entries as the bytes before a buffer, by name if ordered; see `parse_header`."""
+    """Encodes a header's entries, sorted by name if `ordered`; the inverse of `parse_header`."""
     text = json.dumps(entries, sort_keys=ordered, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return LENGTH.pack(len(text)) + text
@@ -72,7 +73,7 @@ def encode(
     metadata: Mapping[str, str] | None = None,
     dtype: str = "F32",
 ) -> bytes:
-    """A float32 vector (D,) as the bytes of a file, narrowed to 16 bits if so asked."""
+    """Encodes a float32 vector (D,) as the bytes of a file, in 16 bits if `dtype` says so."""
     assert vector_D.dtype == np.float32
     assert vector_D.shape == (spec.dim,)
     numbers = vector_D if dtype == "F32" else narrow(vector_D, dtype)
@@ -80,23 +81,25 @@ def encode(
 
 
 def header_cap(spec: ModelSpec) -> int:
-    """The longest header that is read for this model, in bytes."""
+    """Length in bytes of the longest header that is accepted for this model."""
     return 65_536 + sum(256 + 6 * len(tensor.name) for tensor in spec.tensors)
 
 
 def size_cap(spec: ModelSpec) -> int:
-    """The longest file that can be valid for this model, in bytes."""
+    """Length in bytes of the longest file that can be valid for this model."""
     return LENGTH.size + header_cap(spec) + 4 * spec.dim
 
 
 def parse_header(file: BinaryIO, cap: int) -> tuple[int, dict[str, Any]]:
-    """Where the buffer of a file starts, and its header's entries, unchecked.
+    """Reads a file's header without checking its entries.
 
     Args:
-        file: at its beginning.
-        cap: bytes of the longest header that is read.
+        file: the file, positioned at its beginning.
+        cap: length in bytes of the longest header that is accepted.
+    Returns:
+        The position at which the buffer starts, and the header's entries.
     Raises:
-        Malformed: truncated, not a JSON object, or too long.
+        Malformed: the header is truncated, too long, or not a JSON object.
     """
     prefix = file.read(LENGTH.size)
     if len(prefix) < LENGTH.size:
@@ -120,8 +123,9 @@ def read_header(file: BinaryIO, size: int, spec: ModelSpec) -> Header:
     """Reads and checks the header of an uploaded file of `size` bytes.
 
     Raises:
-        Malformed: truncated, not JSON, or a header longer than the model can need.
-        InvalidUpdate: tensors missing or unknown, wrong shape or dtype, holes or overlaps.
+        Malformed: the header is truncated, not JSON, or longer than the model can need.
+        InvalidUpdate: a tensor is missing or unknown, has a wrong shape or dtype, or does not
+            directly follow the one before.
     """
     start, entries = parse_header(file, header_cap(spec))
     metadata = entries.pop("__metadata__", {})
@@ -185,10 +189,11 @@ def _well_formed(entry: Any) -> bool:
 
 
 def read_report(head: Header, sample_cap: int) -> Report:
-    """The client's claims from the metadata, within bounds.
+    """Reads the client's report from the metadata, and checks its bounds.
 
     Raises:
-        InvalidClaim: missing, not a report, not finite, or more samples than the cap.
+        InvalidClaim: the report is missing, malformed or not finite, or claims more samples than
+            the cap.
     """
     if "report" not in head.metadata or set(head.metadata) - {"report", "format"}:
         raise InvalidClaim("the metadata must have one entry, 'report'")
@@ -215,7 +220,7 @@ def read_vector(file: BinaryIO, head: Header, out_D: NDArray[np.float32]) -> Non
 
 
 def widen(raw: NDArray[np.uint16], dtype: str) -> NDArray[np.float32]:
-    """16-bit numbers as float32.
+    """Converts 16-bit numbers to float32.
 
     >>> float(widen(np.array([0x3F80], dtype=np.uint16), "BF16")[0])
     1.0
@@ -226,7 +231,7 @@ def widen(raw: NDArray[np.uint16], dtype: str) -> NDArray[np.float32]:
 
 
 def narrow(vector_D: NDArray[np.float32], dtype: str) -> NDArray[np.uint16]:
-    """Float32 as 16-bit numbers, rounded to nearest even; the inverse of `widen`.
+    """Converts float32 to 16-bit numbers, rounded to nearest even; the inverse of `widen`.
 
     >>> hex(narrow(np.array([1.0], dtype=np.float32), "BF16")[0])
     '0x3f80'
@@ -239,9 +244,9 @@ def narrow(vector_D: NDArray[np.float32], dtype: str) -> NDArray[np.uint16]:
 
 
 def spec_in(model: bytes) -> ModelSpec:
-    """The tensors that a model names itself: for those who did not build it from the experiment.
+    """Reads a model's spec from its header, for callers that have not built it themselves.
 
-    Only for what the aggregator sent; `read_model` then checks the rest of the file.
+    Use this only for files that the aggregator sent; `read_model` then checks the rest of the file.
 
     >>> spec_in(encode(ModelSpec.of([("w", (2,))]), np.zeros(2, np.float32))).layout
     (('w', 0, 2),)
@@ -256,7 +261,7 @@ def spec_in(model: bytes) -> ModelSpec:
 
 
 def read_model(data: bytes, spec: ModelSpec) -> NDArray[np.float32]:
-    """The vector (D,) of a model that the aggregator sent."""
+    """Reads the vector (D,) of a model that the aggregator sent."""
     head = read_header(io.BytesIO(data), len(data), spec)
     vector_D = np.empty(spec.dim, dtype=np.float32)
     read_vector(io.BytesIO(data), head, vector_D)
@@ -264,7 +269,7 @@ def read_model(data: bytes, spec: ModelSpec) -> NDArray[np.float32]:
 
 
 def check_finite(file: BinaryIO, head: Header) -> None:
-    """Raises `NotFinite` if any number of the buffer is a NaN or an infinity."""
+    """Raises `NotFinite` if any number in the buffer is a NaN or an infinity."""
     file.seek(head.start)
     dtype = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}[head.dtype]
     numbers = np.empty(CHUNK // SIZES[head.dtype], dtype)

@@ -1,5 +1,5 @@
 """The process and its machine: start and end, logs, processors, devices, files, tokens.
 
-Here belongs what any long-running program would need. What knows of rounds, rows or models belongs
-elsewhere.
+This package has code that any long-running program could use. Code that deals with rounds, rows or
+models belongs elsewhere.
 """

@@ -1,4 +1,4 @@
-"""Where this user's files that can be made again are kept."""
+"""The folder for the user's cached files."""
 
 import tempfile
 from pathlib import Path
@@ -7,7 +7,7 @@ from platformdirs import user_cache_path
 
 
 def folder() -> Path:
-    """The platform's folder for caches; one for temporary files where the user has no home."""
+    """The platform's cache folder, or a folder for temporary files if the user has no home."""
     try:
         return user_cache_path("rampart", appauthor=False)
     except RuntimeError:

@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 
 LIMITS = Path("/sys/fs/cgroup")
-"""Where a container finds its limits."""
+"""Folder in which a container's limits are found."""
 
 
 def available() -> float:
-    """Processors: those that it may run on, or fewer where the container's quota is smaller."""
+    """How many processors this process may use, within its container's quota if there is one."""
     affine = hasattr(os, "sched_getaffinity")
     cpus = float(len(os.sched_getaffinity(0)) if affine else os.cpu_count() or 1)
     quota = limit("cpu.max")
@@ -18,11 +18,11 @@ def available() -> float:
 
 
 def threads() -> int:
-    """How many threads can compute at the same time: whole processors, at least one."""
+    """How many threads can compute at the same time: one per whole processor, at least one."""
     return max(1, int(available()))
 
 
 def limit(name: str) -> list[str]:
-    """The words of one of the container's limits; none where it has no such limit."""
+    """The words in the file of one of the container's limits; empty if there is no such file."""
     path = LIMITS / name
     return path.read_text().split() if path.exists() else []

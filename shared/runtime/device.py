@@ -1,4 +1,4 @@
-"""Where tensors live, and how they get there."""
+"""Selects torch devices, and copies tensors to them."""
 
 from collections.abc import Sequence
 
@@ -9,17 +9,17 @@ from rampart_fl.shared.errors import ConfigurationError
 
 
 def device(name: str) -> torch.device:
-    """The device of that name, such as cpu, cuda or cuda:1.
+    """The device with this name, such as cpu, cuda or cuda:1.
 
     Raises:
-        ConfigurationError: there is none; says why.
+        ConfigurationError: the device cannot be used.
 
     >>> device("cpu")
     device(type='cpu')
     """
     try:
         found = torch.device(name)
-        torch.empty(0, device=found).cpu()  # One that holds no numbers fails here.
+        torch.empty(0, device=found).cpu()  # Fails for a device that holds no data, such as meta.
     except (RuntimeError, AssertionError) as error:
         why = str(error).splitlines()[0]
         raise ConfigurationError(f"device {name!r} cannot be used: {why}") from None
@@ -33,13 +33,14 @@ def to_device(
 ) -> Tensor:
     """Copies values to a device; the host does not wait until they have arrived.
 
-    What runs on the device afterwards finds them there. Numbers that come down to the CPU have
-    arrived: anyone may read them.
+    Work that is started on the device afterwards sees the values. A copy to the CPU does wait, so
+    that its result can be read at once.
 
     Args:
         values: a tensor, or numbers.
-        to: the device.
-        dtype: that of the result; by default the tensor's own, for numbers that of `torch.tensor`.
+        to: the target device.
+        dtype: dtype of the result; by default the tensor's dtype, or for numbers the one that
+            `torch.tensor` chooses.
 
     >>> to_device([1, 2], "cpu", torch.float64)
     tensor([1., 2.], dtype=torch.float64)

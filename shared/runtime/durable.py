@@ -1,4 +1,4 @@
-"""Files that are replaced at once and are on the disk before anybody hears of it."""
+"""Replaces files atomically and durably: when a call returns, the new file is on the disk."""
 
 import os
 import uuid
@@ -8,14 +8,15 @@ from pathlib import Path
 
 
 def replace(path: Path, pieces: Iterable[bytes], mode: int = 0o666) -> None:
-    """Replaces a file by these bytes, durably.
+    """Replaces a file's content with these bytes, atomically and durably.
 
     Args:
-        path: its place.
-        pieces: what it has.
-        mode: who may read it, before the umask.
+        path: the file's path.
+        pieces: the new content.
+        mode: the file's permissions, before the umask.
     Raises:
-        OSError: names the file, which a disk that is full does not; what was there is there still.
+        OSError: writing failed, and the old file is unchanged. The error always names a file, even
+            if the disk is full.
     """
     with replacing(path) as part:
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -25,18 +26,18 @@ def replace(path: Path, pieces: Iterable[bytes], mode: int = 0o666) -> None:
 
 @contextmanager
 def replacing(path: Path, several: bool = False) -> Iterator[Path]:
-    """Gives the path that a file's next version is written to; puts it in place at the end.
+    """Yields a path for a file's next version, and puts that version in place at the end.
 
     Args:
-        path: the file's place.
-        several: whether several processes may write it at the same time.
+        path: the file's path.
+        several: whether several processes may write the file at the same time.
     Raises:
-        OSError: as `replace`.
+        OSError: as in `replace`.
     """
     own = f".{uuid.uuid4().hex}" if several else ""
     part = path.with_name(f"{path.stem}{own}.part{path.suffix}")
     try:
-        part.unlink(missing_ok=True)  # What a crash left has its own mode.
+        part.unlink(missing_ok=True)  # A file left by a crash may have other permissions.
         yield part
         place(part, path)
     except OSError as error:
@@ -49,7 +50,7 @@ def replacing(path: Path, several: bool = False) -> Iterator[Path]:
 
 
 def place(part: Path, path: Path) -> None:
-    """Moves a written file to its place: its bytes first, then its name are on the disk."""
+    """Moves a written file to its path, after its bytes are on the disk; then syncs the folder."""
     with part.open("rb") as file:
         os.fsync(file.fileno())
     part.replace(path)

@@ -1,4 +1,4 @@
-"""How every service starts and ends: flags or variables, logs, exit codes."""
+"""How every service starts and ends: settings from flags or variables, logs, and exit codes."""
 
 import asyncio
 import contextlib
@@ -21,11 +21,11 @@ from rampart_fl.shared.runtime import telemetry
 log = logging.getLogger(__name__)
 
 SECRETS = "RAMPART_SECRETS"
-"""Variable that names a folder of secrets: one file a setting, called like its variable."""
+"""Variable that names a folder of secrets, with one file per setting, named like its variable."""
 
 
 def secrets_folder() -> Path | None:
-    """The folder that RAMPART_SECRETS names, if it names one."""
+    """The folder that RAMPART_SECRETS names, or None if the variable is not set."""
     given = os.environ.get(SECRETS)
     if not given:
         return None
@@ -35,7 +35,7 @@ def secrets_folder() -> Path | None:
 
 
 def secret(variable: str) -> str | None:
-    """What a variable says, or else the file of that name in the folder of secrets."""
+    """A variable's value, or else the content of the file named like it in the secrets folder."""
     given = os.environ.get(variable)
     if given:
         return given
@@ -45,7 +45,7 @@ def secret(variable: str) -> str | None:
 
 
 class ServiceSettings(BaseSettings):
-    """Settings of a process, each field RAMPART_<FIELD>; docstrings are the flags' help."""
+    """Settings of a process; each field is RAMPART_<FIELD>, and its docstring the flag's help."""
 
     model_config = SettingsConfigDict(
         env_prefix="RAMPART_", extra="ignore", frozen=True, use_attribute_docstrings=True
@@ -59,7 +59,7 @@ S = TypeVar("S", bound=ServiceSettings)
 
 
 def read_settings(service: str, settings: type[S]) -> S:
-    """Settings from flags first, then from RAMPART_ variables, then from the folder of secrets."""
+    """Reads settings from flags first, then RAMPART_ variables, then the folder of secrets."""
 
     class Flags(settings):  # type: ignore[valid-type, misc]  # known at run time
         model_config = SettingsConfigDict(
@@ -76,11 +76,11 @@ def read_settings(service: str, settings: type[S]) -> S:
 
 
 def explain_settings(error: ValidationError, prefix: str) -> str:
-    """Wrong settings as one line: the variable of each, and what is wrong.
+    """Describes wrong settings in one line: each one's variable, and what is wrong with it.
 
     Args:
-        error: what was found.
-        prefix: of the variables.
+        error: the validation error.
+        prefix: prefix of the variables' names.
     """
     problems = []
     for issue in error.errors():
@@ -100,11 +100,13 @@ def run_service(
     """Runs a service to its end.
 
     Args:
-        service: name in logs and help.
-        settings: class of its settings.
-        work: what it does; cancelled by SIGTERM and SIGINT unless it handles them itself.
+        service: the service's name in logs and help.
+        settings: class of the service's settings.
+        work: the service's coroutine function.
+        own_signals: whether `work` handles SIGTERM and SIGINT; if not, they cancel it.
     Returns:
-        0 at the end, 2 for a wrong setting, 1 for a failure; the log has the cause.
+        The exit code: 0 after a normal end, 2 for a wrong setting, 1 for any other failure. The
+        cause is written to standard error.
     """
     try:
         found = read_settings(service, settings)
@@ -116,7 +118,8 @@ def run_service(
         sys.stderr.write(f"error: {error}\n")
         return 2
     telemetry.configure(service, found.log_level)
-    # Cycles are few here and what is alive is much: to look for them less often spares a tenth.
+    # There are few reference cycles but many live objects. Collecting less often saves a tenth of
+    # the time.
     gc.set_threshold(20_000, 25, 25)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -125,7 +128,7 @@ def run_service(
         for cause in group.exceptions:
             _tell(cause)
         return 1
-    except Exception as error:  # Whatever ends a service is told, and its exit code says so.
+    except Exception as error:  # Any error that ends a service is logged, and the exit code is 1.
         _tell(error)
         return 1
     return 0

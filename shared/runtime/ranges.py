@@ -1,4 +1,4 @@
-"""Lists of numbers as text, "0-5,9": the slots and positions that a process hosts."""
+"""Lists of numbers as text, such as "0-5,9" for the slots and positions that a process hosts."""
 
 import re
 from collections import Counter
@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from itertools import groupby
 
 RANGE = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
-"""A number, or the first and the last one of a range; five digits count all slots there may be."""
+"""A number, or the first and last number of a range; five digits suffice for every slot."""
 
 
 def parse_lists(text: str) -> list[list[int]]:
-    """The lists that stand in a text one after the other, separated by spaces.
+    """Parses several lists, which are separated by spaces.
 
     Raises:
-        ValueError: a list is wrong, or a number stands in two of them.
+        ValueError: a list is wrong, or two lists contain the same number.
 
     >>> parse_lists("0-2 9 7,8")
     [[0, 1, 2], [9], [7, 8]]
@@ -24,10 +24,10 @@ def parse_lists(text: str) -> list[list[int]]:
 
 
 def parse_ranges(text: str) -> list[int]:
-    """The numbers that a text lists, in its order.
+    """Parses one list; returns its numbers in the same order.
 
     Raises:
-        ValueError: the text lists nothing, lists a number twice, or is no such list.
+        ValueError: the text is empty, is not such a list, or lists a number twice.
 
     >>> parse_ranges("0-2,9,7")
     [0, 1, 2, 9, 7]
@@ -57,7 +57,7 @@ def format_ranges(numbers: Iterable[int]) -> str:
 
 
 def check_distinct(numbers: Iterable[int]) -> None:
-    """Refuses numbers that stand in a list twice."""
+    """Raises `ValueError` if a number occurs twice."""
     twice = sorted(number for number, times in Counter(numbers).items() if times > 1)
     if twice:
         raise ValueError(f"listed twice: {format_ranges(twice)}")

@@ -1,11 +1,13 @@
-"""Seconds by step, for records."""
+"""Measures how many seconds each step takes, for records."""
 
 import time
 from collections.abc import Callable
 
 
 class Stopwatch:
-    """Books the time since the last step, or since it was made, on the step that has ended.
+    """Adds up the seconds of each step; each call ends a step, and starts the next one.
+
+    The first step starts when the stopwatch is created.
 
     >>> now = iter([1.0, 3.0, 4.0, 9.0])
     >>> watch = Stopwatch(lambda: next(now))
@@ -21,7 +23,7 @@ class Stopwatch:
         self.seconds: dict[str, float] = {}
 
     def __call__(self, step: str) -> None:
-        """A step has ended."""
+        """Ends a step, and adds its seconds to those of earlier steps with the same name."""
         now = self._clock()
         self.seconds[step] = self.seconds.get(step, 0.0) + now - self._last
         self._last = now

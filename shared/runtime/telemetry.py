@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line, with the round and the client where there is one."""
+"""Structured logs: one JSON object per line, with the round and the client if there are any."""
 
 import logging
 import sys
@@ -7,11 +7,11 @@ from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
 
 NAMES = {"levelname": "level", "name": "logger", "exc_info": "error"}
-"""What fields of a log record are called in a line; `extra` fields keep their names."""
+"""Names in a line for some fields of a log record; `extra` fields keep their names."""
 
 
 def formatter(service: str) -> logging.Formatter:
-    """Makes lines of a service's log records.
+    """Creates a formatter that turns a service's log records into JSON lines.
 
     >>> record = logging.makeLogRecord({"msg": "round %d", "args": (3,), "levelname": "INFO"})
     >>> formatter("aggregator").format(record)  # doctest: +ELLIPSIS
@@ -21,7 +21,7 @@ def formatter(service: str) -> logging.Formatter:
         ["levelname", "name", "message"],
         rename_fields=NAMES,
         static_fields={"service": service},
-        # uvicorn says a message again in colours.
+        # uvicorn repeats each message in colour in this field.
         reserved_attrs=[*RESERVED_ATTRS, "color_message"],
         timestamp="time",
     )

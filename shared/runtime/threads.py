@@ -1,4 +1,4 @@
-"""How many threads torch computes with."""
+"""Chooses and sets the number of threads with which torch computes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,17 +8,17 @@ import torch
 from rampart_fl.shared.runtime import cpus
 
 SMALL = 1 << 24
-"""Parameters times samples of a training step below which more threads save next to nothing."""
+"""Product of a training step's parameters and samples below which extra threads hardly help."""
 
 
 def wanted(parameters: int, samples: int) -> int:
-    """Threads for training: one where steps are small, one for each processor elsewhere.
+    """Number of threads for training: one if steps are small, otherwise one for each processor.
 
-    Never more than torch has been given, by `OMP_NUM_THREADS` for instance.
+    The number never exceeds torch's current setting, which `OMP_NUM_THREADS` may limit.
 
     Args:
-        parameters: of the model.
-        samples: of one step, over all clients that train at once.
+        parameters: number of parameters of the model.
+        samples: number of samples in one step, over all clients that train at once.
 
     >>> wanted(parameters=38_282, samples=200)
     1
@@ -30,7 +30,7 @@ def wanted(parameters: int, samples: int) -> int:
 
 @contextmanager
 def use(threads: int) -> Iterator[None]:
-    """Computes with so many threads within the context."""
+    """Computes with this number of threads within the context."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

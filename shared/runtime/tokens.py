@@ -1,11 +1,11 @@
-"""Tokens: 256 random bits, of which only the SHA-256 is ever stored."""
+"""Tokens: 256 random bits each; the aggregator stores only a token's SHA-256."""
 
 import hashlib
 import secrets
 
 
 def mint() -> str:
-    """A new token.
+    """Makes a new random token.
 
     >>> len(mint()) >= 43
     True
@@ -14,10 +14,10 @@ def mint() -> str:
 
 
 def token_hash(token: str) -> str:
-    """What is stored and compared in place of a token."""
+    """The token's SHA-256, which is stored and compared in place of the token."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def matches(token: str, expected_hash: str) -> bool:
-    """Whether a token has this hash, in constant time."""
+    """Whether a token has this hash; the comparison takes constant time."""
     return secrets.compare_digest(token_hash(token), expected_hash)

@@ -1,7 +1,7 @@
-"""Admission: an upload's bytes become a checked, durable blob, or a refusal, and nothing else.
+"""Admission: turns an upload's bytes into a checked, durable blob, or refuses the upload.
 
-The body is counted while it streams, written and hashed on threads, and held against the model's
-spec; nothing is decompressed beyond the size that the model can need.
+The body's bytes are counted while they arrive, written and hashed on threads, and checked against
+the model's spec. Decompression stops at the largest size that a file for the model can have.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ from rampart_fl.shared.protocol.refusals import (
 )
 
 PIECE = 1 << 18
-"""Bytes handed to the disk at once."""
+"""Number of bytes written to the disk at once."""
 ZSTD_WINDOW = 1 << 23
-"""Bytes that a decoder keeps: what RFC 9659 allows for this content encoding."""
+"""Largest window in bytes that a frame may use; RFC 9659 allows this for the zstd encoding."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds on one body."""
+    """Bounds on one body: bytes, seconds without data, and average bytes per second."""
 
     size: int
     idle: float
@@ -39,7 +39,7 @@ class Limits:
 
 
 def check_length(length: str | None, size_cap: int) -> int:
-    """The declared length of a body, refused before a byte of it is read.
+    """The declared length of a body; a bad length is refused before the body is read.
 
     Raises:
         LengthRequired, Malformed, TooLarge.
@@ -54,7 +54,7 @@ def check_length(length: str | None, size_cap: int) -> int:
 
 
 def check_encoding(encoding: str | None) -> bool:
-    """Whether the body is zstd; `UnsupportedMedia` for any other encoding but identity."""
+    """Whether the body's encoding is zstd; raises `UnsupportedMedia` unless zstd or identity."""
     name = (encoding or "identity").strip().lower()
     if name not in {"identity", "zstd"}:
         raise UnsupportedMedia(f"content encoding {name[:40]!r}; known: identity, zstd")
@@ -63,7 +63,7 @@ def check_encoding(encoding: str | None) -> bool:
 
 @dataclass(frozen=True)
 class Admitted:
-    """Bytes that came in whole: their digest and size, and the report if they were let in."""
+    """A body that arrived completely: its digest and size, and its report if it was admitted."""
 
     digest: str
     size: int
@@ -74,11 +74,11 @@ Judge = Callable[[BlobWriter], Report | None]
 
 
 class Admission:
-    """Turns bodies into blobs.
+    """Turns the bodies of uploads into blobs.
 
     Args:
-        blobs: where they are kept.
-        disk: threads for everything that touches the disk.
+        blobs: the store in which the blobs are kept.
+        disk: threads for all work on the disk.
     """
 
     def __init__(self, blobs: Blobs, disk: Executor) -> None:
@@ -88,17 +88,22 @@ class Admission:
     async def admit(
         self, body: AsyncIterator[bytes], length: int, zstd: bool, limits: Limits, judge: Judge
     ) -> Admitted:
-        """Streams a body into a file, has it judged, and makes it a durable blob.
+        """Streams a body into a file, calls `judge` on it, and makes it a durable blob.
 
-        Whatever is refused leaves nothing behind.
+        If the body is refused, its bytes are removed.
 
         Args:
-            judge: reads the whole file on a thread; its report lets the bytes in, None drops them.
+            body: the chunks of the body.
+            length: number of bytes that the request declared.
+            zstd: whether the body is compressed with zstd.
+            limits: bounds on the body.
+            judge: checks the whole file on a thread; returns the report of an upload to admit, or
+                None to discard its bytes.
         Raises:
-            SlowBody: it stood still, or came below the least rate.
-            TooLarge: more bytes than declared or than fit.
-            Malformed: fewer bytes than declared, or not zstd.
-            Refusal: from `judge`.
+            SlowBody: no bytes came for too long, or the average rate was too low.
+            TooLarge: there are more bytes than declared or, decompressed, than allowed.
+            Malformed: there are fewer bytes than declared, or they are not zstd.
+            Refusal: raised by `judge`.
         """
         run = asyncio.get_running_loop().run_in_executor
         upload = _Upload(self._blobs)
@@ -116,7 +121,7 @@ class Admission:
     async def _stream(
         self, body: AsyncIterator[bytes], length: int, limits: Limits, upload: "_Upload"
     ) -> bytearray:
-        """Writes a body in pieces on the disk's threads; the last piece is left to the caller."""
+        """Writes a body in pieces on the disk's threads; returns the last piece unwritten."""
         loop = asyncio.get_running_loop()
         last_moment = loop.time() + limits.idle + length / limits.rate
         buffer, received = bytearray(), 0
@@ -128,7 +133,7 @@ class Admission:
                         raise TooLarge(f"more bytes came than the {length} declared")
                     buffer += chunk
                     if len(buffer) >= PIECE:
-                        limit.reschedule(None)  # The disk's time is not the client's.
+                        limit.reschedule(None)  # Time spent on the disk does not count.
                         if upload.pending is not None:
                             await upload.pending
                         upload.pending = loop.run_in_executor(self._disk, upload.write, buffer)
@@ -144,7 +149,7 @@ class Admission:
 
 
 class _Upload:
-    """The file of one body, opened with its first piece."""
+    """The file of one body, which is created when the first piece is written."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
@@ -157,7 +162,7 @@ class _Upload:
         self.writer.write(piece)
 
     def finish(self, last: bytearray, zstd: bool, size_cap: int, judge: Judge) -> Admitted:
-        """The rest of the work in one go: last piece, decompression, judgement, commit."""
+        """Writes the last piece, decompresses, judges and commits, in a single call."""
         self.write(last)
         assert self.writer is not None
         if not zstd:
@@ -175,7 +180,7 @@ def _settle(writer: BlobWriter, judge: Judge) -> Admitted:
 
 
 def check_update(writer: BlobWriter, spec: ModelSpec, sample_cap: int) -> Report:
-    """Holds written bytes against the model, and their claims against the bounds.
+    """Checks written bytes against the model's spec, and the report against its bounds.
 
     Raises:
         Malformed, InvalidUpdate, InvalidClaim, NotFinite.

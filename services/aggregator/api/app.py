@@ -17,7 +17,10 @@ from rampart_fl.services.aggregator.api.runtime import Runtime
 
 
 def create_app(runtime: Runtime) -> FastAPI:
-    """The application over a process's parts; a pure worker serves the operations alone."""
+    """Creates the application for a process.
+
+    If the process only has the role `worker`, the application serves only probes and metrics.
+    """
     app = FastAPI(
         title="Rampart aggregator",
         version="1",
@@ -30,7 +33,7 @@ def create_app(runtime: Runtime) -> FastAPI:
     add_problem_handlers(app)
     app.include_router(operations.router)
     if runtime.settings.role != "worker":
-        # Fixed paths stand before those with parameters.
+        # Routes with fixed paths must be added before those with parameters.
         app.include_router(federation.router)
         app.include_router(tickets.router)
         app.include_router(training.router)

@@ -1,10 +1,16 @@
-"""HTTP connections with the bounds that an application cannot set: on heads, bodies and readers.
+"""HTTP connections with bounds that an application cannot set, on heads, bodies and answers.
 
-uvicorn reads a request's head without limit of size or time, answers what is not HTTP in plain
-text, waits for the rest of a body whose request was answered already, and for ever for a client to
-read its answer, and takes connections until no file can be opened. Here a head has a longest size
-and a longest time, every refusal is a problem, such a rest has as long as a head, and so has each
-part of an answer; beyond a number of connections each further one is refused.
+By default, uvicorn
+
+- limits neither the size of a request's head (its line and headers) nor the time that it takes;
+- answers bytes that are not HTTP in plain text;
+- waits without limit for the rest of a body whose request was answered already;
+- waits without limit for a client to read its answer;
+- accepts connections until the process cannot open another file.
+
+A `Connection` limits the head's size and time, and makes every refusal an RFC 9457 problem. The
+time limit for a head also applies to the rest of an answered request's body, and to each pause in
+which the client does not read its answer. A connection beyond the largest number is refused.
 """
 
 import asyncio
@@ -23,13 +29,13 @@ from rampart_fl.shared.errors import RampartError, Unavailable
 from rampart_fl.shared.protocol.refusals import HeadTooLarge, Malformed, SlowHead
 
 HEAD = 32_768
-"""Bytes of a request's line and headers."""
+"""Largest size in bytes of a request's line and headers."""
 FILES = 1 << 20
-"""Open files that suffice, where the system sets no limit."""
+"""Limit on open files to assume if the system sets none."""
 
 
 def open_files() -> int:
-    """How many files this process may open, once it has asked for all that it may ask for."""
+    """Raises this process's limit on open files as far as the system allows, and returns it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = FILES if hard == resource.RLIM_INFINITY else hard
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -38,12 +44,13 @@ def open_files() -> int:
 
 
 class Connection(HttpToolsProtocol):
-    """One connection; a timer runs whenever bytes may come that no request is waiting for."""
+    """One connection; a timer runs while it waits for a head or for the rest of an unread body."""
 
     patience: ClassVar[float] = 30.0
-    """Seconds for a head, for the rest of a body that nobody reads, and for an answer to go on."""
+    """Seconds for a head, for the rest of a body that nobody reads, and for a pause in reading an
+    answer."""
     most: ClassVar[int] = FILES
-    """Connections at the same time."""
+    """Largest number of connections at the same time."""
     _timer: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
     _head = 0
@@ -51,7 +58,7 @@ class Connection(HttpToolsProtocol):
 
     @classmethod
     def bounded(cls, patience: float, most: int) -> type["Connection"]:
-        """This class with another time limit and another number of connections."""
+        """A subclass with this time limit and this largest number of connections."""
         return type(cls.__name__, (cls,), {"patience": patience, "most": most})
 
     @property
@@ -59,7 +66,7 @@ class Connection(HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
-        """Starts the time limit of the first head."""
+        """Starts the time limit of the first head, or refuses a connection beyond the limit."""
         super().connection_made(transport)
         self._unanswered = deque[RequestResponseCycle]()
         if len(self.connections) > self.most:
@@ -68,7 +75,10 @@ class Connection(HttpToolsProtocol):
             self._arm()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Ends the time limits, and lets every request know, where uvicorn tells the last alone."""
+        """Ends the time limits, and tells every unanswered request that the client is gone.
+
+        uvicorn tells only the last request.
+        """
         self._disarm()
         self._flowing()
         for cycle in self._unanswered:
@@ -77,17 +87,17 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The client does not take what was written: it has a while to go on."""
+        """Called when the client stops reading; starts the time limit for it to continue."""
         super().pause_writing()
         self._stalled = self.loop.call_later(self.patience, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """The client reads."""
+        """Called when the client reads again; ends the time limit."""
         self._flowing()
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        """Counts the bytes of a head before anything can be called with it."""
+        """Counts the bytes of a head before they are parsed."""
         if not self._serving and not self._body_open:
             self._head += len(data)
             if self._timer is None:
@@ -97,32 +107,32 @@ class Connection(HttpToolsProtocol):
             self._refuse(HeadTooLarge(f"more than {HEAD} bytes of headers"))
 
     def on_headers_complete(self) -> None:
-        """A head is complete: the application takes over."""
+        """Called when a head is complete; ends its time limit and starts the application."""
         self._head, self._body_open = 0, True
         self._disarm()
         super().on_headers_complete()
         self._unanswered.append(self.cycle)
 
     def on_message_complete(self) -> None:
-        """A request is complete."""
+        """Called when a request's body is complete."""
         self._body_open = False
         if not self._serving:
             self._disarm()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """An answer is complete; the rest of its request's body may not take for ever."""
+        """Called when an answer is complete; limits the time for the rest of the request's body."""
         self._unanswered.popleft()
         super().on_response_complete()
         if self._body_open and not self._serving and not self.transport.is_closing():
             self._arm()
 
     def send_400_response(self, msg: str) -> None:
-        """Answers what is not HTTP."""
+        """Refuses bytes that are not HTTP."""
         self._refuse(Malformed("the request is not valid HTTP"))
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Nothing: the request is answered as it would be otherwise; uvicorn logs two lines."""
+        """Does nothing, where uvicorn would log two lines; the request is answered as usual."""
 
     def _arm(self) -> None:
         self._disarm()

@@ -1,4 +1,4 @@
-"""Who is asking: dependencies of the routes, async so that none takes a thread."""
+"""Dependencies that identify a route's caller; they are async, so that none needs a thread."""
 
 import time
 from typing import Annotated, cast
@@ -13,7 +13,7 @@ from rampart_fl.shared.runtime.tokens import matches, token_hash
 
 
 async def get_runtime(request: Request) -> Runtime:
-    """The process's parts."""
+    """The parts that all requests of the process share."""
     return cast(Runtime, request.app.state.runtime)
 
 
@@ -24,7 +24,7 @@ SCHEME = HTTPBearer(auto_error=False, description="a client's, an operator's or 
 
 
 async def bearer(request: Request, _: Annotated[object, Depends(SCHEME)]) -> str:
-    """The token of the Authorization header."""
+    """The bearer token in the Authorization header."""
     given = request.headers.getlist("authorization")
     if len(given) > 1:
         raise Malformed("more than one Authorization header")
@@ -38,7 +38,7 @@ Bearer = Annotated[str, Depends(bearer)]
 
 
 async def identify(runtime: RuntimeDep, token: Bearer) -> Known:
-    """The client that the token belongs to: identity comes from nothing else."""
+    """The client that the token belongs to; only the token identifies a client."""
     known = await runtime.identities.of(token_hash(token))
     if known is None:
         if matches(token, runtime.operator_hash):
@@ -54,7 +54,7 @@ KnownDep = Annotated[Known, Depends(identify)]
 
 
 async def client_id(known: KnownDep) -> str:
-    """The id of the client that asks."""
+    """The id of the client that sent the request."""
     return known.client
 
 
@@ -62,7 +62,7 @@ ClientDep = Annotated[str, Depends(client_id)]
 
 
 async def require_operator(runtime: RuntimeDep, token: Bearer) -> None:
-    """Lets operators pass only."""
+    """Refuses everyone but operators."""
     if matches(token, runtime.operator_hash):
         return
     if await runtime.identities.of(token_hash(token)) is not None:
@@ -74,7 +74,7 @@ OperatorDep = Depends(require_operator)
 
 
 async def client_or_operator(runtime: RuntimeDep, token: Bearer) -> str | None:
-    """A client's id, or None for an operator."""
+    """The id of the client that sent the request, or None for an operator."""
     if matches(token, runtime.operator_hash):
         return None
     return (await identify(runtime, token)).client

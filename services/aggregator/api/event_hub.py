@@ -1,7 +1,7 @@
 """The event hub: one reader of the event stream per process, which wakes waiting requests.
 
-A waiting request costs an event and no Redis connection; events that concern one client wake that
-client's request alone.
+A waiting request takes up an `asyncio.Event`, but no Redis connection. An event that concerns one
+client wakes only that client's requests.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from rampart_fl.shared.errors import Unavailable
 log = logging.getLogger(__name__)
 
 PAUSE = 0.005
-"""Seconds between reads of the stream, so that what happens in a burst is read together."""
+"""Seconds between reads of the stream, so that one read gets all events of a burst."""
 FOR_ONE = frozenset(
     {"ticket", "evicted", "confirmed", "reinstated", "dismissed", "released", "customized"}
 )
@@ -27,11 +27,11 @@ ANYONE = ""
 
 
 class EventHub:
-    """Wakes waiting requests, and gathers when clients were last seen.
+    """Wakes waiting requests, and records when each client last sent a request.
 
     Args:
         store: the federation's state.
-        flush_every: seconds between writes of the times at which clients were seen.
+        flush_every: seconds between writes of these times to the store.
     """
 
     def __init__(self, store: RoundStore, flush_every: float = 2.0) -> None:
@@ -41,29 +41,29 @@ class EventHub:
         self._seen: dict[str, float] = {}
         self.closing = False
         self.listening = False
-        """Whether events are heard as they happen."""
+        """Whether the hub reads events as they happen; False while Redis cannot be reached."""
         self.token_changes = 0
-        """Grows whenever tokens may have changed."""
+        """Counter that grows whenever a token may have changed."""
 
     @property
     def waiting(self) -> int:
-        """How many requests wait."""
+        """How many requests are waiting."""
         return sum(len(waiters) for waiters in self._waiters.values())
 
     def count(self, topic: str) -> int:
-        """How many requests wait for a topic."""
+        """How many requests are waiting for events about a topic."""
         return len(self._waiters.get(topic, ()))
 
     def saw(self, client: str) -> None:
-        """Notes that a client was heard of now."""
+        """Notes that a client sent a request now."""
         self._seen[client] = time.time()
 
     @contextmanager
     def listen(self, topic: str) -> Iterator[Callable[[float], Awaitable[bool]]]:
-        """Listens for events that concern a topic (a client, a request).
+        """Listens for events about a topic, which is the id of a client or of a request.
 
-        Gives a function that waits so many seconds for the next one; False when none came. What
-        happens between entering and waiting is not missed.
+        Yields a function that waits up to a number of seconds for the next event, and returns
+        whether one came. Events between entering the context and waiting are not missed.
         """
         loop = asyncio.get_running_loop()
         heard = asyncio.Event()
@@ -87,7 +87,7 @@ class EventHub:
                 del self._waiters[topic]
 
     def close(self) -> None:
-        """Lets every waiting request go, so that the server can stop."""
+        """Ends the wait of every request, so that the server can stop."""
         self.closing = True
         self._wake_all()
 
@@ -103,7 +103,7 @@ class EventHub:
             try:
                 if not position:
                     position = await self._store.last_event()
-                    self._wake_all()  # What happened before is unknown: everyone looks again.
+                    self._wake_all()  # Events may have been missed, so every request checks again.
                 self.listening = True
                 for event in await self._store.events(position, 5.0):
                     position = event.position

@@ -1,4 +1,4 @@
-"""Whose token it is: looked up in Redis once, remembered until anyone's token changes."""
+"""Looks up the client behind a token in Redis, and caches it until any client's token changes."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from rampart_fl.services.aggregator.state.round_store import RoundStore
 
 @dataclass(frozen=True)
 class Known:
-    """The client behind a token, and what it may claim."""
+    """The client behind a token, and how many samples it may claim."""
 
     client: str
     expires_at: float
@@ -16,11 +16,11 @@ class Known:
 
 
 class Identities:
-    """Clients by the hash of their token.
+    """A cache of clients, keyed by the hash of their token.
 
     Args:
         store: the federation's state.
-        hub: tells of rotated and revoked tokens; while it hears nothing, nothing is remembered.
+        hub: reports rotated and revoked tokens; while it cannot read events, nothing is cached.
     """
 
     def __init__(self, store: RoundStore, hub: EventHub) -> None:

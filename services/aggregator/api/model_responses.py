@@ -1,4 +1,7 @@
-"""Sends models: whole when small, in pieces when large, so that none is held for a slow reader."""
+"""Sends models: a small one as a whole, a large one in pieces.
+
+Memory therefore never holds a whole large model while a slow client reads it.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -13,14 +16,14 @@ from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.shared.protocol import refusals, wire
 
 PIECE = 1 << 20
-"""Bytes of a model handed to the socket at once."""
+"""Bytes in each piece of a large model."""
 
 
 async def model_response(runtime: Runtime, digest: str, headers: Mapping[str, str]) -> Response:
     """The answer that carries a model.
 
     Raises:
-        NotFound: there is no such model (any more).
+        NotFound: the model does not exist, or was deleted.
     """
     run = partial(asyncio.get_running_loop().run_in_executor, runtime.disk)
     try:
@@ -46,7 +49,7 @@ async def model_response(runtime: Runtime, digest: str, headers: Mapping[str, st
 
 
 def open_model(blobs: Blobs, digest: str) -> tuple[BinaryIO, int]:
-    """A model's file and its size."""
+    """Opens a model's file; returns it with its size in bytes."""
     file = blobs.open(digest)
     size = file.seek(0, 2)
     file.seek(0)

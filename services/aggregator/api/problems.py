@@ -1,4 +1,4 @@
-"""Every error as `application/problem+json` (RFC 9457), and bounds on small bodies."""
+"""Answers every error as `application/problem+json` (RFC 9457), and bounds small bodies."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ from rampart_fl.shared.protocol.refusals import (
 
 log = logging.getLogger(__name__)
 SMALL_BODY = 65_536
-"""Bytes of a body that is not an upload."""
+"""Largest size in bytes of a body that is not an upload."""
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -36,7 +36,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 def problem(error: RampartError, path: str) -> JSONResponse:
-    """The answer that an error becomes."""
+    """The HTTP answer for an error."""
     body = Problem(
         type=f"urn:rampart:{error.slug}",
         title=error.title,
@@ -55,7 +55,7 @@ def problem(error: RampartError, path: str) -> JSONResponse:
 
 
 def _text(text: str) -> str:
-    """Text that a client may have had a part in, without the halves of surrogate pairs."""
+    """Replaces lone surrogates, which a client's input may contain and UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -72,7 +72,7 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     if any(issue["type"] == "json_invalid" for issue in issues):
         return problem(Malformed("the body is not JSON"), request.url.path)
     if any(issue["loc"] == ("body",) and isinstance(issue["input"], bytes) for issue in issues):
-        media = request.headers.get("content-type", "")[:80]  # Any other than JSON is left unread.
+        media = request.headers.get("content-type", "")[:80]  # FastAPI parses only JSON bodies.
         refusal = UnsupportedMedia(f"content type {media!r}; send application/json")
         return problem(refusal, request.url.path)
     text = "; ".join(f"{'.'.join(map(str, i['loc']))[:200]}: {i['msg'][:200]}" for i in issues[:5])
@@ -98,7 +98,7 @@ async def _unexpected(request: Request, error: Exception) -> JSONResponse:
 
 
 def add_problem_handlers(app: FastAPI) -> None:
-    """Makes every error of the app a problem."""
+    """Makes the app answer every error as a problem."""
     app.add_exception_handler(RampartError, _rampart)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
@@ -107,10 +107,10 @@ def add_problem_handlers(app: FastAPI) -> None:
 
 
 class SmallBodies:
-    """Middleware: bodies that are no uploads are small, and come within a time limit.
+    """Middleware that bounds the size and the time of every body that is not an upload.
 
-    FastAPI's own `max_body_size` answers in plain text whatever handlers an application has, and
-    sets no time limit.
+    FastAPI's own `max_body_size` sets no time limit. It also answers in plain text, even if the
+    application has an error handler.
     """
 
     def __init__(self, app: Any, seconds: float) -> None:
@@ -118,7 +118,7 @@ class SmallBodies:
         self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on with a bounded body."""
+        """Passes a request on after reading its body within the bounds; uploads stay unread."""
         if scope["type"] != "http" or is_upload(scope["method"], scope["path"]):
             await self._app(scope, receive, send)
             return
@@ -151,5 +151,5 @@ class SmallBodies:
 
 
 def is_upload(method: str, path: str) -> bool:
-    """Whether a request carries a model's bytes."""
+    """Whether a request's body is an update or an answer to a probe, as large as a model."""
     return (method == "PUT" and path.endswith(("/update", "/probe"))) or path == "/v1/customize"

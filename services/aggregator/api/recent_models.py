@@ -1,4 +1,4 @@
-"""Models asked for lately, in memory: in a new round many clients ask for the same one."""
+"""Caches recently requested models in memory, because clients of a round often ask for the same."""
 
 import asyncio
 from collections import OrderedDict
@@ -7,16 +7,16 @@ from concurrent.futures import Executor
 from rampart_fl.services.aggregator.state.blobs import Blobs
 
 LARGEST = 8 << 20
-"""Bytes of a model that is read whole; a larger one is sent from its file, piece by piece."""
+"""Size in bytes of the largest model to cache; a larger one is sent from its file in pieces."""
 TOTAL = LARGEST
-"""Bytes of all that are kept."""
+"""Largest total size in bytes of the cached models."""
 
 
 class RecentModels:
-    """Reads each small model once for all who ask.
+    """A cache that reads each small model once for all requests at the same time.
 
     Args:
-        blobs: where models stand.
+        blobs: the store of the models.
         disk: threads that read them.
     """
 
@@ -27,10 +27,10 @@ class RecentModels:
         self._size = 0
 
     async def read(self, digest: str) -> bytes | None:
-        """A model's bytes; None if it is too large to be kept.
+        """A model's bytes; None if the model is too large for the cache.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: there is no such model.
         """
         reading = self._held.get(digest)
         if reading is None:
@@ -39,7 +39,7 @@ class RecentModels:
             reading.add_done_callback(lambda read: self._keep(digest, read))
         else:
             self._held.move_to_end(digest)
-        return await asyncio.shield(reading)  # Others wait for it, too.
+        return await asyncio.shield(reading)  # Other requests may wait for it, too.
 
     def _read(self, digest: str) -> bytes | None:
         with self._blobs.open(digest) as file:

@@ -1,4 +1,4 @@
-"""Middleware that times requests, without touching what they stream."""
+"""Middleware that times requests without changing the bodies that they stream."""
 
 import time
 from collections.abc import MutableMapping
@@ -8,18 +8,18 @@ from rampart_fl.services.aggregator.api.problems import Receive, Scope, Send
 from rampart_fl.services.aggregator.metrics import Metrics
 
 HELD = ("/ticket", "/events")
-"""Routes whose requests are held on purpose."""
+"""Endings of routes that hold requests on purpose; these are not timed."""
 
 
 class RequestTiming:
-    """Observes the seconds of every request by route and status, without time held on purpose."""
+    """Records each request's seconds by route and status, less the time it was held on purpose."""
 
     def __init__(self, app: Any, metrics: Metrics) -> None:
         self._app = app
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on."""
+        """Passes a request on, and records how long it took."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -1,4 +1,4 @@
-"""What one aggregator process is made of, wired in one place; nothing connects at import."""
+"""Creates and connects the parts of one aggregator process; importing this opens no connection."""
 
 import asyncio
 import logging
@@ -24,14 +24,14 @@ FORGETFUL = (
     "lost with it"
 )
 RETRY = 1.0
-"""Seconds until Redis is asked again after it did not answer."""
+"""Seconds to wait after Redis did not answer before asking it again."""
 
 
 class Runtime:
     """The parts of a process, shared by all its requests.
 
     Args:
-        settings: of the deployment.
+        settings: the deployment's settings.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -39,7 +39,8 @@ class Runtime:
         self.settings = settings
         self.redis = connect(settings.redis_url, password.get_secret_value() if password else None)
         self.store = RoundStore(self.redis, settings.namespace)
-        # A worker sweeps what its federation does not refer to: each has a folder of its own.
+        # A worker deletes every blob that its federation does not refer to, so each federation
+        # needs a separate folder.
         self.blobs: Blobs = open_blobs(
             f"{settings.blobs.rstrip('/')}/{settings.namespace}",
             settings.blob_cache / settings.namespace,
@@ -62,7 +63,7 @@ class Runtime:
         self._fixed: tuple[str, ModelSpec, dict[str, object]] | None = None
 
     async def fixed(self) -> tuple[str, ModelSpec, dict[str, object]]:
-        """The parts of the federation that never change: digest, spec, experiment; read once."""
+        """The federation's digest, model spec and experiment, which never change; read once."""
         if self._fixed is None:
             federation = await self.store.federation()
             if federation is None:
@@ -72,7 +73,7 @@ class Runtime:
         return self._fixed
 
     async def watch_durability(self, every: float = 60.0) -> None:
-        """Warns for as long as Redis may forget what was acknowledged."""
+        """Keeps a warning set for as long as Redis may lose acknowledged updates."""
         while True:
             try:
                 durable = await self.store.durable()
@@ -85,7 +86,7 @@ class Runtime:
             await asyncio.sleep(every)
 
     async def close(self) -> None:
-        """Closes connections and threads."""
+        """Closes the connections and ends the threads."""
         await self.store.end()
         await self.redis.aclose()
         self.disk.shutdown(wait=True)

@@ -1,4 +1,4 @@
-"""Slots for uploads that are read at the same time: a few in all, one for each client."""
+"""Limits how many uploads are read at the same time, in total and to one per client."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,15 +8,15 @@ from rampart_fl.services.aggregator.metrics import Metrics
 from rampart_fl.shared.protocol.refusals import TooMany
 
 QUEUE = 256
-"""Uploads that may wait for a place before more are refused."""
+"""How many uploads may wait for a slot; further ones are refused."""
 
 
 class UploadSlots:
-    """The places of one process.
+    """The slots for uploads of one process.
 
     Args:
-        count: how many uploads are read at the same time.
-        metrics: gets the number of uploads being read.
+        count: how many uploads may be read at the same time.
+        metrics: receives the number of uploads being read.
     """
 
     def __init__(self, count: int, metrics: Metrics) -> None:
@@ -27,10 +27,10 @@ class UploadSlots:
 
     @asynccontextmanager
     async def take(self, client: str) -> AsyncIterator[None]:
-        """Waits for a place, in order of arrival.
+        """Waits for a slot, in order of arrival, and holds it within the context.
 
         Raises:
-            TooMany: this client holds or awaits one already, or too many wait.
+            TooMany: this client already holds or awaits a slot, or too many uploads wait.
         """
         if client in self._clients:
             raise TooMany("an upload of this client is being read already", retry_after=1)

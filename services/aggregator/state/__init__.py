@@ -1,5 +1,5 @@
 """The shared state of all processes: Redis with its atomic scripts, and the blob store.
 
-A module here reads and writes state, and parses what it reads. It does not decide what to write:
-that belongs in `api` or `worker`, and neither is imported here.
+The modules of this package read, parse and write state. They do not decide what to write: `api`
+and `worker` do, and no module of this package imports either.
 """

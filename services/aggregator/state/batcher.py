@@ -1,7 +1,8 @@
 """Batches requests to Redis that arrive while an earlier batch is being answered.
 
-A round that opens wakes every waiting request at once, and each asks the same things; updates that
-come together are recorded together, under one fsync.
+When a round opens, every waiting request wakes and asks Redis the same questions at once; a batch
+answers them in one round trip. Likewise, a batch records all updates that arrive at about the same
+time with one fsync.
 """
 
 import asyncio
@@ -16,7 +17,8 @@ class RequestBatcher(Generic[Question, Answer]):
     """Collects questions while earlier ones are being answered.
 
     Args:
-        answer: gives the answers to some questions, in their order; what it raises, all raise.
+        answer: gives the answers to a batch of questions, in the same order. If it raises an
+            error, every question of the batch raises that error.
     """
 
     def __init__(self, answer: Callable[[Sequence[Question]], Awaitable[Sequence[Answer]]]) -> None:
@@ -25,7 +27,7 @@ class RequestBatcher(Generic[Question, Answer]):
         self._settling: asyncio.Task[None] | None = None
 
     async def ask(self, question: Question) -> Answer:
-        """The answer to one question, which is read after it was asked."""
+        """The answer to one question; it is never read before the question was asked."""
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Answer] = loop.create_future()
         self._asked.append((question, answered))
@@ -34,7 +36,7 @@ class RequestBatcher(Generic[Question, Answer]):
         return await answered
 
     async def close(self) -> None:
-        """Gives up what is still being asked."""
+        """Cancels all questions that are not answered yet."""
         if self._settling is not None:
             self._settling.cancel()
             await asyncio.gather(self._settling, return_exceptions=True)
@@ -46,7 +48,7 @@ class RequestBatcher(Generic[Question, Answer]):
                 await self._settle(asked)
         finally:
             self._settling = None
-            for _, answered in self._asked:  # Left only by a cancellation.
+            for _, answered in self._asked:  # Questions remain only after a cancellation.
                 answered.cancel()
 
     async def _settle(self, asked: Sequence[tuple[Question, asyncio.Future[Answer]]]) -> None:
@@ -56,7 +58,7 @@ class RequestBatcher(Generic[Question, Answer]):
             for _, answered in asked:
                 answered.cancel()
             raise
-        except Exception as error:  # Raised where it was asked.
+        except Exception as error:  # Passed on to every caller of `ask`.
             for _, answered in asked:
                 if not answered.done():
                     answered.set_exception(error)

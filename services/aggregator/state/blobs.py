@@ -1,8 +1,8 @@
-"""Blobs: immutable bytes by their SHA-256, in a local folder or behind an object store.
+"""Blobs: immutable bytes keyed by their SHA-256, in a local folder or an object store.
 
-A blob is written to a temporary file, fsynced, renamed to its digest, and its folder fsynced, so a
-digest that was handed out can be read after a power cut. An object store keeps the truth on
-Kubernetes; the folder is then a cache in front of it.
+A blob is written to a temporary file, fsynced and renamed to its digest; then its folder is
+fsynced. A digest that was handed out can therefore still be read after a power cut. On Kubernetes,
+an object store holds the blobs, and the local folder is only a cache in front of it.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ Buffer = bytes | bytearray | memoryview
 
 @contextmanager
 def touching(*expected: type[OSError]) -> Iterator[None]:
-    """Makes a disk's failures, such as being full, `Unavailable`, but for those expected."""
+    """Turns disk errors, such as a full disk, into `Unavailable`, except those expected."""
     try:
         yield
     except expected:
@@ -37,17 +37,17 @@ def touching(*expected: type[OSError]) -> Iterator[None]:
 
 @contextmanager
 def reaching() -> Iterator[None]:
-    """Makes an object store's failures `Unavailable`, but for blobs that it does not have."""
+    """Turns an object store's errors into `Unavailable`, except `FileNotFoundError`."""
     try:
         yield
     except FileNotFoundError:
         raise
-    except Exception as error:  # Of whatever store it is.
+    except Exception as error:  # Each kind of store raises errors of its own.
         raise Unavailable(f"object store: {error}") from error
 
 
 class BlobWriter:
-    """One blob being written; `commit` gives its digest, leaving without it discards the bytes."""
+    """One blob being written; leaving the context discards the bytes unless `commit` was called."""
 
     def __init__(self, store: "Blobs", path: Path) -> None:
         self._store = store
@@ -66,24 +66,24 @@ class BlobWriter:
             view = view[self._file.write(view) :]
 
     def reader(self) -> BinaryIO:
-        """The bytes written so far, to be checked before they are committed."""
+        """Opens the bytes written so far, so that they can be checked before the commit."""
         return self.path.open("rb")
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the bytes so far."""
+        """SHA-256 of the bytes written so far."""
         return self._hash.hexdigest()
 
     @touching()
     def commit(self) -> str:
-        """Makes the blob durable and gives its digest."""
+        """Makes the blob durable and returns its digest."""
         self._file.close()
         self._store._adopt(self.path, self.digest)
         return self.digest
 
     @touching()
     def discard(self) -> None:
-        """Forgets the bytes, unless they were committed."""
+        """Deletes the bytes, unless they were committed."""
         self._file.close()
         self.path.unlink(missing_ok=True)
 
@@ -100,7 +100,7 @@ class BlobWriter:
 
 
 class Blobs:
-    """Blobs in a local folder: `ab/abcdef...` by digest, `tmp/` for those being written."""
+    """Blobs in a local folder, as `ab/abcdef...` by digest; `tmp/` holds those being written."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -110,47 +110,51 @@ class Blobs:
 
     @touching()
     def writer(self) -> BlobWriter:
-        """A new blob to write."""
+        """Starts a new blob."""
         return BlobWriter(self, self._tmp / secrets.token_hex(16))
 
     def put(self, data: Buffer) -> str:
-        """Stores bytes; their digest."""
+        """Stores bytes as a blob, and returns its digest."""
         with self.writer() as writer:
             writer.write(data)
             return writer.commit()
 
     def path(self, digest: str) -> Path:
-        """Where a blob stands or would stand."""
+        """The path that a blob has, or would have if it existed."""
         return self.folder / digest[:2] / digest
 
     @touching(FileNotFoundError)
     def open(self, digest: str) -> BinaryIO:
-        """A blob's bytes; `FileNotFoundError` if there is none."""
+        """Opens a blob; raises `FileNotFoundError` if it does not exist."""
         return self.path(digest).open("rb")
 
     def exists(self, digest: str) -> bool:
-        """Whether there is such a blob."""
+        """Whether a blob exists."""
         return self.path(digest).exists()
 
     @touching()
     def delete(self, digests: Iterable[str]) -> None:
-        """Removes blobs; those already gone are no error."""
+        """Deletes blobs; those that do not exist are ignored."""
         for digest in digests:
             gone = self._tmp / secrets.token_hex(16)
             with contextlib.suppress(FileNotFoundError):
                 self.path(digest).rename(gone)
-                # To give a large file's space back takes the file system a while.
+                # Deleting a large file takes a while, so another thread does it.
                 self._undertaker.submit(gone.unlink, missing_ok=True)
 
     def digests(self) -> Iterator[str]:
-        """Every blob there is."""
+        """The digests of all blobs."""
         for folder in self.folder.iterdir():
             if folder.is_dir() and len(folder.name) == 2:
                 yield from (path.name for path in folder.iterdir())
 
     @touching()
     def sweep(self, referenced: set[str], age: float) -> int:
-        """Removes what nobody refers to and has lain for `age` seconds; how many files."""
+        """Deletes unreferenced blobs and temporary files that are older than `age` seconds.
+
+        Returns:
+            The number of deleted files.
+        """
         oldest, removed = time.time() - age, 0
         stale = [path for path in self._tmp.iterdir() if _modified(path) < oldest]
         for digest in list(self.digests()):
@@ -162,7 +166,7 @@ class Blobs:
         return removed + len(stale)
 
     def check(self) -> None:
-        """Raises `Unavailable` unless the store can be written."""
+        """Raises `Unavailable` unless the folder can be written."""
         if not os.access(self._tmp, os.W_OK):
             raise Unavailable(f"blob folder {self.folder} cannot be written")
 
@@ -178,9 +182,9 @@ class ObjectBlobs(Blobs):
     """Blobs in S3, GCS, Azure or memory through obstore, with a local folder as cache.
 
     Args:
-        url: of the store.
-        cache: the folder.
-        most: bytes that the cache may hold; what was not read for longest goes first.
+        url: URL of the object store.
+        cache: the local folder.
+        most: bytes that the cache may hold; the least recently read blobs are removed first.
     """
 
     def __init__(self, url: str, cache: Path, most: float = float("inf")) -> None:
@@ -189,12 +193,12 @@ class ObjectBlobs(Blobs):
         super().__init__(cache)
         try:
             self._remote = obstore.store.from_url(url)
-        except Exception as error:  # Of whatever store it is.
+        except Exception as error:  # Each kind of store raises errors of its own.
             why = str(error).partition("\n")[0]
             raise ConfigurationError(f"RAMPART_BLOBS is {url!r}: {why}") from error
         self._obstore = obstore
         self._most = most
-        self._grown = most  # So that what an earlier process left is counted, too.
+        self._grown = most  # Makes the first blob count the files of earlier processes, too.
         self._trimming = threading.Lock()
 
     def open(self, digest: str) -> BinaryIO:
@@ -243,7 +247,10 @@ class ObjectBlobs(Blobs):
         self._keep(path, digest)
 
     def _keep(self, path: Path, digest: str) -> None:
-        """Takes a file into the cache; now and then makes room for a tenth of it."""
+        """Moves a file into the cache.
+
+        After every tenth of the cache's size in new bytes, trims a full cache to nine tenths.
+        """
         size = path.stat().st_size
         super()._adopt(path, digest)
         with self._trimming:
@@ -267,11 +274,11 @@ class ObjectBlobs(Blobs):
 
 
 def open_blobs(location: str, cache: Path, most: float = float("inf")) -> Blobs:
-    """A store from a folder's path, or from an object store's URL (s3://, gs://, az://, memory://).
+    """Opens a blob store in a local folder or an object store.
 
     Args:
-        location: of the blobs.
-        cache: folder in front of an object store.
+        location: a folder's path, or an object store's URL (s3://, gs://, az://, memory://).
+        cache: local folder in front of an object store.
         most: bytes that the cache may hold.
     """
     return ObjectBlobs(location, cache, most) if "://" in location else Blobs(Path(location))

@@ -1,6 +1,6 @@
-"""What operators do to a federation, as atomic scripts; scripts.py explains their keys.
+"""The operators' actions on a federation as atomic Redis scripts; scripts.py explains their keys.
 
-Every script answers a list whose first element says what happened.
+Every script returns a list whose first element says what happened.
 """
 
 STATUS = """

@@ -1,4 +1,4 @@
-"""The connection to Redis: few sockets, time limits, retries, one prefix for all keys."""
+"""The connection to Redis, with few sockets, time limits, retries and one prefix for all keys."""
 
 import asyncio
 import hashlib
@@ -14,11 +14,12 @@ from redis.exceptions import NoScriptError, RedisError
 from rampart_fl.shared.errors import RampartError, Unavailable
 
 RETRIES = 5
-"""Of a command and of each connection for it: a restart of some ten seconds is bridged."""
+"""How often a command, and each connection for it, is retried. This is enough to outlast a restart
+of Redis that takes about ten seconds."""
 CONNECTIONS = 64
-"""Connections to Redis that one process has at most."""
+"""Largest number of connections to Redis that one process opens."""
 PATIENCE = 30.0
-"""Seconds after which Redis counts as away."""
+"""Seconds without an answer after which Redis counts as unavailable."""
 
 
 Call = tuple[Sequence[str], Sequence[str | int | float]]
@@ -26,23 +27,23 @@ Call = tuple[Sequence[str], Sequence[str | int | float]]
 
 
 class Fenced(RampartError):
-    """Another worker holds the lease; whatever this one wanted to write was not written."""
+    """Another worker holds the lease, so what this worker tried to write was not written."""
 
     slug = "fenced"
     title = "Another worker decides"
 
 
 def connect(url: str, password: str | None) -> "redis.asyncio.Redis":
-    """A Redis client with time limits, retries on lost connections, and few of these."""
-    # A round that opens wakes every long poll at once: their questions take turns.
+    """A Redis client with time limits, few connections, and retries if a connection is lost."""
+    # When a round opens, every long poll wakes at once; their requests share these connections.
     pool = redis.asyncio.BlockingConnectionPool.from_url(
         url,
         max_connections=CONNECTIONS,
         timeout=PATIENCE,
         password=password,
         decode_responses=True,
-        # With a socket_timeout redis-py sends through asyncio.wait_for, which before Python 3.12
-        # loses a cancellation that comes with the answer; `asking` limits the time instead.
+        # With a socket_timeout, redis-py sends through asyncio.wait_for. Before Python 3.12, that
+        # loses a cancellation that arrives together with the answer, so `asking` limits the time.
         socket_timeout=None,
         socket_connect_timeout=5,
         health_check_interval=30,
@@ -54,7 +55,7 @@ def connect(url: str, password: str | None) -> "redis.asyncio.Redis":
 
 @asynccontextmanager
 async def asking() -> AsyncIterator[None]:
-    """Makes Redis's failures, and its silence, `Unavailable`."""
+    """Turns errors and timeouts of Redis into `Unavailable`."""
     try:
         async with asyncio.timeout(PATIENCE):
             yield
@@ -63,11 +64,11 @@ async def asking() -> AsyncIterator[None]:
 
 
 class RedisAccess:
-    """Commands and scripts under one namespace.
+    """Runs commands and scripts under one namespace.
 
     Args:
-        client: a connection from `connect`.
-        namespace: prefix of all keys; one federation per namespace.
+        client: a Redis client made by `connect`.
+        namespace: prefix of all keys; each federation needs a separate namespace.
     """
 
     def __init__(self, client: "redis.asyncio.Redis", namespace: str) -> None:
@@ -75,18 +76,18 @@ class RedisAccess:
         self._prefix = f"{{{namespace}}}:"
 
     def key(self, name: str) -> str:
-        """The full name of a key."""
+        """The full name of a key, with the prefix."""
         return self._prefix + name
 
     async def run(self, script: str, keys: Sequence[str], *args: str | int | float) -> list[str]:
-        """The answer of an atomic script; `Fenced` if the lease is gone."""
+        """Runs an atomic script and returns its answer; raises `Fenced` if the lease is lost."""
         (answer,) = await self.run_all(script, [(keys, args)])
         if answer[0] == "fenced":
             raise Fenced("the lease has passed to another worker")
         return answer
 
     async def run_all(self, script: str, calls: Sequence[Call]) -> list[list[str]]:
-        """The answers of an atomic script to several calls, which share one round trip."""
+        """Calls an atomic script several times in one round trip, and returns the answers."""
         sha = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
         answers: list[Any] = [NoScriptError()] * len(calls)
         async with asking():
@@ -105,6 +106,6 @@ class RedisAccess:
         return cast(list[list[str]], answers)
 
     async def ask(self, command: str, *args: Any, **options: Any) -> Any:
-        """The answer of a plain command."""
+        """Runs a plain command and returns its answer."""
         async with asking():
             return await getattr(self.client, command)(*args, **options)

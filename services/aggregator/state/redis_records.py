@@ -1,4 +1,4 @@
-"""Parsed records of Redis: events, the federation, the standing of a client."""
+"""Parsed records from Redis: events, the federation, and the standing of a client."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,17 +21,17 @@ class Event:
 
     @property
     def client(self) -> str:
-        """The client it is about."""
+        """The client that the event is about."""
         return self.fields["client"]
 
     @property
     def round(self) -> int:
-        """The round it is about."""
+        """The round that the event is about."""
         return int(self.fields["round"])
 
     @property
     def receipt(self) -> Receipt:
-        """The receipt of the upload that it tells of."""
+        """The receipt of the upload that the event reports."""
         return Receipt.model_validate_json(self.fields["receipt"])
 
 
@@ -59,14 +59,14 @@ class Federation(Brief):
     closing: str
     snapshot: dict[str, Any]
     mode: Mode | None
-    """Of evictions, where an operator has said another than the experiment's."""
+    """The mode of evictions, if an operator has set one in place of the experiment's."""
     abstained: tuple[str, ...]
-    """Clients that the last round would have barred, were fewer barred already."""
+    """Clients that the last round would have barred if the limit on barred clients allowed it."""
 
 
 @dataclass(frozen=True)
 class Barred:
-    """Who is barred and why, by client id in order, and all that says who else may be."""
+    """The barred clients with the reasons, by client id in order, and what bounds further bars."""
 
     evicted: dict[str, dict[str, Any]]
     quarantined: dict[str, dict[str, Any]]
@@ -81,12 +81,12 @@ class Barred:
 
     @property
     def proposals(self) -> dict[str, dict[str, Any]]:
-        """The quarantines that an operator decides about."""
+        """The quarantines that wait for an operator's decision."""
         return {c: why for c, why in self.quarantined.items() if why["kind"] == "proposal"}
 
     @property
     def standing(self) -> Standing:
-        """As the round engine takes it."""
+        """The same facts in the form that the round engine takes."""
         founders = self.clients if self.founders is None else self.founders
         evicted, quarantined = frozenset(self.evicted), frozenset(self.quarantined)
         return Standing(self.clients, founders, evicted, quarantined, self.mode)
@@ -94,20 +94,20 @@ class Barred:
 
 @dataclass(frozen=True)
 class ClientStanding:
-    """Where one client stands."""
+    """One client's ticket and eviction, with the federation's small fields."""
 
     brief: Brief | None
     ticket: Ticket | None
     eviction: dict[str, Any] | None
     receipt: Receipt | None = None
-    """Of the upload that was asked about."""
+    """The receipt of the upload that the caller asked about, if there is one."""
 
 
 BRIEF = ("schema", "digest", "policy", "status", "phase", "round", "opened_at", "deadline")
 
 
 def brief_fields(raw: Mapping[str, str | None]) -> dict[str, Any]:
-    """The arguments of a `Brief` from the fields of the hash."""
+    """Parses the hash's fields into the arguments of a `Brief`."""
     deadline, opened_at = raw.get("deadline"), raw.get("opened_at")
     return {
         **{name: raw[name] for name in BRIEF[:5]},

@@ -1,4 +1,4 @@
-"""Reads of the federation's state in Redis, and writes that need no transition."""
+"""Reads of the federation's state in Redis, and simple writes that need no atomic script."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -27,14 +27,14 @@ Upload = tuple[int, str]
 
 
 class RoundReads(RedisAccess):
-    """What can be asked of the federation."""
+    """The queries of the federation's state."""
 
     def __init__(self, client: "redis.asyncio.Redis", namespace: str) -> None:
         super().__init__(client, namespace)
         self._standings = RequestBatcher(self._stand)
 
     async def end(self) -> None:
-        """Gives up what is still being asked, before the connection is closed."""
+        """Cancels pending queries; to be called before the connection is closed."""
         await self._standings.close()
 
     async def federation(self) -> Federation | None:
@@ -54,7 +54,7 @@ class RoundReads(RedisAccess):
         )
 
     async def brief(self) -> Brief | None:
-        """The small fields alone; None before a worker has founded the federation."""
+        """Only the federation's small fields; None before a worker has founded it."""
         values = await self.ask("hmget", self.key("federation"), BRIEF)
         raw = dict(zip(BRIEF, values, strict=True))
         return Brief(**brief_fields(raw)) if raw["digest"] else None
@@ -62,11 +62,11 @@ class RoundReads(RedisAccess):
     async def standing(self, client: str, upload: Upload | None = None) -> ClientStanding:
         """A client's ticket and eviction with the federation's small fields.
 
-        All that is asked in one moment is read in one round trip.
+        Calls that are made at the same time share one round trip.
 
         Args:
-            client: its id.
-            upload: a round and a kind, whose receipt is looked up as well.
+            client: the client's id.
+            upload: the round and the kind of an upload whose receipt is looked up as well.
         """
         return await self._standings.ask((client, upload))
 
@@ -95,7 +95,7 @@ class RoundReads(RedisAccess):
         ]
 
     async def client_of(self, token_hash: str) -> dict[str, Any] | None:
-        """{client, expires_at} behind a token's hash."""
+        """{client, expires_at} of the token with this hash."""
         raw = await self.ask("hget", self.key("tokens"), token_hash)
         return None if raw is None else cast(dict[str, Any], json.loads(raw))
 
@@ -105,7 +105,7 @@ class RoundReads(RedisAccess):
         return None if raw is None else cast(dict[str, Any], json.loads(raw))
 
     async def clients(self) -> dict[str, dict[str, Any]]:
-        """Every registered client, by id in order."""
+        """Every registered client's record, by id in order."""
         return _by_client(await self.ask("hgetall", self.key("clients")))
 
     async def evicted(self) -> dict[str, dict[str, Any]]:
@@ -113,7 +113,7 @@ class RoundReads(RedisAccess):
         return _by_client(await self.ask("hgetall", self.key("evicted")))
 
     async def barred(self) -> Barred:
-        """Who is barred, as it stands at one moment."""
+        """The barred clients, read at a single moment."""
         async with asking(), self.client.pipeline(transaction=True) as pipe:
             pipe.hgetall(self.key("evicted"))
             pipe.hgetall(self.key("quarantined"))
@@ -139,12 +139,12 @@ class RoundReads(RedisAccess):
         return {client: Ticket.model_validate_json(raw[client]) for client in sorted(raw)}
 
     async def receipt(self, round_: int, kind: str, client: str) -> Receipt | None:
-        """One receipt."""
+        """The receipt of one upload."""
         raw = await self.ask("hget", self.key(f"receipts:{round_}"), f"{kind}:{client}")
         return None if raw is None else Receipt.model_validate_json(raw)
 
     async def receipts(self, round_: int) -> list[Receipt]:
-        """All receipts of a round, by kind and client."""
+        """All receipts of a round, sorted by kind and client."""
         raw = await self.ask("hgetall", self.key(f"receipts:{round_}"))
         return [Receipt.model_validate_json(raw[field]) for field in sorted(raw)]
 
@@ -163,7 +163,7 @@ class RoundReads(RedisAccess):
         return None if raw is None else RoundRecord.model_validate_json(raw)
 
     async def records(self, first: int, last: int) -> list[RoundRecord]:
-        """Records of the rounds first..last that are finished."""
+        """The records of all finished rounds from `first` to `last`, both included."""
         rounds = [str(r) for r in range(max(first, 0), last + 1)]
         if not rounds:
             return []
@@ -171,22 +171,28 @@ class RoundReads(RedisAccess):
         return [RoundRecord.model_validate_json(text) for text in raw if text is not None]
 
     async def seen(self) -> dict[str, float]:
-        """When each client was last heard of."""
+        """The Unix time of each client's last request."""
         raw = await self.ask("zrange", self.key("seen"), 0, -1, withscores=True)
         return {client: float(at) for client, at in raw}
 
     async def saw(self, times: Mapping[str, float]) -> None:
-        """Notes when clients were last heard of."""
+        """Stores the Unix times of clients' last requests."""
         if times:
             await self.ask("zadd", self.key("seen"), dict(times))
 
     async def add_joins(self, joins: Mapping[str, Mapping[str, Any]]) -> None:
-        """Stores join tokens by hash."""
+        """Stores join tokens, keyed by their hash."""
         mapping = {hash_: json.dumps(join) for hash_, join in joins.items()}
         await self.ask("hset", self.key("joins"), mapping=mapping)
 
     async def count_attempt(self, name: str, window: int, now: float) -> int:
-        """How many attempts of this name fell into the current window of seconds, this included."""
+        """Counts an attempt; returns how many of this name the current time window now has.
+
+        Args:
+            name: name of the attempts.
+            window: length of a time window in seconds.
+            now: Unix time.
+        """
         key = self.key(f"attempts:{name}:{int(now // window)}")
         count = int(await self.ask("incr", key))
         if count == 1:
@@ -194,7 +200,7 @@ class RoundReads(RedisAccess):
         return count
 
     async def events(self, after: str, block: float, count: int = 1000) -> list[Event]:
-        """Events after a position; waits up to `block` seconds for the first."""
+        """The events after a position; waits up to `block` seconds for the first one."""
         raw = await self.ask(
             "xread", {self.key("events"): after}, count=count, block=max(1, int(block * 1000))
         )
@@ -205,16 +211,19 @@ class RoundReads(RedisAccess):
         return [Event(position, fields["type"], fields) for position, fields in entries]
 
     async def last_event(self) -> str:
-        """Position of the newest event; "0-0" before the first."""
+        """The position of the newest event; "0-0" if there is none."""
         raw = await self.ask("xrevrange", self.key("events"), count=1)
         return raw[0][0] if raw else "0-0"
 
     async def trim_events(self, kept: int = 1000) -> None:
-        """Drops all but about the last events: once no round will publish, nothing else does."""
+        """Drops old events, and keeps about the last `kept`.
+
+        Publishing a round also drops old events, so this is for after the last round.
+        """
         await self.ask("xtrim", self.key("events"), maxlen=kept)
 
     async def durable(self) -> bool:
-        """Whether Redis says that it fsyncs every write, as the promise of a receipt needs."""
+        """Whether Redis reports that it fsyncs every write, so that receipts are durable."""
         try:
             config = await self.client.config_get("append*")
         except ResponseError:
@@ -228,10 +237,10 @@ class RoundReads(RedisAccess):
         await self.ask("ping")
 
     async def customized(self, request: str) -> str | None:
-        """The digest of the model made for a request."""
+        """The digest of the model that was made for a request; None if there is none yet."""
         return cast(str | None, await self.ask("get", self.key(f"customized:{request}")))
 
 
 def _by_client(raw: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """A hash of JSON objects by client id, in order."""
+    """Parses a hash of JSON objects, and sorts it by client id."""
     return {client: json.loads(raw[client]) for client in sorted(raw)}

@@ -1,4 +1,4 @@
-"""The federation's state in Redis: every transition is one atomic script (see scripts.py)."""
+"""The federation's state in Redis; every transition is one atomic script (see scripts.py)."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,33 +15,33 @@ from rampart_fl.shared.experiment.eviction import Mode
 from rampart_fl.shared.protocol.messages import Receipt, RoundRecord, Ticket
 
 KEPT = 86_400
-"""Seconds for which receipts of closed rounds answer repeated uploads."""
+"""Seconds for which the receipts of a closed round are kept to answer repeated uploads."""
 
 
 class RoundStore(RoundReads):
-    """The transitions: the worker's under its fence, and the API's."""
+    """The transitions of the worker, which need its fencing token, and those of the API."""
 
     def __init__(self, client: "redis.asyncio.Redis", namespace: str) -> None:
         super().__init__(client, namespace)
         self._accepting = RequestBatcher(self._accept)
 
     async def end(self) -> None:
-        """Gives up what is still being asked, before the connection is closed."""
+        """Cancels pending queries and uploads; to be called before the connection is closed."""
         await super().end()
         await self._accepting.close()
 
     # -- the worker's lease ------------------------------------------------------------------
 
     async def acquire(self, worker: str, ttl: float, now: float, own: bool = True) -> int | None:
-        """The fencing token of a new lease, or None while another worker holds it.
+        """Takes the lease; returns its fencing token, or None while another worker holds it.
 
-        Time for which nobody held the lease is added to the deadline of an open round.
+        The time during which no worker held the lease is added to the deadline of an open round.
 
         Args:
             worker: name of the worker.
-            ttl: seconds for which it holds the lease.
+            ttl: seconds for which the lease lasts.
             now: Unix time.
-            own: whether a lease that stands under this name is this worker's to take back.
+            own: whether the worker may take over an existing lease that has its name.
         """
         answer = await self.run(
             scripts.ACQUIRE,
@@ -54,19 +54,23 @@ class RoundStore(RoundReads):
         return int(answer[1]) if answer[0] == "acquired" else None
 
     async def renew(self, worker: str, fence: int, ttl: float, now: float) -> None:
-        """Keeps the lease; `Fenced` if it is gone."""
+        """Extends the lease; raises `Fenced` if it was lost."""
         await self.run(
             scripts.RENEW, ("lease", "fence", "federation"), worker, fence, int(ttl * 1000), now
         )
 
     async def release(self, worker: str, fence: int) -> None:
-        """Gives the lease back, so that a standby may take it at once."""
+        """Releases the lease, so that a standby worker can take it at once."""
         await self.run(scripts.RELEASE, ("lease", "fence"), worker, fence)
 
     # -- the worker's transitions ------------------------------------------------------------
 
     async def found(self, fence: int, digest: str, fields: Mapping[str, str]) -> tuple[str, str]:
-        """Writes a new federation; ("same" | "other", digest) if there is one already."""
+        """Writes a new federation, unless there is one already.
+
+        Returns:
+            ("founded", digest); or ("same" | "other", the digest of the existing federation).
+        """
         answer = await self.run(
             scripts.FOUND,
             ("federation", "fence", "events"),
@@ -87,7 +91,10 @@ class RoundStore(RoundReads):
         selected: Sequence[str],
         clear: bool = True,
     ) -> None:
-        """Opens a round (or the evaluation) with these tickets; quarantines that are over end."""
+        """Opens a round or the evaluation with these tickets.
+
+        Opening a round also ends the quarantines that are due.
+        """
         await self.run(
             scripts.OPEN,
             (
@@ -118,7 +125,7 @@ class RoundStore(RoundReads):
         )
 
     async def close(self, fence: int, round_: int, position: str) -> None:
-        """Ends the collection of a round, whose last event stands at `position`."""
+        """Ends the collection of a round; `position` is that of the round's last event."""
         keys = ("federation", "fence", "events")
         await self.run(scripts.CLOSE, keys, fence, round_, position)
 
@@ -132,7 +139,7 @@ class RoundStore(RoundReads):
         quarantines: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
         abstained: Sequence[str] = (),
     ) -> None:
-        """Makes a round's outcome the truth: record, who is barred, and pointers, at once."""
+        """Publishes a round's record, the clients that it bars and its snapshot, atomically."""
         keys = ("federation", "history", "evicted", "fence", "events", f"receipts:{record.round}")
         await self.run(
             scripts.PUBLISH,
@@ -170,11 +177,19 @@ class RoundStore(RoundReads):
         expires: float,
         sample_cap: int,
     ) -> tuple[str, str, dict[str, Any]]:
-        """Registers a client against a join token; the same request again answers the same.
+        """Registers a client that presents a join token; repeating the call is idempotent.
 
+        Args:
+            join_hash: hash of the join token.
+            token_hash: hash of the client's own token.
+            wished: the id that the client asks for, if any.
+            fresh: the id to use if neither the join token nor the client names one.
+            now: Unix time.
+            expires: Unix time at which the client's token expires.
+            sample_cap: samples that the client may claim, unless the join token has another cap.
         Returns:
-            ("joined", id, client), or (reason, id or "", {}) with reason unknown, used, expired,
-            taken (the id) or token-taken.
+            ("joined", id, client), or (reason, id or "", {}). The reason is unknown, used, expired,
+            taken (the id exists already) or token-taken.
         """
         answer = await self.run(
             scripts.JOIN,
@@ -191,22 +206,26 @@ class RoundStore(RoundReads):
         return answer[0], answer[1] if len(answer) > 1 else "", client
 
     async def change_token(self, client: str, token_hash: str, expires: float) -> str:
-        """Replaces a client's token, or revokes it (empty hash); "done", "unknown" or "taken"."""
+        """Replaces a client's token, or revokes it if the hash is empty.
+
+        Returns:
+            "done", "unknown" (there is no such client) or "taken" (another client's token).
+        """
         answer = await self.run(
             scripts.CHANGE, ("clients", "tokens", "events"), client, token_hash, expires
         )
         return answer[0]
 
     async def accept(self, receipt: Receipt) -> tuple[str, Receipt | None]:
-        """Records an upload whose blob is stored, once.
+        """Records an upload whose blob is stored; repeating the call is idempotent.
 
         Returns:
-            ("accepted", the receipt that stands), or (evicted | conflict | late | no-ticket, None).
+            ("accepted", the stored receipt), or (evicted | conflict | late | no-ticket, None).
         """
         return await self._accepting.ask(receipt)
 
     async def _accept(self, receipts: Sequence[Receipt]) -> list[tuple[str, Receipt | None]]:
-        """Records uploads that came together in one round trip, and one fsync of Redis."""
+        """Records a batch of uploads in one round trip and with one fsync of Redis."""
         answers = await self.run_all(
             scripts.ACCEPT,
             [
@@ -223,7 +242,7 @@ class RoundStore(RoundReads):
         ]
 
     async def pull(self, client: str) -> None:
-        """Asks the worker for a ticket (buffered policy); asking twice asks once."""
+        """Asks the worker for a ticket (buffered policy); repeating the call is idempotent."""
         await self.run(
             scripts.PULL,
             ("federation", "tickets", "pulls", "evicted", "events", "quarantined"),
@@ -231,27 +250,35 @@ class RoundStore(RoundReads):
         )
 
     async def set_status(self, status: str) -> tuple[str, str]:
-        """Running, paused or stopping; ("done" | "over" | "unfounded", the status that stands)."""
+        """Sets the status to running, paused or stopping.
+
+        Returns:
+            ("done" | "over" | "unfounded", the current status; "" if unfounded).
+        """
         answer = await self.run(operator_scripts.STATUS, ("federation", "events"), status)
         return answer[0], answer[1] if len(answer) > 1 else ""
 
     async def set_mode(self, mode: Mode, reason: str) -> tuple[str, str]:
-        """The mode of evictions from now on; ("done" | "over" | "unfounded", mode or status)."""
+        """Sets the mode of evictions from now on.
+
+        Returns:
+            ("done", the mode), ("over", the status) or ("unfounded", "").
+        """
         answer = await self.run(operator_scripts.MODE, ("federation", "events"), mode, reason)
         return answer[0], answer[1] if len(answer) > 1 else ""
 
     async def evict(self, client: str, why: Mapping[str, Any]) -> str:
-        """Bars a client; "evicted", "already" or "unknown"."""
+        """Evicts a client; returns "evicted", "already" or "unknown"."""
         keys = ("clients", "evicted", "tickets", "events", "pulls", "quarantined")
         return (await self.run(operator_scripts.EVICT, keys, client, json.dumps(why)))[0]
 
     async def reinstate(self, client: str, reason: str) -> str:
-        """Takes an eviction or a quarantine back; "reinstated", "already" or "unknown"."""
+        """Undoes an eviction or a quarantine; returns "reinstated", "already" or "unknown"."""
         keys = ("clients", "evicted", "events", "quarantined")
         return (await self.run(operator_scripts.REINSTATE, keys, client, reason))[0]
 
     async def confirm(self, client: str, reason: str) -> str:
-        """Evicts a client as proposed; "confirmed", or "gone" where no proposal stands."""
+        """Evicts a client as proposed; returns "confirmed", or "gone" if there is no proposal."""
         raw, proposal = await self._proposal(client)
         why = {k: v for k, v in proposal.items() if k not in ("kind", "until")}
         stands = json.dumps({**why, "confirmed": reason})
@@ -259,18 +286,18 @@ class RoundStore(RoundReads):
         return (await self.run(operator_scripts.CONFIRM, keys, client, raw, stands, reason))[0]
 
     async def dismiss(self, client: str, reason: str) -> str:
-        """Lets a client back that was proposed; "dismissed", or "gone" where it was not."""
+        """Dismisses a proposal; returns "dismissed", or "gone" if there is no proposal."""
         raw, _ = await self._proposal(client)
         keys = ("quarantined", "events")
         return (await self.run(operator_scripts.DISMISS, keys, client, raw, reason))[0]
 
     async def _proposal(self, client: str) -> tuple[str, dict[str, Any]]:
-        """The proposal about a client, as it is stored and parsed; empty where there is none."""
+        """The proposal to evict a client, as stored text and parsed; both empty if none exists."""
         raw = await self.ask("hget", self.key("quarantined"), client)
         found = {} if raw is None else json.loads(raw)
         return (raw, found) if found.get("kind") == "proposal" else ("", {})
 
     async def ask_customize(self, request: str, client: str, digest: str) -> None:
-        """Asks the worker for a model for a client that answered a probe out of turn."""
+        """Asks the worker for a customized model for a client that sent an update for it."""
         fields = {"type": "customize", "request": request, "client": client, "digest": digest}
         await self.ask("xadd", self.key("events"), fields)

@@ -1,31 +1,34 @@
 """The atomic transitions of the federation's state, as Redis scripts.
 
-Keys, all under one namespace (one hash slot); small values only, bytes stand in the blob store:
+All keys are under one namespace, and so in one hash slot. Their values are small, because models
+and updates are kept in the blob store:
 
     federation   hash    schema, experiment, digest, spec, policy, status, phase, round, opened_at,
                          deadline, alive_at, selected, closing (position of the last event of a
                          closed round), snapshot (pointers to blobs, see snapshot.py), founders
-                         (clients when round 0 opened), mode (of evictions, once an operator has
-                         said one), abstained (clients that the last round would have barred)
+                         (number of clients when round 0 opened), mode (of evictions, once an
+                         operator has set one), abstained (clients that the last round would have
+                         barred if the limit on barred clients allowed it)
     lease        string  id of the worker that decides, with a time to live
-    fence        number  fencing token: grows with each lease; scripts of an older one do nothing
+    fence        number  fencing token: grows with each lease; a script with an older token does
+                         nothing
     clients      hash    id -> {registered_at, sample_cap, token_hash}
     tokens       hash    SHA-256 of a client's token -> {client, expires_at}
     joins        hash    SHA-256 of a join token -> {expires_at, client_id?, sample_cap?, used?}
     evicted      hash    id -> why, when, by whom
-    quarantined  hash    id -> until (the first round that it is back in), kind (quarantine or
-                         proposal), why, when
+    quarantined  hash    id -> until (the first round that may draw the client again), kind
+                         (quarantine or proposal), why, when
     seen         zset    id -> time of its last request
     tickets      hash    id -> outstanding ticket
-    pulls        hash    id -> round in which it asked for a ticket (buffered policy)
+    pulls        hash    id -> round in which the client asked for a ticket (buffered policy)
     receipts:R   hash    "kind:id" -> receipt of an upload for round R
     history      hash    round -> record
     customized:Q string  digest of the model made for request Q
     events       stream  everything that happens, in order: the worker reads it, operators watch it
 
-Writers: the API runs JOIN, CHANGE, ACCEPT, PULL and the operators' scripts (operator_scripts.py);
-the worker the rest, each under its fence. Every script answers a list whose first element says
-what happened.
+The API runs JOIN, CHANGE, ACCEPT, PULL and the operators' scripts (operator_scripts.py). The worker
+runs all others, and passes its fencing token to each of them except ACQUIRE, which makes a new one.
+Every script returns a list whose first element says what happened.
 """
 
 FENCED = """

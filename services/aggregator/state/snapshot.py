@@ -1,4 +1,7 @@
-"""The worker's memory between rounds, as pointers: enough to go on after losing everything else."""
+"""The worker's state between rounds, as pointers to blobs.
+
+From a snapshot, a worker that has lost everything else can continue.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,14 +15,21 @@ from rampart_fl.shared.protocol.messages import Receipt
 
 
 class Snapshot(BaseModel):
-    """What stands after a published round; small, stored in the federation's hash.
+    """The state after a published round; it is small, and stored in the federation's hash.
 
-    `pool` are the receipts of the surviving rows, calibrated against `reference`; `position` is
-    the last event that is accounted for; `pulls` are clients that wait for a ticket (buffered).
-    `customized` are digests of the models beside the global one, by name; `assignment` are names by
-    client where these are not just its own, `groups` those among which all others have theirs by
-    the hash of their ids, `voters` those that everyone gets at the end, `challenged` those that
-    some clients train from in place of their own.
+    - `global_model` and `reference` are digests of models, and `state` is the digest of the blob
+      with the stages' state, if they have any.
+    - `pool` has the receipts of the surviving rows, which are calibrated against `reference`.
+    - `customized` has the digests of all models but the global one, by the models' names.
+    - `assignment` has, by client, the names of the client's models, unless that is only the model
+      named like the client.
+    - `groups` has names of models. A client that has no model otherwise gets one of these, chosen
+      by the hash of its id.
+    - `voters` has the names of the models that every client gets at the end.
+    - `challenged` has, by client, the name of the model that the client trains from in place of
+      its own.
+    - `position` is the position of the last event that the round accounts for.
+    - `pulls` has the clients that wait for a ticket (buffered policy).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -38,7 +48,7 @@ class Snapshot(BaseModel):
 
     @staticmethod
     def parse(raw: Mapping[str, Any]) -> "Snapshot":
-        """From the federation's hash; refuses another schema."""
+        """Parses a snapshot from the federation's hash; refuses any other schema version."""
         version = raw.get("schema_version")
         if version != SCHEMA:
             raise ConfigurationError(
@@ -47,7 +57,7 @@ class Snapshot(BaseModel):
         return Snapshot.model_validate(raw)
 
     def handed(self, client: str, final: bool = False) -> dict[str, str]:
-        """Digests of the models that a client gets next, or at the end, as a ticket names them."""
+        """Digests of the models that a client gets next (or at the end), by their ticket names."""
         return handed(client, vars(self), final)
 
     def start(self, client: str) -> str:
@@ -59,17 +69,17 @@ class Snapshot(BaseModel):
         return self.handed(client, final=True)["model"]
 
     def unchanged(self) -> dict[str, str]:
-        """For each challenged model, the one that its client would have trained from."""
+        """Maps each challenged model's digest to that of its client's unchallenged model."""
         models = {c: self.customized[name] for c, name in self.challenged.items()}
         return {digest: self.own(client) for client, digest in models.items()}
 
     def knows(self, client: str) -> bool:
-        """Whether a client has a model of its own or of its group, or a challenge."""
+        """Whether a client has its own model, a group's model, or a challenged one."""
         names = names_for(client, self.customized, self.assignment, self.groups)
         return bool(names) or client in self.challenged
 
     def blobs(self) -> set[str]:
-        """Digests of everything that it points to."""
+        """Digests of all blobs that the snapshot refers to."""
         uploads = {digest for r in self.pool for digest in (r.digest, r.started) if digest}
         models = {self.global_model, self.reference, *self.customized.values()}
         return uploads | models | ({self.state} if self.state else set())

@@ -1,5 +1,5 @@
 """The worker: the lease, the phases of a round, the pool of updates and all computation on them.
 
-Everything that needs torch belongs here. Nothing here serves HTTP: clients see what the worker
-decides once it stands in `state`.
+Everything in the aggregator that needs torch belongs in this package. Nothing in it serves HTTP:
+the worker writes its decisions to `state`, from which the API serves them to clients.
 """

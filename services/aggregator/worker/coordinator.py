@@ -1,10 +1,11 @@
-"""The phases of a federation, as the one worker that holds the lease runs them.
+"""The phases of a federation, which the worker that holds the lease runs.
 
     joining ──> collecting ──> aggregating ──> published | failed ──┬──> collecting (next round)
                                                                     └──> evaluating ──> done
 
-Every arrow is one atomic script under the worker's fence. A worker that dies anywhere is followed
-by one that reads the same events from the last published position and comes to the same digests.
+Every arrow is one atomic Redis script, which only runs if the worker's fencing token is current. A
+worker may die at any point: the next worker reads the same events from the last published position
+on, and arrives at the same digests.
 """
 
 import logging
@@ -37,12 +38,12 @@ class Coordinator:
 
     Args:
         store, blobs: the federation's state.
-        round_engine: the vectors.
+        round_engine: computes on models and updates.
         compute: runs a function on the round engine's thread.
-        experiment: what is run.
-        fence: the lease's token.
-        offline_after: seconds of silence after which a client is not drawn.
-        clock: Unix time.
+        experiment: the experiment that is run.
+        fence: the lease's fencing token.
+        offline_after: seconds without a request after which a client is not drawn.
+        clock: gives the Unix time.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Coordinator:
 
     @property
     def buffered(self) -> bool:
-        """Whether rounds close on arrivals instead of a barrier."""
+        """Whether a round closes after enough arrivals, without waiting for every client."""
         return self.experiment.policy == "buffered"
 
     @property
@@ -84,7 +85,7 @@ class Coordinator:
     # -- the main flow -------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Takes up the federation where it stands and runs it to its end."""
+        """Resumes the federation in its current phase and runs it to its end."""
         federation = await self.federation()
         await self.compute(self.round_engine.restore, Snapshot.parse(federation.snapshot))
         self.position = self.snapshot.position
@@ -108,7 +109,10 @@ class Coordinator:
             await self.store.trim_events()
 
     async def join(self) -> None:
-        """Waits for clients until enough have joined or the deadline passes; opens round 0."""
+        """Waits until enough clients have joined, then opens round 0.
+
+        After the deadline, one client is enough.
+        """
         wanted = self.experiment.phases.joining.clients or self.experiment.data.clients
         heard, brief = self.position, await self.brief()
         while brief.status != "stopping":
@@ -122,7 +126,7 @@ class Coordinator:
         await self.open_evaluation(0)
 
     async def next_round(self, brief: Brief) -> None:
-        """After a round: pause, end, or open the next one."""
+        """Waits while the federation is paused, then opens the next round or the evaluation."""
         heard = self.position
         while brief.status == "paused":
             heard, brief = await self.pass_time(heard), await self.brief()
@@ -133,7 +137,7 @@ class Coordinator:
             await self.open_round(following)
 
     async def open_round(self, number: int) -> None:
-        """Draws the clients of a round and gives each its ticket."""
+        """Draws the clients of a round and gives them their tickets."""
         heard, candidates = self.position, await self.liveness.candidates(number)
         while not candidates and not await self.liveness.all_quarantined(number):
             if (await self.brief()).status != "running":
@@ -144,7 +148,8 @@ class Coordinator:
         deadline = None if limit is None else now + limit
         if self.buffered:
             selected = tuple(candidates)
-            # Whoever asked gets its ticket, offline or not: asking again would not be heard.
+            # Every client that asked for a ticket gets it, even if the client is offline now:
+            # a repeated request would be ignored.
             first = candidates if number == 0 else self.snapshot.pulls
             tickets = {c: self.ticket_issuer.first_ticket(c, number, None) for c in first}
         else:
@@ -163,7 +168,7 @@ class Coordinator:
         log.info("round opened", extra={"round": number, "clients": len(selected)})
 
     async def collect(self, federation: Federation) -> None:
-        """Takes in updates and probes until the round may close, then decides it."""
+        """Takes in updates and probes until the round may close, then decides the round."""
         await self.enter(federation)
         opened = self.open
         assert opened is not None
@@ -199,20 +204,21 @@ class Coordinator:
         await self.aggregate(await self.federation())
 
     async def read_expected(self, opened: OpenRound) -> tuple[Brief, frozenset[str], set[str]]:
-        """Where the federation stands, who is barred, and whose updates are expected."""
-        opened.stale = False  # First: what changes during these reads comes as an event.
+        """The federation's small fields, the barred clients, and those still expected to send."""
+        # Cleared before the reads: a change during them comes as an event, which sets it again.
+        opened.stale = False
         brief, barred = await self.brief(), (await self.store.barred()).standing.barred
         out = barred | (opened.evicted - opened.receipts.keys())
         return brief, barred, opened.selected - out
 
     def quota(self, expected: int) -> int:
-        """How many arrivals close the round at once."""
+        """How many arrivals close the round without waiting for the deadline."""
         if not self.buffered:
             return max(1, self.experiment.phases.collecting.count.most(expected))
         return quota(self.experiment.buffer, expected)
 
     async def enter(self, federation: Federation) -> None:
-        """Makes ready for an open round, unless this worker already is."""
+        """Prepares this worker for the open round, unless it is prepared already."""
         if self.open is not None and self.open.number == federation.round:
             return
         self.open = OpenRound(federation.round, set(federation.selected))
@@ -220,7 +226,13 @@ class Coordinator:
         await self.compute(self.round_engine.open_round, federation.selected)
 
     async def take(self, patience: float, quota: int, until: str | None = None) -> None:
-        """Handles the next events, up to the arrival that fills the buffer (buffered policy)."""
+        """Handles the next events.
+
+        Args:
+            patience: seconds to wait for the first event.
+            quota: number of arrivals after which no further event is handled (buffered policy).
+            until: position of an event after which no further event is handled.
+        """
         opened, arrived = self.open, list[Receipt]()
         assert opened is not None
         for event in await self.events(patience, advance=False):
@@ -249,7 +261,8 @@ class Coordinator:
             while self.position != federation.closing:
                 await self.take(1.0, len(opened.selected) + 1, until=federation.closing)
         else:
-            # Updates accepted between the last look at the events and the closing count too.
+            # Count the updates that were accepted after the last read of the events, but before
+            # the round was closed.
             for receipt in await self.store.receipts(opened.number):
                 opened.uploads.add(receipt.digest)
                 if receipt.kind == "update":
@@ -285,7 +298,7 @@ class Coordinator:
         receipts: Mapping[str, Receipt],
         decided: Decided,
     ) -> None:
-        """Makes the outcome the truth, then drops the blobs that nothing points to any more."""
+        """Publishes the outcome, then deletes the blobs that nothing refers to any more."""
         before = Snapshot.parse(federation.snapshot)
         now = self.clock()
         record = published(self.experiment, federation, opened, receipts, before, decided, now)
@@ -301,7 +314,7 @@ class Coordinator:
         await self.drop(before.blobs() | used | opened.uploads)
 
     async def fail(self, federation: Brief, reason: str) -> None:
-        """Ends a round without an outcome; models and pool stay as they were."""
+        """Ends a round without an outcome; the models and the pool stay unchanged."""
         opened = self.open
         assert opened is not None
         record = failed(self.experiment, federation, opened, reason, self.clock())
@@ -319,8 +332,9 @@ class Coordinator:
         await self.drop({r.digest for r in opened.receipts.values()} | opened.uploads)
 
     async def drop(self, digests: set[str]) -> None:
-        """Deletes those of these blobs that nothing refers to."""
-        # A ticket that is used up between these two reads shows up as an event in the second.
+        """Deletes the given blobs, except those that something still refers to."""
+        # Tickets are read before events: if a ticket is used up between the two reads, the event
+        # of its upload shows up in the second read.
         kept = {d for t in (await self.store.tickets()).values() for d in t.models.values()}
         position = self.position
         while waiting := await self.store.events(position, 0):
@@ -330,7 +344,7 @@ class Coordinator:
         await self.compute(self.blobs.delete, sorted(digests - kept - self.snapshot.blobs()))
 
     def observe(self, record: RoundRecord, decided: Decided | None) -> None:
-        """Tells the metrics about a finished round."""
+        """Reports a finished round to the observers, such as the metrics."""
         for observer in self.observers:
             observer(record, decided)
 
@@ -348,7 +362,7 @@ class Coordinator:
         )
 
     async def evaluate(self) -> None:
-        """Waits until every client that is online has measured the final models."""
+        """Waits until every online client has measured the final models, or for the deadline."""
         while True:
             now = self.clock()
             brief = await self.brief()
@@ -363,7 +377,11 @@ class Coordinator:
     # -- events and state ----------------------------------------------------------------------
 
     async def pass_time(self, heard: str) -> str:
-        """Waits for events after one that was heard; leaves what concerns rounds to the next."""
+        """Waits for events after the position `heard`; returns the position of the last one.
+
+        Answers only requests for customized models. The next round reads these events again and
+        handles the others.
+        """
         for event in await self.store.events(heard, 1.0):
             heard = event.position
             await self.ticket_issuer.serve(event)
@@ -377,7 +395,7 @@ class Coordinator:
         return events
 
     async def federation(self) -> Federation:
-        """The federation as it stands."""
+        """The federation's current state."""
         federation = await self.store.federation()
         assert federation is not None
         return federation

@@ -1,4 +1,4 @@
-"""Liveness: which clients were seen lately, and which may be drawn."""
+"""Liveness: which clients have sent a request lately, and which may be drawn."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,12 +7,12 @@ from rampart_fl.services.aggregator.state.round_store import RoundStore
 
 
 class Liveness:
-    """Counts clients for one worker.
+    """Determines for one worker which clients are online.
 
     Args:
         store: the federation's state.
-        offline_after: seconds of silence after which a client is not drawn.
-        clock: Unix time.
+        offline_after: seconds without a request after which a client is not drawn.
+        clock: gives the Unix time.
     """
 
     def __init__(self, store: RoundStore, offline_after: float, clock: Callable[[], float]) -> None:
@@ -22,14 +22,17 @@ class Liveness:
         self._started_at = clock()
 
     async def online(self) -> set[str]:
-        """Clients heard of lately; time in which no worker was there does not count."""
+        """Clients that sent a request within the last `offline_after` seconds.
+
+        Until the worker has run for that long itself, every client counts as online.
+        """
         since = self._clock() - self._offline_after
         if self._started_at > since:
             return set(await self._store.clients())
         return {client for client, at in (await self._store.seen()).items() if at > since}
 
     async def candidates(self, round_: int) -> list[str]:
-        """Clients that may be drawn for a round: registered, not barred from it, online."""
+        """Clients that may be drawn for a round: registered, online, and not barred from it."""
         online, barred, clients = await asyncio.gather(
             self.online(), self._store.barred(), self._store.clients()
         )
@@ -37,7 +40,7 @@ class Liveness:
         return [c for c in clients if c not in away and c in online]
 
     async def all_quarantined(self, round_: int) -> bool:
-        """Whether there are clients for a round, but quarantine keeps every one of them out."""
+        """Whether some clients are not evicted, but all of them are quarantined in this round."""
         barred, clients = await asyncio.gather(self._store.barred(), self._store.clients())
         members = clients.keys() - barred.evicted.keys()
         return bool(members) and members <= barred.away(round_)

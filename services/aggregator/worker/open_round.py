@@ -1,4 +1,4 @@
-"""A round while it is open, and the record that it becomes."""
+"""The state of an open round, and the record that is made of it when it ends."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,22 +13,23 @@ from rampart_fl.shared.protocol.messages import Receipt, RoundRecord, VerdictRec
 
 @dataclass
 class OpenRound:
-    """What the worker knows of the round that is open; rebuilt from events after a restart."""
+    """The worker's knowledge about the open round; rebuilt from events after a restart."""
 
     number: int
     selected: set[str]
     receipts: dict[str, Receipt] = field(default_factory=dict)
-    """Latest update of each client that has arrived in this round."""
+    """The update that arrived from each client in this round, by client."""
     probed: dict[str, int] = field(default_factory=dict)
-    """Size of each answer to a probe."""
+    """Size in bytes of each answer to a probe, by client."""
     evicted: set[str] = field(default_factory=set)
-    """Clients that lost their ticket by eviction: not waited for, even if they are reinstated."""
+    """Clients that lost their ticket by eviction. The round does not wait for them, even if they
+    are reinstated."""
     waiting: list[str] = field(default_factory=list)
     """Clients that asked for a ticket and get it when the next round opens (buffered policy)."""
     uploads: set[str] = field(default_factory=set)
-    """Blobs that are needed no longer than this round."""
+    """Digests of blobs that are not needed after this round."""
     stale: bool = True
-    """Whether the federation's status or the evictions may have changed."""
+    """Whether the federation's status or the evictions may have changed since they were read."""
     loading: float = 0.0
     """Seconds spent reading updates while the round was open."""
 
@@ -42,12 +43,22 @@ def published(
     decided: Decided,
     now: float,
 ) -> RoundRecord:
-    """The record of a round that began with `before` and was decided over these receipts."""
+    """The record of a published round.
+
+    Args:
+        experiment: the experiment that is run.
+        federation: the federation's small fields.
+        opened: the round.
+        receipts: the updates that were aggregated, by client.
+        before: the snapshot with which the round began.
+        decided: the outcome.
+        now: Unix time at which the round closed.
+    """
     arrived = {c: opened.receipts[c] for c in sorted(receipts) if c in opened.receipts}
     waited_for = set() if experiment.policy == "buffered" else opened.selected
 
     def given(client: str) -> int:
-        """Models that a client was given: those of its ticket, and the one it was probed with."""
+        """Number of models a client was given: those of its ticket, and the one for its probe."""
         return len(set(before.handed(client).values())) + (client in opened.probed)
 
     steps = {**decided.timings, "load": opened.loading + decided.timings["load"]}
@@ -77,7 +88,7 @@ def published(
 def failed(
     experiment: Experiment, federation: Brief, opened: OpenRound, reason: str, now: float
 ) -> RoundRecord:
-    """The record of a round that came to nothing."""
+    """The record of a round that failed."""
     return RoundRecord(
         round=federation.round,
         status="failed",
@@ -93,7 +104,11 @@ def failed(
 def why_barred(
     experiment: Experiment, decided: Decided, round_: int, now: float
 ) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
-    """What is kept of each client that this round bars for good, and of each for a while, by id."""
+    """The evidence to store about the clients that this round bars, by client id.
+
+    Returns:
+        The clients that are evicted, and those that are quarantined.
+    """
 
     def why(verdict: VerdictRecord) -> dict[str, Any]:
         evidence = verdict.model_dump(

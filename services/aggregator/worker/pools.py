@@ -1,7 +1,7 @@
 """The pool: calibrated updates as rows of one block on the worker's device.
 
-Row k is (start_k - reference) + upload_k: what client k's model became, relative to the global
-model of the round, whatever model the client started from (FedCAP's recovery and calibration).
+Row k is (start_k - reference) + upload_k. It is client k's trained model relative to the global
+model of the round, whichever model the client started from (FedCAP's recovery and calibration).
 
 Legend: N rows, D coordinates, M rows that are filled.
 """
@@ -38,11 +38,11 @@ class Vectors:
 
     @property
     def trainable(self) -> int:
-        """Number of parameters, which stand before any running statistics."""
+        """Number of parameters; in a vector they come before any running statistics."""
         return self._spec.trainable
 
     def read(self, digest: str, out_D: Tensor | None = None) -> Tensor:
-        """The vector (D,) of a blob, into `out_D` when it is given."""
+        """Reads the vector (D,) of a blob, into `out_D` if that is given."""
         target_D = torch.empty(self.dim, device=self.device) if out_D is None else out_D
         host_D = target_D.numpy() if target_D.device.type == "cpu" else np.empty(self.dim, "f4")
         with self._blobs.open(digest) as file:
@@ -58,17 +58,20 @@ class Pool:
     """Rows of some clients relative to one reference model.
 
     Args:
-        vectors: reads blobs.
+        vectors: reads models and updates from blobs.
         reference: digest of the model that rows are relative to.
-        clients: who may have a row; others can be added later.
-        calibrate: whether clients are judged by recovered models; by their raw uploads otherwise,
-            which are then kept beside.
-        spare_ND: the block of a pool that is no longer needed, to be used again if it fits.
-        claims: names of reported metrics that a stage reads, 0 where one is not reported.
-        base: digest of the model that a client's row is relative to; the reference by default.
-        traces: numbers of the sketches that detectors ask for; 0 for none.
-        unchanged: for the digest of a challenged model, that of the model it stands for, which
-            the row of whoever started from it is calibrated by.
+        clients: ids of the clients that get a row at once; others can be added later.
+        calibrate: whether detectors judge clients by their recovered models. If not, detectors
+            judge the raw uploads, which the pool then keeps in a second block.
+        spare_ND: the block of a pool that is no longer needed; reused if its number of rows fits.
+        claims: names of reported metrics that a stage reads; a metric that a client did not report
+            counts as 0.
+        base: gives, for a client's id, the digest of the model that its row is relative to; by
+            default the reference.
+        traces: how many numbers a sketch has, if detectors ask for sketches; 0 for none.
+        unchanged: maps the digest of a challenged model to the digest of the model that it
+            replaces. If a client started from a challenged model, its row is calibrated by the
+            model that was replaced.
     """
 
     def __init__(
@@ -101,7 +104,7 @@ class Pool:
         self._traces = traces
         self._uploads: dict[str, Tensor] = {}
         self._starts: dict[str, Tensor] = {}
-        """Sketches of the models that clients started from, by digest."""
+        """Sketches of the models that clients started from, by the model's digest."""
 
     def _block(self, rows: int) -> Tensor:
         return torch.zeros(rows, self._vectors.dim, device=self._vectors.device)
@@ -114,7 +117,7 @@ class Pool:
 
     @property
     def bytes(self) -> int:
-        """Size of the blocks."""
+        """Size of the blocks in bytes."""
         blocks = [self.block_ND] if self._raw_ND is None else [self.block_ND, self._raw_ND]
         return sum(block.element_size() * block.numel() for block in blocks)
 
@@ -139,20 +142,21 @@ class Pool:
             if start_D is self.reference_D:
                 start_D = start_D.clone()
             base_D = self.reference_D if base == self.reference else self._vectors.read(base)
-            # On the CPU through numpy: one thread is enough for one pass, and none has to wake.
+            # On the CPU, numpy computes this on the calling thread: that is enough for one pass,
+            # and torch need not wake its threads.
             row, start, relative_to = map(_plain, (row_D, start_D, base_D))
-            with np.errstate(over="ignore", invalid="ignore"):  # What overflows is dropped below.
+            with np.errstate(over="ignore", invalid="ignore"):  # A row that overflows is dropped.
                 start -= relative_to
                 row += start
         self.receipts[client] = receipt
         self._broken.discard(client)
-        # An upload was let in because it is finite; only what is added to it can change that.
+        # Every admitted upload is finite, so only the sum above can have a number that is not.
         if receipt.diverged or (started != base and not _finite(row_D)):
             row_D.zero_()
             self._broken.add(client)
 
     def _start(self, started: str) -> Tensor:
-        """A model (D,) that a client started from; written over by the next one."""
+        """A model (D,) that a client started from; the next call may overwrite the tensor."""
         if started == self.reference:
             return self.reference_D
         self._start_D = self._vectors.read(started, self._start_D)
@@ -176,19 +180,19 @@ class Pool:
         return larger_ND
 
     def keep(self, clients: Iterable[str]) -> None:
-        """Forgets the rows of all others."""
+        """Forgets the rows of all clients but these."""
         kept = set(clients)
         self.receipts = {c: r for c, r in self.receipts.items() if c in kept}
 
     def judged(self, rows: Rows) -> Rows | None:
-        """Raw uploads in place of these rows, where clients are judged by them."""
+        """The raw uploads of the same clients if detectors judge those; None if not."""
         return None if self._raw_ND is None else replace(rows, block_ND=self._raw_ND, cache={})
 
     def rows(self, weights: Mapping[str, float], stale: Collection[str] = ()) -> Rows:
-        """The filled rows in order of client id, with trusted weights.
+        """The filled rows in order of client id, with weights from the server.
 
         Args:
-            weights: by client.
+            weights: weights of the rows, by client.
             stale: clients whose rows were judged in an earlier round already.
         """
         ids = sorted(client for client in self.receipts if client not in self._broken)
@@ -212,7 +216,7 @@ class Pool:
         )
 
     def _metadata(self, ids: list[str], stale: Collection[str]) -> dict[str, Tensor]:
-        """What clients claim of their rows, and what is measured of them here."""
+        """The metrics that clients reported about their rows, and those measured here."""
         columns = {
             **{
                 claim: [self.receipts[client].metrics.get(claim, 0.0) for client in ids]
@@ -225,7 +229,7 @@ class Pool:
 
 
 def _plain(vector_D: Tensor) -> Any:
-    """The same memory as a numpy array where it is the host's."""
+    """A numpy view of a CPU tensor; any other tensor is returned as it is."""
     return vector_D.numpy() if vector_D.device.type == "cpu" else vector_D
 
 

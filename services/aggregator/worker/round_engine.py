@@ -1,4 +1,4 @@
-"""The round engine: the worker's work on vectors, which runs on a thread of its own.
+"""The round engine: the worker's computation on vectors, which runs on a separate thread.
 
 Legend: D coordinates, L models, C coordinates of a chunk.
 """
@@ -36,32 +36,33 @@ from rampart_fl.shared.validation import build_plan
 
 @dataclass(frozen=True)
 class Decided:
-    """What a round came to: pointers, the record's fields, and seconds by step."""
+    """The outcome of a round: the new snapshot, fields of the round's record, and timings."""
 
     snapshot: Snapshot
     fields: dict[str, Any]
     timings: dict[str, float]
     model_bytes: int
-    """Size of one model as clients load it."""
+    """Size in bytes of one model as clients download it."""
     pool_bytes: int
-    """Size of the block that the rows stood in."""
+    """Size in bytes of the blocks that held the rows."""
 
     @property
     def verdicts(self) -> list[VerdictRecord]:
-        """One per client."""
+        """The verdicts of the round, one per client."""
         verdicts: list[VerdictRecord] = self.fields["verdicts"]
         return verdicts
 
     def about(self, *decisions: Decision) -> dict[str, VerdictRecord]:
-        """The clients about whom one of these was decided, in order."""
+        """The verdicts with one of these decisions, by client, in the order of `verdicts`."""
         return {v.client: v for v in self.verdicts if v.decision in decisions}
 
 
 def check_networked(experiment: Experiment) -> Experiment:
-    """The experiment, if it can run over the network.
+    """Returns the experiment unchanged if it can run over the network.
 
     Raises:
-        ConfigurationError: clients would have to see each other's models.
+        ConfigurationError: the experiment can only be simulated, because its personalizer needs
+            every client's gradient at each client's model.
     """
     if personalizers.parse(experiment.personalizer).simulated_only:
         raise ConfigurationError(
@@ -72,13 +73,13 @@ def check_networked(experiment: Experiment) -> Experiment:
 
 
 class RoundEngine:
-    """The vectors of one federation.
+    """Holds the vectors of one federation and computes on them.
 
     Args:
-        experiment: what is run.
+        experiment: the experiment that is run.
         spec: the model's tensors.
-        blobs: where vectors are kept.
-        device: where they are worked on.
+        blobs: the store of models and updates.
+        device: the torch device that holds the vectors.
     """
 
     def __init__(
@@ -94,24 +95,28 @@ class RoundEngine:
         self._vectors = Vectors(blobs, spec, device)
         self.snapshot: Snapshot | None = None
         self.pool: Pool | None = None
-        """Rows of the last published round, for probes and newcomers."""
+        """Rows of the last published round, from which newcomers' models are customized."""
         self.arrivals: Pool | None = None
-        """Rows that arrived in the open round; they reach nobody before they were screened."""
+        """Rows that arrived in the open round; no model uses them before they were screened."""
         self._spare_ND: Tensor | None = None
 
     @property
     def probes(self) -> bool:
-        """Whether clients without a row in the pool are probed."""
+        """Whether clients that have no customized model yet are probed."""
         return self.plan.customizer.probes
 
     @property
     def keeps_pool(self) -> bool:
-        """Whether rows are needed after their round: for probes, or as each client's latest."""
+        """Whether rows are needed after their round.
+
+        They are if newcomers are probed, or if the policy is buffered, because each client's
+        latest row then counts in later rounds, too.
+        """
         return self.probes or self.experiment.policy == "buffered"
 
     @staticmethod
     def first_model(experiment: Experiment, blobs: Blobs) -> tuple[ModelSpec, Snapshot]:
-        """The first model of a new federation, stored."""
+        """Stores a new federation's first model; returns its spec and the first snapshot."""
         from rampart_fl.shared.learning.vector import initial_model
 
         spec, model_D = initial_model(experiment)
@@ -119,7 +124,7 @@ class RoundEngine:
         return spec, Snapshot(global_model=digest, reference=digest)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Takes up where a published round left off; rebuilds the pool from blobs."""
+        """Restores the state after a published round, and rebuilds the pool from blobs."""
         self.snapshot, self.pool, self.arrivals = snapshot, None, None
         if self.probes and snapshot.pool:
             self.pool = self._pool(snapshot.reference, [r.client for r in snapshot.pool])
@@ -127,7 +132,7 @@ class RoundEngine:
                 self.pool.load(receipt)
 
     def open_round(self, clients: Iterable[str]) -> None:
-        """Makes room for the rows of a round."""
+        """Allocates the rows of a new round."""
         assert self.snapshot is not None
         self.arrivals = self._pool(self.snapshot.global_model, clients)
 
@@ -153,7 +158,7 @@ class RoundEngine:
         )
 
     def load(self, receipts: Iterable[Receipt]) -> None:
-        """Takes arrived updates into the open round."""
+        """Loads updates that have arrived into the rows of the open round."""
         assert self.arrivals is not None
         for receipt in receipts:
             self.arrivals.load(receipt)
@@ -166,7 +171,15 @@ class RoundEngine:
         pulls: tuple[str, ...],
         standing: Standing,
     ) -> Decided:
-        """Decides a round over these receipts, and stores every model that follows from it."""
+        """Decides a round over these updates, and stores every resulting model.
+
+        Args:
+            round_: number of the round.
+            receipts: the updates to aggregate, by client.
+            position: position of the last event that the round accounts for.
+            pulls: clients that wait for a ticket (buffered policy).
+            standing: who is barred, and the numbers that bound further evictions.
+        """
         assert self.snapshot is not None
         assert self.arrivals is not None
         ended, before = Stopwatch(), self.snapshot
@@ -176,7 +189,7 @@ class RoundEngine:
                 self.arrivals.load(receipt)
         ended("load")
 
-        self.pool = None  # Its memory is free for what follows.
+        self.pool = None  # Frees its memory for the computation below.
         weights = {c: self._weight(r, round_) for c, r in receipts.items()}
         stale = {r.client for r in before.pool if receipts.get(r.client) == r}
         rows = self.arrivals.rows(weights, stale)
@@ -228,7 +241,7 @@ class RoundEngine:
         return decided
 
     def customize_newcomer(self, receipt: Receipt, round_: int) -> str:
-        """The customized model of a client that answered a probe; its digest."""
+        """Makes the customized model of a client that answered a probe; returns its digest."""
         assert self.snapshot is not None
         if receipt.diverged or self.pool is None or not len(self.pool):
             return self.snapshot.start(receipt.client)
@@ -266,7 +279,7 @@ class RoundEngine:
             return writer.commit()
 
     def _store_models(self, models: Models | None) -> dict[str, str]:
-        """Writes several models side by side, in one pass over the pool."""
+        """Writes several models at the same time, in one pass over the pool; digests by name."""
         if models is None:
             return {}
         with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What the stages of a pipeline carry from round to round, as a blob."""
+"""Stores and loads the state that a pipeline's stages carry from round to round, as a blob."""
 
 import io
 import json
@@ -15,7 +15,7 @@ from rampart_fl.shared.robust.base import State
 
 
 def store_state(blobs: Blobs, state: State) -> str | None:
-    """Writes what the stages carry over to a blob; None where they carry nothing."""
+    """Writes the stages' state to a blob and returns its digest; None if the state is empty."""
     if not state.tensors and not state.ids:
         return None
     tensors = {name: t.detach().cpu().contiguous() for name, t in sorted(state.tensors.items())}

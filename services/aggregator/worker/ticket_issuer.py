@@ -1,4 +1,4 @@
-"""Issues tickets to clients, and models that clients request outside of a round."""
+"""Issues tickets to clients, and customized models that clients request outside of a round."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -19,10 +19,10 @@ class TicketIssuer:
 
     Args:
         store: the federation's state.
-        round_engine: the vectors; its snapshot says which models are handed out.
+        round_engine: makes customized models; its snapshot says which models clients get.
         compute: runs a function on the round engine's thread.
-        experiment: what is run.
-        fence: the lease's token.
+        experiment: the experiment that is run.
+        fence: the lease's fencing token.
     """
 
     def __init__(
@@ -43,7 +43,11 @@ class TicketIssuer:
     # -- tickets -------------------------------------------------------------------------------
 
     def first_ticket(self, client: str, number: int, deadline: float | None) -> Ticket:
-        """Train from one's customized model; without one, probe first where that is the way."""
+        """The ticket with which a client begins a round.
+
+        It asks the client to train from the client's model, or first to answer a probe if the
+        client has no customized model yet and the experiment probes newcomers.
+        """
         snapshot = self._round_engine.snapshot
         assert snapshot is not None
         if self._round_engine.probes and snapshot.customized and not snapshot.knows(client):
@@ -51,7 +55,7 @@ class TicketIssuer:
         return self._ticket(number, "train", snapshot.handed(client), deadline)
 
     def last_ticket(self, client: str, number: int, deadline: float) -> Ticket:
-        """Measure the final models."""
+        """The ticket that asks a client to measure the final models."""
         snapshot = self._round_engine.snapshot
         assert snapshot is not None
         return self._ticket(number, "evaluate", snapshot.handed(client, True), deadline)
@@ -74,7 +78,7 @@ class TicketIssuer:
     # -- answers -------------------------------------------------------------------------------
 
     async def handle(self, event: Event, opened: OpenRound) -> None:
-        """What an event that is no update means for the open round."""
+        """Handles an event that is not an update while a round is open."""
         match event.type:
             case "probe" if self._buffered or event.round == opened.number:
                 await self._answer_probe(event, opened)
@@ -95,19 +99,22 @@ class TicketIssuer:
                 await self.serve(event)
 
     async def serve(self, event: Event) -> None:
-        """Answers what may be asked in any phase: a model for a client with no part in training."""
+        """Answers a request for a customized model, which may come in any phase.
+
+        Ignores any other event, and a request that was answered before.
+        """
         if event.type != "customize" or await self._store.customized(event.fields["request"]):
             return
         probe = Receipt(round=0, kind="probe", client=event.client, digest=event.fields["digest"])
         number = (await self._brief()).round
         try:
             digest = await self._compute(self._round_engine.customize_newcomer, probe, number)
-        except FileNotFoundError:  # An old event, heard again: its bytes were swept long ago.
+        except FileNotFoundError:  # An old event was read again; its blob was deleted long ago.
             return
         await self._store.answer_customize(self._fence, event.fields["request"], digest)
 
     async def _answer_probe(self, event: Event, opened: OpenRound) -> None:
-        """Gives a client that was probed the model made for it."""
+        """Makes a model for a client that answered a probe, and a ticket to train from it."""
         probe = event.receipt
         opened.probed[event.client] = probe.size
         if await self._store.receipt(event.round, "update", event.client):
@@ -117,14 +124,14 @@ class TicketIssuer:
         await self._grant(event.client, self._ticket(event.round, "train", {"model": digest}))
 
     async def _answer_pull(self, client: str, opened: OpenRound) -> None:
-        """Gives a client its next ticket, or keeps it waiting if this round has its update."""
+        """Gives a client its next ticket; if its update is in this round, the client waits."""
         if client in opened.receipts:
             opened.waiting.append(client)
         else:
             await self._grant(client, self.first_ticket(client, opened.number, None))
 
     async def _grant(self, client: str, ticket: Ticket) -> None:
-        """Hands out one ticket in an open round."""
+        """Gives a client a ticket in the open round, with the round's deadline."""
         deadline = None if self._buffered else (await self._brief()).deadline
         await self._store.grant(
             self._fence, client, ticket.model_copy(update={"deadline": deadline})

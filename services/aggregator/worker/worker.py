@@ -1,4 +1,4 @@
-"""The worker: holds the lease, keeps the round engine on its own thread, runs the phases."""
+"""The worker: holds the lease, runs the phases, and keeps the round engine on its own thread."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ from rampart_fl.shared.protocol.messages import RoundRecord
 log = logging.getLogger(__name__)
 
 SWEEP = 600.0
-"""Seconds between sweeps of the blobs, and for which a blob may lie before anything names it."""
+"""Seconds between sweeps of the blobs, and age from which a sweep removes unreferenced blobs."""
 Observer = Callable[[RoundRecord, Decided | None], None]
 
 
@@ -32,10 +32,10 @@ class Worker:
     """Runs a federation for as long as this process lives.
 
     Args:
-        settings: of the deployment.
+        settings: the deployment's settings.
         store, blobs: the federation's state.
-        experiment: what to found, if nothing is founded yet.
-        observers: called with every round that ends.
+        experiment: the experiment with which to found a federation if none exists yet.
+        observers: functions that are called at the end of every round.
     """
 
     def __init__(
@@ -67,7 +67,8 @@ class Worker:
                     tasks.create_task(self._coordinate(self._fence))
                     tasks.create_task(self._sweep_regularly())
             except* Fenced:
-                # If it is called as we are, each would take the lease from the other for ever.
+                # The other worker may have the same name. From now on, do not take over a lease
+                # under this name, or the two would take it from each other for ever.
                 own = False
                 log.warning("another worker took the lease; standing by")
             except* Unavailable as errors:
@@ -76,7 +77,7 @@ class Worker:
             await asyncio.sleep(min(1.0, self._settings.lease / 4))
 
     async def stop(self) -> None:
-        """Gives the lease back and ends the thread; call after `run` was cancelled."""
+        """Releases the lease and ends the thread; to be called after `run` was cancelled."""
         if self._fence is not None:
             await self._store.release(self._settings.worker_id, self._fence)
         self._thread.shutdown(wait=True)
@@ -88,7 +89,7 @@ class Worker:
     def _prepare(self) -> None:
         import torch
 
-        # cuBLAS is deterministic with a workspace of a fixed size alone, and torch insists on it.
+        # cuBLAS is only deterministic if its workspace has a fixed size, and torch checks that.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.set_num_threads(self._settings.threads)
         torch.use_deterministic_algorithms(True)
@@ -136,7 +137,12 @@ class Worker:
         return RoundEngine(experiment, spec, self._blobs, torch.device(self._settings.device))
 
     async def _found(self, fence: int) -> Federation:
-        """The federation in Redis, founded from the experiment if there is none."""
+        """The federation in Redis; if there is none, founds it from the experiment first.
+
+        Raises:
+            ConfigurationError: there is neither a federation nor an experiment, the federation has
+                another schema or experiment, or its global model is not among the blobs.
+        """
         known = await self._store.federation()
         if known is None and self._experiment is None:
             raise ConfigurationError(
@@ -187,7 +193,7 @@ class Worker:
             await asyncio.sleep(SWEEP)
 
     async def _sweep(self, federation: Federation) -> None:
-        """Removes what a crash, a refusal or a request for a customized model left behind."""
+        """Deletes the blobs that a crash, a refusal or a request for a custom model left over."""
         kept = Snapshot.parse(federation.snapshot).blobs()
         for ticket in (await self._store.tickets()).values():
             kept |= set(ticket.models.values())

@@ -25,7 +25,7 @@ BYTES = {wire.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}
 
 
 def problems(*errors: type[RampartError]) -> Responses:
-    """Documents the problems that a route may answer with, these and those of any route.
+    """Documents the problems that a route may answer with: these, and those common to all routes.
 
     >>> problems(refusals.Late)[410]["description"]
     '`urn:rampart:late`: That round is closed.'

@@ -1,4 +1,4 @@
-"""Identities: joining, token rotation, the roster, eviction and proposals of it."""
+"""Client identities: joining, token rotation, the list of clients, evictions, and proposals."""
 
 import secrets
 import time
@@ -26,12 +26,12 @@ from rampart_fl.shared.runtime.tokens import mint, token_hash
 router = APIRouter(prefix="/v1", tags=["clients"], responses=PROBLEMS)
 ClientPath = Annotated[str, Path(pattern=CLIENT_ID)]
 ROTATIONS = 20
-"""Changes of its own token that a client may make in a minute; every process hears of each."""
+"""Token changes per minute that a client may make; each one clears every process's token cache."""
 
 
 @router.post("/join-tokens", dependencies=[OperatorDep])
 async def mint_join_tokens(runtime: RuntimeDep, body: JoinTokenRequest) -> JoinTokens:
-    """Makes single-use tokens with which clients may join; each is shown once."""
+    """Makes single-use tokens with which clients may join; each is shown only once."""
     ids = body.client_ids
     if ids is not None and len(set(ids)) != len(ids):
         raise refusals.InvalidRequest("client_ids repeat")
@@ -53,7 +53,7 @@ async def mint_join_tokens(runtime: RuntimeDep, body: JoinTokenRequest) -> JoinT
 
 @router.post("/clients", status_code=201, responses=problems(refusals.Conflict, refusals.TooMany))
 async def join(request: Request, runtime: RuntimeDep, token: Bearer, body: JoinRequest) -> Joined:
-    """Turns a join token into a client; the same request again gets the same answer."""
+    """Registers a client that presents a join token; repeating the request is idempotent."""
     settings, now = runtime.settings, time.time()
     address = request.client.host if request.client else "unknown"
     if await runtime.store.count_attempt(f"join:{address}", 60, now) > settings.joins_per_minute:
@@ -90,7 +90,7 @@ async def join(request: Request, runtime: RuntimeDep, token: Bearer, body: JoinR
 async def rotate_token(
     runtime: RuntimeDep, caller: CallerDep, client_id: ClientPath, body: TokenChange
 ) -> Joined:
-    """Replaces a client's token, which ends at once; by the client itself or an operator."""
+    """Replaces a client's token for that client or an operator; the old token ends at once."""
     if caller not in (None, client_id):
         raise refusals.Forbidden("a client may rotate its own token only")
     now = time.time()
@@ -110,12 +110,17 @@ async def rotate_token(
     responses=problems(refusals.NotFound),
 )
 async def revoke_token(runtime: RuntimeDep, client_id: ClientPath) -> None:
-    """Ends a client's token; an operator may set another hash later."""
+    """Revokes a client's token; an operator may set a new token's hash later."""
     await change_token(runtime, client_id, "", 0)
 
 
 async def change_token(runtime: Runtime, client_id: str, hash_: str, expires: float) -> None:
-    """Sets or clears a token's hash."""
+    """Sets the hash of a client's token, or revokes the token if the hash is empty.
+
+    Raises:
+        NotFound: there is no such client.
+        Conflict: another client uses this token.
+    """
     answer = await runtime.store.change_token(client_id, hash_, expires)
     if answer == "unknown":
         raise refusals.NotFound(f"no client {client_id}")
@@ -126,7 +131,7 @@ async def change_token(runtime: Runtime, client_id: str, hash_: str, expires: fl
 
 @router.get("/clients", dependencies=[OperatorDep])
 async def clients(runtime: RuntimeDep) -> list[ClientInfo]:
-    """Every client: online or not, its ticket, its eviction or quarantine."""
+    """Lists all clients: whether each is online, its ticket, and its eviction or quarantine."""
     known, seen = await runtime.store.clients(), await runtime.store.seen()
     barred, tickets = await runtime.store.barred(), await runtime.store.tickets()
     since = time.time() - runtime.settings.offline_after
@@ -148,7 +153,7 @@ async def clients(runtime: RuntimeDep) -> list[ClientInfo]:
 
 @router.get("/clients/{client_id}", responses=problems(refusals.NotFound))
 async def client(runtime: RuntimeDep, caller: CallerDep, client_id: ClientPath) -> ClientInfo:
-    """One client; a client may see itself."""
+    """Shows one client; a client may only see itself."""
     if caller not in (None, client_id):
         raise refusals.Forbidden("a client may see itself only")
     for info in await clients(runtime):
@@ -163,7 +168,7 @@ async def client(runtime: RuntimeDep, caller: CallerDep, client_id: ClientPath) 
     responses=problems(refusals.NotFound),
 )
 async def evict(runtime: RuntimeDep, client_id: ClientPath, body: Decision) -> ClientInfo:
-    """Bars a client for good; `reinstate` takes it back."""
+    """Bars a client for good; only `reinstate` can undo that."""
     why = {"reason": body.reason, "detector": "operator", "at": time.time()}
     answer = await runtime.store.evict(client_id, why)
     if answer == "unknown":
@@ -177,7 +182,7 @@ async def evict(runtime: RuntimeDep, client_id: ClientPath, body: Decision) -> C
     responses=problems(refusals.NotFound),
 )
 async def reinstate(runtime: RuntimeDep, client_id: ClientPath, body: Decision) -> ClientInfo:
-    """Takes an eviction or a quarantine back; the client is probed like a newcomer."""
+    """Undoes an eviction or a quarantine; the client is then probed like a newcomer."""
     answer = await runtime.store.reinstate(client_id, body.reason)
     if answer == "unknown":
         raise refusals.NotFound(f"no client {client_id}")
@@ -186,7 +191,7 @@ async def reinstate(runtime: RuntimeDep, client_id: ClientPath, body: Decision) 
 
 @router.get("/proposals", dependencies=[OperatorDep])
 async def proposals(runtime: RuntimeDep) -> list[Proposal]:
-    """The evictions that wait for an operator, each with its evidence."""
+    """Lists the evictions that wait for an operator's decision, each with its evidence."""
     waiting = (await runtime.store.barred()).proposals
     return [
         Proposal.model_validate({"client_id": c, **{k: v for k, v in why.items() if k != "kind"}})
@@ -200,7 +205,7 @@ async def proposals(runtime: RuntimeDep) -> list[Proposal]:
     responses=problems(refusals.NotFound, refusals.Conflict),
 )
 async def confirm(runtime: RuntimeDep, client_id: ClientPath, body: Decision) -> ClientInfo:
-    """Evicts a client as was proposed."""
+    """Evicts a client whose eviction was proposed."""
     return await settled(runtime, client_id, await runtime.store.confirm(client_id, body.reason))
 
 
@@ -210,12 +215,12 @@ async def confirm(runtime: RuntimeDep, client_id: ClientPath, body: Decision) ->
     responses=problems(refusals.NotFound, refusals.Conflict),
 )
 async def dismiss(runtime: RuntimeDep, client_id: ClientPath, body: Decision) -> ClientInfo:
-    """Lets a client back whose eviction was proposed; the evidence against it is forgotten."""
+    """Dismisses a proposal: its client is let back, and the evidence is forgotten."""
     return await settled(runtime, client_id, await runtime.store.dismiss(client_id, body.reason))
 
 
 async def settled(runtime: Runtime, client_id: str, answer: str) -> ClientInfo:
-    """A client once its proposal was decided; `Conflict` where none stands."""
+    """The client after the decision about its proposal; `Conflict` if there was no proposal."""
     found = await client(runtime, None, client_id)
     if answer == "gone":
         raise refusals.Conflict(f"no proposal to evict {client_id} stands")

@@ -1,4 +1,4 @@
-"""What operators see and steer: status, records, events, pause, resume, stop."""
+"""Routes for operators: the status, records, events, pause, resume, stop, and the mode."""
 
 import time
 from collections.abc import AsyncIterable, AsyncIterator
@@ -20,9 +20,10 @@ router = APIRouter(
     prefix="/v1", tags=["federation"], responses=PROBLEMS, dependencies=[OperatorDep]
 )
 STREAM, STREAMS = "streams of events", CONNECTIONS // 2
-"""What an open stream counts as, and how many there may be: each holds a connection to Redis."""
+"""The event hub's topic for open streams, and how many streams may be open at the same time. The
+number is limited because each stream holds a connection to Redis."""
 TICK = 2.0
-"""Seconds without an event after which a stream says that it is alive."""
+"""Seconds without an event after which a stream sends a `tick`."""
 ABSTAINING = (
     "the detector abstains: it would bar {} more of the last round's clients, but as many are "
     "barred as may be; evict or reinstate by hand"
@@ -31,7 +32,7 @@ ABSTAINING = (
 
 @router.get("/rounds/current")
 async def current(runtime: RuntimeDep) -> FederationStatus:
-    """Where the federation stands now."""
+    """Shows the federation's current status."""
     federation = await runtime.store.federation()
     if federation is None:
         raise Unavailable("no federation has been founded yet")
@@ -76,7 +77,7 @@ async def rounds(
     since: Annotated[int, Query(ge=0, le=10**9, description="first round")] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> list[RoundRecord]:
-    """Records of finished rounds, oldest first."""
+    """Lists the records of finished rounds, oldest first."""
     return await runtime.store.records(since, since + limit - 1)
 
 
@@ -85,7 +86,7 @@ async def one_round(
     runtime: RuntimeDep,
     round: Annotated[int, Path(ge=0, le=10**9)],  # noqa: A002 - the path's name
 ) -> RoundRecord:
-    """One round: verdicts with evidence, weights, norms, metrics, timings, failure cause."""
+    """Shows one finished round's record: verdicts with evidence, weights, metrics and timings."""
     found = await runtime.store.record(round)
     if found is None:
         raise refusals.NotFound(f"round {round} has not ended")
@@ -94,7 +95,7 @@ async def one_round(
 
 @router.get("/evaluations")
 async def evaluations(runtime: RuntimeDep) -> dict[str, dict[str, float]]:
-    """What clients measured with the final models, by client; empty before the end."""
+    """Shows what clients measured with the final models, by client; empty before the end."""
     brief = await runtime.store.brief()
     if brief is None:
         raise Unavailable("no federation has been founded yet")
@@ -103,7 +104,7 @@ async def evaluations(runtime: RuntimeDep) -> dict[str, dict[str, float]]:
 
 
 async def stream_slot(runtime: RuntimeDep) -> AsyncIterator[None]:
-    """One of the streams that may be open, from the request to the end of its answer."""
+    """Holds one of the slots for open streams, from the request to the end of its answer."""
     if runtime.hub.count(STREAM) >= STREAMS:
         raise refusals.TooMany("too many streams of events are open already", retry_after=5)
     with runtime.hub.listen(STREAM):
@@ -120,9 +121,10 @@ async def events(
     runtime: RuntimeDep,
     last_event_id: Annotated[str | None, Header(pattern=r"^[0-9]{1,19}-[0-9]{1,19}$")] = None,
 ) -> AsyncIterable[ServerSentEvent]:
-    """Everything that happens, as server-sent events; `Last-Event-ID` takes up where one left.
+    """Streams everything that happens, as server-sent events.
 
-    Where nothing happens, an event `tick` without data comes every two seconds.
+    With the header `Last-Event-ID`, the stream continues after that event. While nothing happens,
+    an event `tick` without data is sent every two seconds.
     """
     position = last_event_id or await runtime.store.last_event()
     while not runtime.hub.closing:
@@ -140,35 +142,44 @@ async def events(
 
 @router.post("/federation/pause", responses=problems(refusals.Conflict))
 async def pause(runtime: RuntimeDep) -> FederationStatus:
-    """Ends the current round as usual and opens no other until `resume`."""
+    """Lets the current round end as usual, and opens no other round until `resume`."""
     return await set_status(runtime, "paused")
 
 
 @router.post("/federation/resume", responses=problems(refusals.Conflict))
 async def resume(runtime: RuntimeDep) -> FederationStatus:
-    """Resumes the federation after `pause`."""
+    """Continues after `pause`."""
     return await set_status(runtime, "running")
 
 
 @router.post("/federation/stop", responses=problems(refusals.Conflict))
 async def stop(runtime: RuntimeDep) -> FederationStatus:
-    """Gives up the current round, lets clients evaluate the final models, and ends."""
+    """Abandons the current round, lets clients evaluate the final models, and then ends."""
     return await set_status(runtime, "stopping")
 
 
 @router.post("/federation/mode", responses=problems(refusals.Conflict))
 async def mode(runtime: RuntimeDep, body: ModeChange) -> FederationStatus:
-    """How far decisions about clients may go, from the next round that is decided."""
+    """Sets how far decisions about clients may go, from the next decided round on."""
     return await changed(runtime, *await runtime.store.set_mode(body.mode, body.reason))
 
 
 async def set_status(runtime: Runtime, status: str) -> FederationStatus:
-    """Changes the status; `Conflict` once the federation is over."""
+    """Changes the status.
+
+    Raises:
+        Conflict: the federation has finished, or it is stopping and `status` is another.
+    """
     return await changed(runtime, *await runtime.store.set_status(status))
 
 
 async def changed(runtime: Runtime, answer: str, now: str) -> FederationStatus:
-    """The status after a change, or why there was none."""
+    """The status after a change.
+
+    Raises:
+        Unavailable: no federation has been founded.
+        Conflict: nothing was changed because the federation is stopping or has finished.
+    """
     if answer == "unfounded":
         raise Unavailable("no federation has been founded yet")
     if answer == "over":

@@ -1,4 +1,4 @@
-"""Models as safetensors, to those who may have them."""
+"""Sends models as safetensors to operators, and to clients that may have them."""
 
 from typing import Annotated
 
@@ -30,7 +30,7 @@ async def model(
     name: Annotated[str, Path(pattern=rf"^(global|reference|{DIGEST[1:-1]})$")],
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """A model as safetensors, by digest or by name; a client may load those its ticket names."""
+    """Sends a model, given by digest or name; a client may only load models its ticket names."""
     digest = name
     if name in {"global", "reference"}:
         federation = await runtime.store.federation()

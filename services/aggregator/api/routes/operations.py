@@ -1,4 +1,4 @@
-"""Probes and metrics, for the platform that runs the process."""
+"""Health probes and metrics, for the platform that runs the process."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,12 +12,12 @@ from rampart_fl.shared.errors import Unavailable
 
 router = APIRouter(tags=["operations"], responses=PROBLEMS)
 PATIENCE = 2.0
-"""Seconds for which Redis may keep a probe waiting; platforms give up soon after."""
+"""Seconds for which a health probe waits for Redis; platforms give up soon after that."""
 
 
 @asynccontextmanager
 async def soon() -> AsyncIterator[None]:
-    """`Unavailable` where Redis, with all retries, would answer too late for a probe."""
+    """Raises `Unavailable` if Redis, including all retries, answers too late for a probe."""
     try:
         async with asyncio.timeout(PATIENCE):
             yield
@@ -27,13 +27,13 @@ async def soon() -> AsyncIterator[None]:
 
 @router.get("/healthz")
 async def healthz() -> dict[str, str]:
-    """Answers as long as the event loop turns."""
+    """Answers 200 for as long as the event loop is running."""
     return {"status": "alive"}
 
 
 @router.get("/readyz")
 async def readyz(runtime: RuntimeDep) -> dict[str, str]:
-    """Answers 200 once Redis and the blobs can be reached and a federation stands."""
+    """Answers 200 once Redis and the blobs can be reached and a federation exists."""
     if runtime.hub.closing:
         raise Unavailable("the process is stopping")
     async with soon():

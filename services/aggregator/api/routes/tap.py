@@ -1,7 +1,7 @@
-"""The red team's tap: all honest updates of a round, for attackers with full knowledge.
+"""The red team's tap: sends all honest updates of a round to attackers with full knowledge.
 
-Part of the application only where RAMPART_TEST_TAP is set, which no production setting allows. It
-cannot tell who is honest: the caller names those to leave out.
+It is part of the application only if RAMPART_TEST_TAP is set, which production settings do not
+allow. The tap cannot tell which clients are honest: the caller names the clients to leave out.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ from rampart_fl.shared.runtime.tokens import matches
 
 log = logging.getLogger(__name__)
 PAUSE = 0.05
-"""Seconds between looks at a round that is not complete."""
+"""Seconds between checks of a round that is not complete."""
 REFERENCE = "/reference"
-"""Name of the global model among the updates; no client can be called so."""
+"""Name of the reference model among the updates; no client can have this id."""
 STARTED = "/started/"
-"""Before a client's id: the model that it trained from."""
+"""Prefix that, followed by a client's id, names the model that the client trained from."""
 
 
 async def require_tap(runtime: RuntimeDep, token: Bearer) -> None:
-    """Lets nobody pass but the holder of the tap's own token."""
+    """Refuses every caller but the holder of the tap's token."""
     if not matches(token, runtime.tap_hash):
         raise refusals.Unauthorized("this request needs the token in RAMPART_TEST_TAP")
 
@@ -56,11 +56,12 @@ async def honest_updates(
     without: Annotated[str, Query(description="client ids with commas between")] = "",
     patience: Annotated[float, Query(ge=0, le=600)] = 60.0,
 ) -> Response:
-    """All updates of a round but some clients', once they are there or the round is over.
+    """Sends the updates of a round, except those of the clients in `without`.
 
-    Safetensors: one vector per client, the model that it trained from as `/started/<client>`, the
-    model that rows are relative to as `/reference`, and the server's table of the experiment in the
-    metadata.
+    The answer is held until these updates have arrived, the round is over or `patience` ends. It is
+    a safetensors file with one vector per client, named by the client's id. The model that a client
+    trained from is `/started/<client>`, and the model that rows are relative to is `/reference`.
+    The metadata has the experiment's table `server`.
     """
     left_out = frozenset(without.split(","))
     receipts = await gather(runtime, round, kind, left_out, patience)
@@ -88,7 +89,11 @@ async def honest_updates(
 async def gather(
     runtime: Runtime, round_: int, kind: str, left_out: frozenset[str], patience: float
 ) -> list[Receipt]:
-    """The receipts of a round, sorted by client, once no other client owes one."""
+    """Waits for a round's uploads; returns their receipts, sorted by client.
+
+    The wait ends when no client outside `left_out` owes an upload, or the round is over, or
+    `patience` seconds have passed.
+    """
     wanted = "update" if kind == "train" else "probe"
     loop = asyncio.get_running_loop()
     until = loop.time() + patience
@@ -96,7 +101,7 @@ async def gather(
         federation = await runtime.store.federation()
         over = federation is None or federation.round != round_ or federation.phase != "collecting"
         if over or loop.time() > until or not await owing(runtime, round_, kind, left_out):
-            # Read last: who owes nothing any more has its receipt by now.
+            # Read last, because every client that owes nothing any more has its receipt by now.
             receipts = [r for r in await runtime.store.receipts(round_) if r.kind == wanted]
             found = [r for r in receipts if r.client not in left_out]
             return sorted(found, key=lambda receipt: receipt.client)
@@ -104,7 +109,7 @@ async def gather(
 
 
 async def owing(runtime: Runtime, round_: int, kind: str, left_out: frozenset[str]) -> bool:
-    """Whether some other client still holds a ticket that leads to such an upload."""
+    """Whether a client outside `left_out` still holds a ticket that leads to such an upload."""
     leading = {"train", "probe"} if kind == "train" else {"probe"}
     return any(
         ticket.round == round_ and ticket.kind in leading and client not in left_out
@@ -113,7 +118,7 @@ async def owing(runtime: Runtime, round_: int, kind: str, left_out: frozenset[st
 
 
 def read_vector(runtime: Runtime, digest: str, spec: ModelSpec) -> "np.typing.NDArray[np.float32]":
-    """A stored update's numbers (D,)."""
+    """The vector (D,) of a stored update or model."""
     with runtime.blobs.open(digest) as file:
         size = file.seek(0, 2)
         file.seek(0)

@@ -1,4 +1,4 @@
-"""What clients read: the experiment, and their ticket."""
+"""Routes from which clients read the experiment and their ticket."""
 
 import asyncio
 import contextlib
@@ -21,21 +21,22 @@ from rampart_fl.shared.protocol.messages import Ticket
 
 router = APIRouter(prefix="/v1", tags=["training"], responses=PROBLEMS)
 POLLS = 16
-"""Requests for a ticket that one client may have waiting."""
+"""How many requests for a ticket one client may have waiting at the same time."""
 IN_HEADER = 4096
-"""Characters of the longest ticket or receipt that travels as a header."""
+"""Largest length in characters of a ticket or receipt that is sent as a header."""
 WANTED = {"update": "train", "probe": "probe", "evaluation": "evaluate"}
 """The kind of ticket that asks for each kind of upload."""
 
 
 @dataclass(frozen=True)
 class Wish:
-    """How a client would have its answer."""
+    """The client's preferences for an answer, from the request's headers."""
 
     patience: float
-    """Seconds for which it may be held until there is news."""
+    """Seconds for which the aggregator may hold the answer until there is news."""
     held: str | None
-    """The model that the client holds ("" for none); None if it wants none sent along."""
+    """Digest of the model that the client holds ("" for none). None if the client wants no model
+    sent along with the ticket."""
 
 
 async def wish(
@@ -44,7 +45,7 @@ async def wish(
     accept: Annotated[str | None, Header(examples=["*/*", wire.MEDIA_TYPE])] = None,
     rampart_model: Annotated[str, Header(examples=["digest of the model held"])] = "",
 ) -> Wish:
-    """What a request's headers wish for."""
+    """Reads a client's preferences from the request's headers."""
     wanted = re.search(r"wait=([0-9]{1,6})", prefer or "")
     patience = min(float(wanted.group(1)) if wanted else 0.0, runtime.settings.poll)
     return Wish(patience, rampart_model if accept == wire.MEDIA_TYPE else None)
@@ -55,7 +56,7 @@ WishDep = Annotated[Wish, Depends(wish)]
 
 @router.get("/experiment")
 async def experiment(runtime: RuntimeDep, caller: CallerDep) -> JSONResponse:
-    """The experiment as clients need it: data, model, training, personalizer, digest."""
+    """Shows the part of the experiment that clients need: data, model, training, personalizer."""
     from rampart_fl.shared.experiment import Experiment
 
     _, _, tables = await runtime.fixed()
@@ -77,11 +78,14 @@ async def ticket(
     wish: WishDep,
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """What this client is to do now; with `Prefer: wait=N`, held until that changes.
+    """Says what this client is to do now.
 
-    A ticket's ETag in `If-None-Match` says what the client knows already. To a client that accepts
-    safetensors the ticket comes as the header `Rampart-Ticket` of the model that it names, unless
-    the client holds that model already (`Rampart-Model`): one request less in every round.
+    `If-None-Match` may name the ETag of the ticket that the client already has. With
+    `Prefer: wait=N`, the answer is then held for up to N seconds until there is another ticket.
+
+    A client that accepts only safetensors gets the model that the ticket names as the body, and the
+    ticket as the header `Rampart-Ticket`. This saves one request per round. If the client already
+    holds the model, whose digest it sends as `Rampart-Model`, the body is the ticket alone.
     """
     if runtime.hub.count(client) >= POLLS:
         raise refusals.TooMany("this client has too many waiting requests", retry_after=5)
@@ -97,7 +101,11 @@ async def ticket(
 async def await_ticket(
     runtime: Runtime, client: str, patience: float, news: Callable[[Ticket], bool]
 ) -> Ticket | None:
-    """The first ticket of a client that is news; None if none came within so many seconds."""
+    """Waits up to `patience` seconds for a ticket of a client for which `news` is true.
+
+    Returns:
+        The ticket, or None if none came in time.
+    """
     loop = asyncio.get_running_loop()
     until = loop.time() + patience
     with runtime.hub.listen(client) as wait:
@@ -111,20 +119,28 @@ async def await_ticket(
 
 
 async def ticket_response(runtime: Runtime, found: Ticket, held: str | None) -> Response:
-    """A ticket as JSON, or with its model for who says which one it holds ("" for none)."""
+    """The answer with a ticket: its model with the ticket as a header, or the ticket as JSON.
+
+    Args:
+        runtime: the parts of the process.
+        found: the ticket.
+        held: digest of the model that the client holds ("" for none); None if the client wants no
+            model sent along.
+    """
     headers = {"ETag": f'"{found.etag}"', "Cache-Control": "no-store"}
     text = found.model_dump_json()
     model = found.models.get("model") if found.kind in WANTED.values() else None
     if held is not None and model not in (None, held) and len(text) <= IN_HEADER:
         assert model is not None
-        # Without that model, the client hears of it when it asks for the model itself.
+        # If the model is missing, send the ticket alone: the client's own request for the model
+        # will then fail with the reason.
         with contextlib.suppress(refusals.NotFound):
             return await model_response(runtime, model, {**headers, wire.TICKET_HEADER: text})
     return Response(text, media_type="application/json", headers=headers)
 
 
 async def current_ticket(runtime: Runtime, client: str) -> Ticket:
-    """A client's ticket, or one that says wait, done or evicted."""
+    """A client's outstanding ticket, or one of kind `wait`, `done` or `evicted`."""
     standing = await runtime.store.standing(client)
     brief = standing.brief
     if brief is None:
@@ -151,7 +167,7 @@ async def current_ticket(runtime: Runtime, client: str) -> Ticket:
 
 
 async def final_models(runtime: Runtime, client: str) -> dict[str, str]:
-    """The models that a client may keep after the end."""
+    """The digests of the models that a client may keep after the federation's end."""
     federation = await runtime.store.federation()
     assert federation is not None
     snapshot = federation.snapshot

@@ -1,4 +1,4 @@
-"""What clients upload: updates, answers to probes, measurements."""
+"""Routes to which clients upload updates, answers to probes, and measurements."""
 
 import asyncio
 import hashlib
@@ -40,7 +40,7 @@ BODY = (
     refusals.InvalidClaim,
     refusals.TooMany,
 )
-"""What may be wrong with a body of a model's size."""
+"""Refusals of an upload that is as large as a model, in addition to those common to all routes."""
 
 
 @router.put(
@@ -54,7 +54,7 @@ async def evaluation(
     round: Annotated[int, Path(ge=0, le=10**9)],  # noqa: A002 - the path's name
     body: Evaluation,
 ) -> Receipt:
-    """Takes what a client measured with the final models."""
+    """Records what a client measured with the final models."""
     standing = await runtime.store.standing(client)
     if await runtime.store.receipt(round, "evaluation", client) is None:
         check_standing(standing, round, "evaluation")
@@ -87,12 +87,15 @@ async def upload(
 ) -> Response:
     """Takes an update or the answer to a probe, as safetensors with a report in its metadata.
 
-    The bytes are durable when this answers 2xx. The same bytes again give the same receipt.
+    When this answers 2xx, the bytes are durable. Sending the same bytes again gives the same
+    receipt.
 
-    With `Prefer: wait=N`, the answer is held until the client has its next ticket, or, where
-    rounds draw their clients, is not drawn for a later one, and is that of `/v1/ticket`, with the
-    receipt as the header `Rampart-Receipt`: one request a round. Whoever would know sooner that
-    its bytes are stored asks without.
+    With `Prefer: wait=N`, the answer is held for up to N seconds until the client has its next
+    ticket. If rounds draw their clients (policy `sync`), the wait also ends when a later round
+    opens without the client. The answer is then the same as that of `/v1/ticket`, with the receipt
+    as the header `Rampart-Receipt`, so that a client needs only one request per round. If the N
+    seconds pass first, the answer is the receipt. A client that wants to know at once that its
+    bytes are stored leaves `Prefer` out.
     """
     outcome = "failed"
     try:
@@ -107,8 +110,8 @@ async def upload(
     if wish.patience and len(text) <= IN_HEADER and runtime.hub.count(known.client) < POLLS:
         started = time.perf_counter()
         _, _, tables = await runtime.fixed()
-        # Who is not drawn for a later round hears of that too, as one that asks for its ticket.
-        # Without a barrier rounds end while it trains, and its next ticket comes all the same.
+        # With policy "sync", the wait also ends when a later round has not drawn the client. With
+        # policy "buffered", rounds end without the client, and it still gets its next ticket.
         draws = tables["policy"] == "sync"
         found = await await_ticket(
             runtime,
@@ -131,7 +134,7 @@ async def take_upload(
     round_: int,
     kind: Literal["update", "probe"],
 ) -> Receipt:
-    """Checks what can be checked without the body, then reads, checks and records it."""
+    """Checks the request's headers and the client's ticket, then reads and records the body."""
     length, zstd, limits = await bounds_of_body(request, runtime)
     standing = await runtime.store.standing(known.client, (round_, kind))
     held = standing.receipt
@@ -173,7 +176,7 @@ async def take_upload(
 
 
 async def bounds_of_body(request: Request, runtime: Runtime) -> tuple[int, bool, Limits]:
-    """Length, whether it is zstd, and the limits that it is read under."""
+    """The length of a request's body, whether it is zstd, and the limits on reading it."""
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media not in {wire.MEDIA_TYPE, "application/octet-stream"}:
         raise refusals.UnsupportedMedia(f"content type {media[:80]!r}; send {wire.MEDIA_TYPE}")
@@ -184,7 +187,7 @@ async def bounds_of_body(request: Request, runtime: Runtime) -> tuple[int, bool,
 
 
 def check_standing(standing: ClientStanding, round_: int, kind: str) -> None:
-    """Refuses what the script would refuse, before a byte of the body is read."""
+    """Refuses, before the body is read, an upload that the script ACCEPT would refuse."""
     if standing.eviction is not None:
         raise refusals.Evicted(str(standing.eviction.get("reason", "evicted")))
     brief, held = standing.brief, standing.ticket
@@ -197,7 +200,11 @@ def check_standing(standing: ClientStanding, round_: int, kind: str) -> None:
 
 
 async def record(runtime: Runtime, receipt: Receipt) -> Receipt:
-    """Records a stored upload; the refusal if another request or the deadline came first."""
+    """Records a stored upload, and returns its receipt.
+
+    Raises:
+        Refusal: another upload, an eviction or the end of the round came first.
+    """
     answer, stands = await runtime.store.accept(receipt)
     if stands is not None:
         return stands
@@ -212,7 +219,7 @@ async def record(runtime: Runtime, receipt: Receipt) -> Receipt:
 
 @router.post("/heartbeat", status_code=204)
 async def heartbeat(client: ClientDep) -> None:
-    """Says that this client is alive; useful during long training."""
+    """Notes that this client is alive; clients call this during long training."""
 
 
 @router.post(
@@ -222,10 +229,11 @@ async def heartbeat(client: ClientDep) -> None:
     openapi_extra={"requestBody": {"required": True, "content": BYTES}},
 )
 async def customize(request: Request, runtime: RuntimeDep, caller: CallerDep) -> Response:
-    """A customized model for a client with no part in training.
+    """Makes a customized model for a client that does not take part in training.
 
-    The body is the update that it computed from the reference model (`/v1/models/reference`); the
-    answer is safetensors. Trained clients may ask too; nothing is stored of them.
+    The body is the update that the client computed from the reference model
+    (`/v1/models/reference`). The answer is the model as safetensors. Clients that take part in
+    training may ask, too. The update does not enter any round.
     """
     if caller is not None:
         attempts = await runtime.store.count_attempt(f"customize:{caller}", 60, time.time())

@@ -1,8 +1,8 @@
-"""Randomness as an argument: every draw names what it is for.
+"""Seeds for random draws: every draw has a name that says what it is for.
 
-A seed is derived from the experiment's seed and a path of names and numbers, so that a draw does
-not depend on which draws came before it: the same client in the same round draws the same batches,
-whichever process it runs in and however often it was restarted.
+The seed of a draw is derived from the experiment's seed and a path of names and numbers. A draw
+therefore does not depend on the draws before it. The same client in the same round draws the same
+batches, whichever process it runs in and however often it was restarted.
 """
 
 import hashlib

@@ -88,7 +88,7 @@ class Absent(PreconditionError):
 
 
 class Unavailable(RampartError):
-    """A dependency (Redis, blobs, the worker) cannot be reached; the same request may succeed later."""
+    """A dependency (Redis, blobs, the worker) is unreachable; the request may succeed later."""
 
     status = 503
     slug = "unavailable"

@@ -22,7 +22,7 @@ class IPM(Colluding):
 
     paper = "Xie et al., Fall of empires, 2019; FedCAP, equation 11"
     epsilon: float | None = Field(default=None, gt=0)
-    """Factor; the number of the round's participants by default."""
+    """Factor; by default the number of participants of the round."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         epsilon = knowledge.participants if self.epsilon is None else self.epsilon

@@ -1,4 +1,4 @@
-"""What every Rampart service shares: mathematics, learning, attacks, protocol, experiment files."""
+"""Code that all services share: mathematics, learning, attacks, protocol, experiment files."""
 
 import os
 

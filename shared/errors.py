@@ -13,9 +13,9 @@ from typing import ClassVar
 
 
 class RampartError(Exception):
-    """Base of all errors that Rampart raises on purpose.
+    """The base class of all errors that Rampart raises deliberately.
 
-    `slug` is the stable last part of the RFC 9457 problem type, `urn:rampart:<slug>`.
+    `slug` is the last part of the RFC 9457 problem type, `urn:rampart:<slug>`; it does not change.
     """
 
     status: ClassVar[int] = 500

@@ -74,7 +74,7 @@ class ModelSpec(BaseModel):
 
     @cached_property
     def parameters(self) -> Layout:
-        """The layout of the parameters alone."""
+        """The layout of the parameters, without the running statistics."""
         return tuple(place for place in self.layout if not place[0].startswith(STATISTIC))
 
     @cached_property

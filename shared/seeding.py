@@ -25,7 +25,7 @@ def derive(seed: int, *path: str | int) -> int:
 
 
 def generator(seed: int, *path: str | int) -> "torch.Generator":
-    """A fresh CPU generator for one named draw."""
+    """A new CPU generator, seeded for one named draw."""
     import torch
 
     return torch.Generator().manual_seed(derive(seed, *path))

@@ -107,7 +107,7 @@ class Knowledge:
         )
 
     def generator(self, name: str, *path: str | int) -> torch.Generator:
-        """A fresh generator for one named draw of this round."""
+        """A new generator, seeded for the draw of this name in this round."""
         return generator(self.seed, "attack", name, self.round, *path)
 
 

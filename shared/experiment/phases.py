@@ -1,4 +1,4 @@
-"""When a round waits for clients, and for how many: the `phases` table of an experiment."""
+"""The `phases` table of an experiment: when a round waits for clients, and for how many."""
 
 from pydantic import Field, model_validator
 

@@ -1,4 +1,4 @@
-"""Which slots of an experiment its attackers take."""
+"""The slots of an experiment that its attackers take."""
 
 from typing import Literal
 

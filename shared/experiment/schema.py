@@ -211,7 +211,11 @@ class Experiment(Table):
         return hashlib.sha256(text.encode()).hexdigest()
 
     def client_part(self) -> dict[str, Any]:
-        """The part that clients receive: everything but the server's stages and the attackers."""
+        """The part of the experiment that clients receive.
+
+        It leaves out the server's settings and the attackers, and adds the sample cap and the
+        digest of the whole experiment.
+        """
         public = self.model_dump(
             mode="json", exclude={"server", "attackers", "placement", "packages"}
         )

@@ -1,4 +1,4 @@
-"""Which clients take part in a round, and how many of them close it."""
+"""Decides which clients take part in a round, and how many of them suffice to close it."""
 
 import math
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""The experiments that come with Rampart, by name."""
+"""Looks up the experiments that come with Rampart by their names."""
 
 from pathlib import Path
 

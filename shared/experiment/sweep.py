@@ -194,7 +194,7 @@ class Sweep:
 
 
 def _seeds(first: int, runs: Any, seeds: Any) -> tuple[int, ...]:
-    """The seeds of every point's runs."""
+    """The seeds of the runs at every point of the grid."""
     if runs is not None and seeds is not None:
         raise ConfigurationError("sweep: runs or seeds, not both")
     if runs is None and seeds is None:
@@ -232,7 +232,7 @@ def _name(path: str) -> str:
 
 
 def put(tables: dict[str, Any], path: str, value: Any) -> None:
-    """Sets one parameter in plain tables.
+    """Sets the parameter at a path in plain tables.
 
     >>> tables = {"server": {"rule": [{"name": "krum"}]}}
     >>> put(tables, "server.rule.0.f", 3)

@@ -43,7 +43,7 @@ def decisions(rows: Rows, outcome: RoundOutcome) -> dict[str, Any]:
 
 
 def verdict_record(verdict: Verdict) -> VerdictRecord:
-    """A verdict in the form that is stored; scores and thresholds that are not finite become None."""
+    """A verdict as it is stored; a score or threshold that is not finite becomes None."""
     return VerdictRecord(
         client=verdict.client,
         decision=verdict.decision,

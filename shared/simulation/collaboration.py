@@ -100,7 +100,10 @@ def estimate(first: "ExactRound") -> Estimates:
 
 
 def discrepancies(wrong_PN: Tensor, f: int) -> Tensor:
-    """Φ (N,) from the share of client n's samples that client p's pilot model gets wrong.
+    """Φ (N,) of every client.
+
+    Entry (p, n) of `wrong_PN` is the share of client n's samples that the pilot model of client p
+    gets wrong.
 
     >>> wrong_PN = torch.tensor([[0.0, 0.3, 0.3], [0.2, 0.2, 0.2], [0.2, 0.5, 0.2]])
     >>> [round(gap, 3) for gap in discrepancies(wrong_PN, f=0).tolist()]

@@ -110,7 +110,10 @@ class ExactRound:
     def _step(
         self, model_ND: Tensor, batch: Batch, states: dict[str, State]
     ) -> tuple[Tensor, dict[str, State]]:
-        """θ_i <- θ_i + (1-λ_i) u_i + λ_i F(u_1, ..., u_N), all u at θ_i, for the honest i."""
+        """θ_i <- θ_i + (1-λ_i) u_i + λ_i F(u_1, ..., u_N) for every honest client i.
+
+        All updates u in this formula are computed at the model θ_i.
+        """
         names, share_N = self.clients.names, self.clients.personal["lambda"]
         after_ND, after = model_ND.clone(), dict(states)
         places = self._places(model_ND, states)

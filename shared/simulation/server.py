@@ -88,7 +88,7 @@ class Server:
         return Standing(clients, clients, self.evicted, frozenset(self.quarantined))
 
     def release(self, round_: int) -> None:
-        """Readmits the clients whose quarantine or proposal to evict them is over by this round."""
+        """Readmits the clients whose quarantine is over, or whose proposed eviction has lapsed."""
         self.quarantined = {c: until for c, until in self.quarantined.items() if until > round_}
 
     def clients_to_probe(self, names: Sequence[str]) -> list[str]:

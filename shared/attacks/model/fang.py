@@ -1,6 +1,6 @@
 """Fang's local model poisoning, against Krum and against trimmed mean or median.
 
-Legend: F attackers, B honest updates that are known, M crafted copies, D coordinates.
+Legend: F attackers, B known honest updates, M crafted copies, D coordinates.
 """
 
 import math

@@ -44,9 +44,9 @@ class JAA(LIE):
     beta: float = Field(default=1.0, ge=0)
     """Weight of the distance to the target."""
     steps: int = Field(default=10, ge=1)
-    """Gradient steps."""
+    """Number of gradient steps."""
     learning_rate: float = Field(default=0.1, gt=0)
-    """Length of a step."""
+    """Step size."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         if knowledge.jacobian is None:

@@ -48,7 +48,7 @@ class NormRiding(ModelAttack):
     margin: float = Field(default=1e-3, ge=0, lt=1)
     """Distance to keep below the threshold, as a share of the threshold."""
     knows: Literal["agnostic", "full"] = "agnostic"
-    """Whether the global model, all updates and the server's detectors are known."""
+    """`full`: the attacker knows the global model, all updates and the server's detectors."""
 
     @property
     def asks_for(self) -> KnowledgeLevel:

@@ -1,4 +1,4 @@
-"""Coming back after an eviction."""
+"""Joining again after an eviction."""
 
 from rampart_fl.shared.attacks.model import attacks
 from rampart_fl.shared.attacks.wrapping import Wrapper

@@ -42,7 +42,8 @@ class Eviction(Table):
     def _every_setting_counts(self) -> "Eviction":
         """Refuses settings that have no effect in this mode.
 
-        The mode `observe` allows all settings, because an operator may switch to any mode from it.
+        In the mode `observe`, the settings of all other modes are allowed, because an operator may
+        switch to any of these modes.
         """
         unused = {
             'by = "operator"': self.by == "operator" and self.mode in ("reject", "quarantine"),

@@ -1,7 +1,7 @@
-"""What every Rampart service shares: mathematics, learning, attacks, protocol, experiment files."""
+"""Code that all services share: mathematics, learning, attacks, protocol, experiment files."""
 
 import os
 
-# Threads that spin while they wait take the processors from all else that runs, and from
-# each other. OpenMP reads this as torch loads.
+# Threads that spin while they wait keep other threads and processes off the processors.
+# OpenMP reads this variable when torch is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")

@@ -1,7 +1,7 @@
-"""Which of several models a client gets; needs no torch, so the API role can ask too.
+"""Which of several models a client gets. Needs no torch, so the API role can use it too.
 
-A model goes by its name: the id of the client that it was made for, or a name with a colon (which
-no client's id holds), such as `group:03`.
+A model is identified by a name. The name is the id of the client that the model was made for, or a
+name with a colon, such as `group:03`; no client's id contains a colon.
 """
 
 import hashlib
@@ -9,11 +9,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 GLOBAL = ":global"
-"""Stands for the global model in a list of names."""
+"""The name of the global model in a list of names."""
 
 
 def group_of(client: str, groups: Sequence[str]) -> str:
-    """The group that a client belongs to for good, whatever else changes: by the hash of its id.
+    """The group of a client, chosen by the hash of the client's id, so that it never changes.
 
     >>> group_of("client-00", ["group:0", "group:1"])
     'group:1'
@@ -28,15 +28,15 @@ def names_for(
     assignment: Mapping[str, Sequence[str]],
     groups: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """The models of one client: the one that it trains from, then those that it gets beside it.
+    """The names of one client's models: first the one that it trains from, then any others.
 
     Args:
-        client: its id.
-        own: clients with a model of their own, which they get unless `assignment` names others.
-        assignment: names by client.
-        groups: where all others belong, by the hash of their ids.
+        client: the client's id.
+        own: clients that have a model of their own and get it unless `assignment` names others.
+        assignment: names of models, keyed by client.
+        groups: the groups among which the hash of its id places every other client.
     Returns:
-        Nothing for a client of which nothing is known.
+        The names; an empty tuple if nothing is known about the client.
 
     >>> names_for("a", ["a"], {}), names_for("b", ["a"], {"b": ["x:1", "a"]})
     (('a',), ('x:1', 'a'))
@@ -51,13 +51,14 @@ def names_for(
 
 
 def handed(client: str, snapshot: Mapping[str, Any], final: bool = False) -> dict[str, str]:
-    """The models that a client's ticket names, by digest.
+    """The digests of the models in a client's ticket, keyed by the role of each model.
 
-    `model` to train from or to measure (the global one where no other is known), `peer_00` and so
-    on beside it, and at the end `vote_00` and so on.
+    `model` is the one to train from or to measure: the global model if no other is known. While
+    the federation runs, `peer_00` and so on are the other models that the client gets. Once it has
+    ended, `vote_00` and so on are the models that vote.
 
     Args:
-        client: its id.
+        client: the client's id.
         snapshot: `global_model`, `customized`, `assignment`, `groups`, `voters`, `challenged`.
         final: whether the federation has ended.
 

@@ -1,21 +1,21 @@
-"""The error tree. Each error carries the HTTP status and the problem type that it answers with.
+"""The error tree. Each error carries the HTTP status and the problem type of its HTTP response.
 
 RampartError
 ├── ConfigurationError        an experiment, a setting or a parameter is wrong
-│   └── UnknownMember         no such rule, attack, data set, ... (lists those known)
-├── PreconditionError         no result from these rows, such as too few for the declared bound f
-│   └── Absent                the one client that a rule counts on has no row
-├── Refusal                   a request that breaks the protocol (see shared/protocol/refusals.py)
-└── Unavailable               a dependency is away; try again
+│   └── UnknownMember         there is no such rule, attack, data set, ... (lists the known ones)
+├── PreconditionError         these rows give no result, such as too few for the declared bound f
+│   └── Absent                the one client that a rule depends on sent no row
+├── Refusal                   a request breaks the protocol (see shared/protocol/refusals.py)
+└── Unavailable               a dependency cannot be reached; try again
 """
 
 from typing import ClassVar
 
 
 class RampartError(Exception):
-    """Base of all errors that Rampart raises on purpose.
+    """The base class of all errors that Rampart raises deliberately.
 
-    `slug` is the stable last part of the RFC 9457 problem type, `urn:rampart:<slug>`.
+    `slug` is the last part of the RFC 9457 problem type, `urn:rampart:<slug>`; it does not change.
     """
 
     status: ClassVar[int] = 500
@@ -24,7 +24,7 @@ class RampartError(Exception):
 
     @property
     def detail(self) -> str:
-        """What went wrong, in one sentence for the person who has to mend it."""
+        """What went wrong, in one sentence for the person who has to correct it."""
         return str(self)
 
 
@@ -40,10 +40,10 @@ class UnknownMember(ConfigurationError):
     """A family has no member of that name.
 
     Args:
-        family: what a member is called.
-        name: that nobody has.
-        known: names that there are.
-        package: where the experiment takes the member from, with the version.
+        family: what a member of the family is called, such as "rule".
+        name: the unknown name.
+        known: the names that the family has.
+        package: the package, with its version, that the experiment takes the member from.
 
     >>> str(UnknownMember("rule", "krun", ("krum", "median")))
     "unknown rule 'krun' (did you mean 'krum'?); known: krum, median"
@@ -69,9 +69,10 @@ class UnknownMember(ConfigurationError):
 
 
 class PreconditionError(RampartError, ValueError):
-    """A rule comes to no result on these rows, such as too few for its bound; the message says why.
+    """A rule has no result for these rows, for example because they are too few for its bound f.
 
-    The round fails and models stay as they are; the next one may succeed.
+    The message says why. The round fails and the models stay as they are; the next round may
+    succeed.
     """
 
     status = 422
@@ -80,14 +81,14 @@ class PreconditionError(RampartError, ValueError):
 
 
 class Absent(PreconditionError):
-    """The one client that a rule counts on sent no row in this round."""
+    """The one client whose row a rule needs sent none in this round."""
 
     slug = "row-missing"
     title = "A row is missing"
 
 
 class Unavailable(RampartError):
-    """A dependency (Redis, blobs, the worker) is away; the same request may succeed later."""
+    """A dependency (Redis, blobs, the worker) is unreachable; the request may succeed later."""
 
     status = 503
     slug = "unavailable"

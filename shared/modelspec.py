@@ -1,6 +1,6 @@
-"""The shape of a model as a vector: which tensors it has, in which order. Needs no torch.
+"""The layout of a model as a vector: which tensors it has, in which order. Needs no torch.
 
-Legend: D numbers in all.
+Legend: D numbers in the whole vector.
 """
 
 from collections.abc import Iterable
@@ -10,11 +10,13 @@ from math import prod
 from pydantic import BaseModel, ConfigDict
 
 STATISTIC = "~"
-"""First sign of the names of running statistics (batch-norm's means and variances): in order of
-name they stand after all parameters, whose names are Python's."""
+"""First character of the names of running statistics (the means and variances of batch norm).
+
+Tensors are sorted by name. Parameters have the names of Python attributes, which sort before `~`,
+so running statistics come after all parameters."""
 
 Layout = tuple[tuple[str, int, int], ...]
-"""Where tensors stand in a vector: name, first coordinate, one past the last."""
+"""Where each tensor is in a vector: its name, its first coordinate, and one past its last."""
 
 
 class TensorSpec(BaseModel):
@@ -31,10 +33,10 @@ class TensorSpec(BaseModel):
 
 
 class ModelSpec(BaseModel):
-    """The tensors of a model, in the order in which they stand in a vector (D,).
+    """The tensors of a model, in the order in which a vector (D,) holds them.
 
-    The order is by name, as the safetensors library writes tensors of one dtype. Parameters come
-    first; running statistics follow, under names that begin with `~`.
+    The order is by name, which is also how the safetensors library orders tensors of one dtype.
+    Parameters come first; running statistics follow, under names that begin with `~`.
 
     >>> spec = ModelSpec.of([("weight", (2, 3)), ("bias", (2,))])
     >>> spec.dim, spec.layout
@@ -49,7 +51,7 @@ class ModelSpec(BaseModel):
 
     @staticmethod
     def of(shapes: Iterable[tuple[str, Iterable[int]]]) -> "ModelSpec":
-        """From (name, shape) pairs, such as a module's named parameters."""
+        """Makes a spec from (name, shape) pairs, such as a module's named parameters."""
         return ModelSpec(
             tensors=tuple(
                 TensorSpec(name=name, shape=tuple(shape)) for name, shape in sorted(shapes)
@@ -58,7 +60,7 @@ class ModelSpec(BaseModel):
 
     @cached_property
     def dim(self) -> int:
-        """Number of coordinates D: parameters and running statistics."""
+        """Number D of coordinates: those of the parameters and of the running statistics."""
         return sum(tensor.size for tensor in self.tensors)
 
     @cached_property
@@ -72,15 +74,15 @@ class ModelSpec(BaseModel):
 
     @cached_property
     def parameters(self) -> Layout:
-        """The layout of the parameters alone."""
+        """The layout of the parameters, without the running statistics."""
         return tuple(place for place in self.layout if not place[0].startswith(STATISTIC))
 
     @cached_property
     def statistics(self) -> Layout:
-        """The layout of the running statistics: the last coordinates of the vector, if any."""
+        """The layout of the running statistics, which are the last coordinates of the vector."""
         return self.layout[len(self.parameters) :]
 
     @cached_property
     def trainable(self) -> int:
-        """Number of parameters: the coordinates that norms and distances are taken over."""
+        """Number of coordinates that are parameters; norms and distances are taken over these."""
         return self.parameters[-1][2] if self.parameters else 0

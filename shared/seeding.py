@@ -1,8 +1,8 @@
-"""Randomness as an argument: every draw names what it is for.
+"""Seeds for random draws: every draw has a name that says what it is for.
 
-A seed is derived from the experiment's seed and a path of names and numbers, so that a draw does
-not depend on which draws came before it: the same client in the same round draws the same batches,
-whichever process it runs in and however often it was restarted.
+The seed of a draw is derived from the experiment's seed and a path of names and numbers. A draw
+therefore does not depend on the draws before it. The same client in the same round draws the same
+batches, whichever process it runs in and however often it was restarted.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ def derive(seed: int, *path: str | int) -> int:
 
 
 def generator(seed: int, *path: str | int) -> "torch.Generator":
-    """A fresh CPU generator for one named draw."""
+    """A new CPU generator, seeded for one named draw."""
     import torch
 
     return torch.Generator().manual_seed(derive(seed, *path))

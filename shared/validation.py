@@ -1,4 +1,4 @@
-"""An experiment's members, built and held against each other before anything runs."""
+"""Checks an experiment before it runs: builds its members and checks that they fit together."""
 
 from typing import TYPE_CHECKING
 
@@ -11,10 +11,12 @@ if TYPE_CHECKING:
 
 
 def validate(experiment: Experiment) -> Experiment:
-    """Builds every member that an experiment names; raises what is wrong with it.
+    """Builds every member that an experiment names, and checks that the members fit together.
 
     Returns:
-        The experiment with its `packages`.
+        The experiment, with `packages` filled in.
+    Raises:
+        RampartError: a member or a combination of members is wrong; the message says which.
 
     >>> validate(Experiment.load("digits-benign")).packages
     {}
@@ -25,7 +27,7 @@ def validate(experiment: Experiment) -> Experiment:
 
 
 def build_plan(experiment: Experiment) -> "Plan":
-    """Builds the server's stages."""
+    """Builds the stages that the server runs in every round."""
     with plugins.known(experiment.packages):
         return _build_plan(experiment)
 

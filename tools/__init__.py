@@ -1,5 +1,5 @@
 """Generators of reference pages: `python -m tools.catalogue`, `python -m tools.reference`.
 
-Here belongs what writes files of this repository from its code. Tools are in no wheel, and no other
-package imports them.
+This package holds the programs that write files of this repository from its code. It is not part of
+any wheel, and no other package imports it.
 """

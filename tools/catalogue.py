@@ -1,6 +1,6 @@
 """The catalogue of stages, from the registries: `python -m tools.catalogue`.
 
-It makes `docs/rules.md`; a test fails where that file is behind the code.
+It writes `docs/rules.md`; a test fails if that file does not match the code.
 """
 
 import inspect

@@ -1,6 +1,6 @@
-"""The reference of experiment files, from their model: `python -m tools.reference`.
+"""The reference of experiment files, from their pydantic models: `python -m tools.reference`.
 
-It makes `docs/experiments.md`; a test fails where that file is behind the code.
+It writes `docs/experiments.md`; a test fails if that file does not match the code.
 """
 
 import ast
@@ -83,7 +83,7 @@ FAMILIES: dict[str, Registry[Any]] = {
     "attackers.attack": model_attacks,
     "attackers.data_attack": data_attacks,
 }
-"""Keys that take a member, and of which family."""
+"""The keys whose value is a member of a family, with that family."""
 
 ALSO: dict[str, str] = {
     "server.rule": f"{rules.family}s and {preaggregators.family}s, [rules.md](rules.md)",
@@ -91,7 +91,7 @@ ALSO: dict[str, str] = {
     "server.public.dataset": f"a {datasets.family}",
     "evaluation.trigger": f"a {data_attacks.family} with a trigger",
 }
-"""Keys whose members another key lists."""
+"""The keys whose members are listed elsewhere, with the text that says so."""
 
 MEANINGS = {
     "name": "Name of the experiment, in lower case with hyphens.",
@@ -122,7 +122,7 @@ MEANINGS = {
     "phases.collecting.time.max": "Seconds until the deadline.",
     "attackers.count": "Number of attackers in this group.",
 }
-"""What the keys without a docstring of their own mean."""
+"""The meanings of the keys that have no docstring of their own."""
 
 
 def render() -> str:
@@ -132,13 +132,13 @@ def render() -> str:
 
 
 Found = tuple[str, type[Table], Table | None]
-"""A table's path, what it is, and what stands there if the file says nothing."""
+"""The path of a table, its class, and its value if the file does not set it."""
 
 
 def tables(
     model: type[Table] = Experiment, path: str = "", default: Table | None = None
 ) -> Iterator[Found]:
-    """Every table of a file, the file itself (path "") first."""
+    """Every table of an experiment file, beginning with the file itself (path "")."""
     yield path, model, default
     for key, field in model.model_fields.items():
         inner = _table(field.annotation)
@@ -149,7 +149,10 @@ def tables(
 
 
 def meaning(path: str, key: str, model: type[Table]) -> str:
-    """What a key means: its docstring in the code, else what is said here."""
+    """The meaning of a key: its docstring in the code, or else its entry in `MEANINGS`.
+
+    A table with neither has the docstring of its class.
+    """
     inner = _table(model.model_fields[key].annotation)
     full = f"{path}.{key}".lstrip(".")
     text = _docstrings(model).get(key) or MEANINGS.get(full)
@@ -240,7 +243,7 @@ def _sweeps() -> Iterator[str]:
 
 
 def _table(annotation: Any) -> type[Table] | None:
-    """The table that an annotation stands for: itself, or within | None or a list."""
+    """The table class in an annotation: `T`, `T | None` or `list[T]`; None if there is none."""
     for kind in _arguments(annotation):
         inner = get_args(kind)[0] if get_origin(kind) is list else kind
         if inspect.isclass(inner) and issubclass(inner, Table):
@@ -253,7 +256,7 @@ def _arguments(annotation: Any) -> tuple[Any, ...]:
 
 
 def _docstrings(model: type[Table]) -> dict[str, str]:
-    """The strings that follow a class's fields, its bases' included."""
+    """The strings that follow the fields of a class and of its base classes, keyed by field."""
     found: dict[str, str] = {}
     for cls in reversed(model.__mro__[: model.__mro__.index(Table)]):
         (node,) = ast.parse(inspect.getsource(cls)).body

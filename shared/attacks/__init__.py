@@ -1,6 +1,6 @@
 """Attacks on clients: on their data (`.data`) and on their updates (`.model`).
 
-`craft` is the library in one line.
+`craft` runs a model attack in one call.
 
 Legend: N honest updates that are known, F attackers, D coordinates.
 """
@@ -31,26 +31,28 @@ def craft(
     jacobian: Callable[[Tensor, torch.Generator], tuple[Tensor, Tensor]] | None = None,
     **parameters: Any,
 ) -> Tensor:
-    """What the first attacker of a round uploads.
+    """The upload of the first attacker in a round.
 
     Args:
-        name: a model attack.
+        name: the name of a model attack.
         honest_ND: the honest updates that the attackers know, one per row.
-        n: participants of the round, attackers included.
-        m: attackers among them; with 0 the honest update comes back.
+        n: the number of participants of the round, attackers included.
+        m: the number of attackers among them; with 0 the honest update is returned.
         own_D: the attackers' honest update; the mean of `honest_ND` by default.
-        seed: where draws come from.
-        at_round: the round's number.
-        sent_D: the model that the attackers trained from; 0 by default.
-        initial: draws the parameters (D,) of a fresh model; by default evenly from ±1/√D, as torch
-            draws a layer of D inputs.
-        jacobian: as in `Knowledge`; by default the model is stable everywhere, and `jaa` is `lie`.
-        parameters: the attack's own.
+        seed: the seed of the random draws.
+        at_round: the number of the round.
+        sent_D: the model that the attackers trained from; zeros by default.
+        initial: draws the parameters (D,) of a fresh model; by default uniformly between -1/√D and
+            1/√D, as torch initializes a layer of D inputs.
+        jacobian: as in `Knowledge`; by default the Jacobian is 0 everywhere, so that `jaa` uploads
+            the same as `lie`.
+        parameters: the parameters of the attack.
     Returns:
         The upload (D,), in the dtype of `own_D`.
     Raises:
-        UnknownMember, ConfigurationError: no such attack, or a wrong parameter.
-        PreconditionError: there are no honest updates, and the attack or `own_D` needs some.
+        UnknownMember, ConfigurationError: there is no such attack, or a parameter is wrong.
+        PreconditionError: there are no honest updates, but the attack or the default of `own_D`
+            needs some.
         ValueError: the updates are not floating [N, D].
 
     >>> craft("ipm", torch.tensor([[1.0, 0.0], [3.0, 2.0]]), n=20, m=6, epsilon=2)

@@ -1,10 +1,11 @@
-"""What an attack is and what it knows.
+"""The base classes of attacks, and what attacks know.
 
-Attacks work in update space: u = w_end - w_start, so positive is progress. Data attacks act on
-the attacker's labelled samples before training; model attacks replace its honest update after it.
+Attacks work on updates u = w_end - w_start, so u points in the direction in which training moved.
+Data attacks change the attacker's labelled samples before it trains; model attacks replace its
+honest update after it has trained.
 
-Legend: F attackers whose uploads are crafted here, M attackers of the round, B honest updates that
-are known, S samples, D coordinates.
+Legend: F attackers whose uploads are crafted in one call, M attackers of the round, B known honest
+updates, S samples, D coordinates.
 """
 
 from abc import ABC, abstractmethod
@@ -21,35 +22,36 @@ from rampart_fl.shared.families.registry import Member
 from rampart_fl.shared.seeding import generator
 
 KnowledgeLevel = Literal["agnostic", "partial", "full"]
-"""`agnostic`: its own data and update; `partial`: the colluders' honest updates as well; `full`:
-every honest update of the round and the server's pipeline."""
+"""What an attacker knows. `agnostic`: its own data and update; `partial`: in addition the honest
+updates of the colluders; `full`: every honest update of the round and the server's pipeline."""
 
 LEVELS: tuple[KnowledgeLevel, ...] = ("agnostic", "partial", "full")
-"""The levels, from the least to the most."""
+"""The levels, from the least knowledge to the most."""
 
 
 @dataclass(frozen=True, eq=False)
 class Knowledge:
-    """All that an attack may look at, besides its own honest updates.
+    """Everything that an attack may read in addition to the attackers' own honest updates.
 
     Args:
         participants: number n of clients in the round, attackers included.
         attackers: number m of attackers in the round.
-        honest_BD: honest updates that the attacker knows, one per row: those of the benign clients
-            under full knowledge, the colluders' own ones under partial knowledge, else None.
-        round: the round's number.
-        seed: the experiment's seed; `generator(name)` derives named draws.
-        reference_D: the global model of the round, under full knowledge: a client may be sent
-            another one.
+        honest_BD: honest updates that the attacker knows, one per row: under full knowledge those
+            of the benign clients, under partial knowledge those of the colluders, otherwise None.
+        round: the number of the round.
+        seed: the experiment's seed; `generator(name)` derives the seeds of named draws.
+        reference_D: the global model of the round, under full knowledge; the model that a client
+            is sent may be a different one.
         pipeline: the server's plan, under full knowledge.
-        level: how much this is; `limited_to` lowers it.
-        colluders_MD: honest updates of all attackers, in order of their ids; the attacker's own
-            ones when None.
-        first: position among the attackers of the first one whose upload is crafted here, so that
-            each draws its own numbers wherever it runs.
-        sent_FD: the models that these attackers started from; `reference_D` when None.
-        colluders_sent_MD: the models that all attackers started from, where they share them.
-        honest_sent_BD: the models that those of `honest_BD` started from, under full knowledge.
+        level: the level of this knowledge; `limited_to` lowers it.
+        colluders_MD: honest updates of all attackers, in the order of their ids; if None, those of
+            the attackers whose uploads are crafted here take their place.
+        first: position, among all attackers, of the first attacker whose upload is crafted here.
+            It makes each attacker draw its own random numbers, whichever process it runs in.
+        sent_FD: the models that these attackers started from; if None, that is `reference_D`.
+        colluders_sent_MD: the models that all attackers started from, if attackers share them.
+        honest_sent_BD: the models that the clients of `honest_BD` started from; under partial
+            knowledge these clients are the colluders.
         server_update_D: the server's own update on its root data, under full knowledge.
         initial: draws the parameters (D,) of a fresh model.
         jacobian: (parameters_D, generator) -> (estimate of the squared Jacobian norm on the
@@ -80,7 +82,7 @@ class Knowledge:
             )
 
     def limited_to(self, level: KnowledgeLevel) -> "Knowledge":
-        """The same round as seen with no more than this level of knowledge.
+        """This knowledge without everything that exceeds the given level.
 
         >>> everything = Knowledge(4, 1, torch.ones(3, 2), colluders_MD=torch.zeros(1, 2))
         >>> everything.limited_to("partial").honest_BD
@@ -105,12 +107,12 @@ class Knowledge:
         )
 
     def generator(self, name: str, *path: str | int) -> torch.Generator:
-        """A fresh generator for one named draw of this round."""
+        """A new generator, seeded for the draw of this name in this round."""
         return generator(self.seed, "attack", name, self.round, *path)
 
 
 class Attack(Member):
-    """A hostile behaviour, and in which rounds it shows: in all of them unless it says otherwise.
+    """A hostile behaviour and the rounds in which it is active; by default all rounds.
 
     >>> from rampart_fl.shared.attacks.model import attacks
     >>> attack = attacks.build("sign_flip", from_round=5, until_round=8)
@@ -121,19 +123,20 @@ class Attack(Member):
     from_round: int = Field(default=0, ge=0)
     """First round with the attack."""
     until_round: int | None = Field(default=None, ge=0)
-    """First round without it again; never by default."""
+    """First round after the attack has ended; by default it does not end."""
     probability: float = Field(default=1.0, ge=0, le=1)
-    """Chance of each round in between to be attacked, drawn once for all attackers."""
+    """Probability that a round in between is attacked; one draw per round for all attackers."""
 
     @model_validator(mode="after")
     def _begins_before_it_ends(self) -> Self:
-        # Both the same is an attacker that never attacks, as matrices compare with.
+        # Equal bounds are allowed: such an attacker never attacks, and matrices of experiments use
+        # it as a baseline.
         if self.until_round is not None and self.until_round < self.from_round:
             raise ValueError(f"until_round {self.until_round} is before from_round")
         return self
 
     def active(self, round: int, seed: int) -> bool:  # noqa: A002 - the field's word
-        """Whether this round is attacked; outside, an attacker is as honest as anyone."""
+        """Whether this round is attacked; in all other rounds an attacker behaves honestly."""
         if round < self.from_round or (self.until_round is not None and round >= self.until_round):
             return False
         if self.probability == 1:
@@ -145,12 +148,12 @@ class Attack(Member):
 class ModelAttack(Attack, ABC):
     """Crafts the updates that the attackers of a round upload.
 
-    Every attacker's row depends on its own honest update and on the knowledge alone, so attackers
-    in processes of their own upload what they would upload together.
+    The row of an attacker depends only on its own honest update and on the knowledge. Attackers
+    that run in separate processes therefore upload the same as attackers that run in one process.
     """
 
     knowledge: ClassVar[KnowledgeLevel] = "agnostic"
-    """The least that the attack needs."""
+    """The least knowledge that the attack needs."""
     identical: ClassVar[bool] = False
     """Whether all attackers upload the same vector."""
 
@@ -161,19 +164,19 @@ class ModelAttack(Attack, ABC):
 
     @property
     def asks_for(self) -> KnowledgeLevel:
-        """The knowledge that this attack, with its parameters, is to be given: no more."""
+        """The level of knowledge that this attack must be given, which may depend on parameters."""
         return self.knowledge
 
     def apply(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         """Uploads (F, D) in place of the attackers' honest updates `own_FD`; never a view of them.
 
-        Called after honest training and before the upload, for probes too. The attackers' honest
-        updates come back without attackers, outside the attack's rounds, and where no known honest
-        update is finite.
+        Called after honest training and before the upload, also for probes. It returns a copy of
+        `own_FD` if the round has no attackers, if the attack is not active in the round, or if the
+        attack needs honest updates and no known one is finite.
 
         Raises:
             ValueError: `own_FD` is not a floating [F, D] tensor.
-            PreconditionError: no honest update is known, and the attack needs some.
+            PreconditionError: the attack needs honest updates, but none is known.
         """
         if own_FD.ndim != 2 or not own_FD.is_floating_point():
             raise ValueError(
@@ -196,16 +199,16 @@ class ModelAttack(Attack, ABC):
 
     @abstractmethod
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
-        """The uploads (F, D), F > 0; honest updates are known if the attack asks for them."""
+        """The uploads (F, D). `apply` has checked that F > 0 and that the knowledge suffices."""
 
     def report(self, numbers: Mapping[str, float], knowledge: Knowledge) -> dict[str, float]:
-        """The numbers that the attacker claims (loss gap, samples) in place of its true ones."""
+        """The numbers (loss gap, samples) that the attacker claims in place of the true ones."""
         if not knowledge.attackers or not self._shows(knowledge):
             return dict(numbers)
         return self.claim(dict(numbers), knowledge)
 
     def claim(self, numbers: dict[str, float], knowledge: Knowledge) -> dict[str, float]:
-        """The false numbers of a round that is attacked; the true ones unless overridden."""
+        """The numbers claimed in a round that is attacked: the true ones unless overridden."""
         del knowledge
         return numbers
 
@@ -214,25 +217,25 @@ class ModelAttack(Attack, ABC):
 
 
 class DataAttack(Attack, ABC):
-    """Changes an attacker's samples before it trains; the update is then its honest one."""
+    """Changes an attacker's samples before it trains; it then trains on them honestly."""
 
     @abstractmethod
     def apply(
         self, x: Tensor, y: Tensor, classes: int, draws: torch.Generator, attacker: int = 0
     ) -> tuple[Tensor, Tensor]:
-        """The poisoned samples (S, ...) and labels (S,), new tensors.
+        """The poisoned samples (S, ...) and labels (S,), as new tensors.
 
-        Drawn once per client, not once per epoch. A client trains on them in the rounds that are
-        `active`, and on its true samples in the others.
+        They are drawn once per client, not once per epoch. A client trains on them in the rounds in
+        which the attack is `active`, and on its true samples in all others.
 
         Args:
             x: samples, one per row.
             y: their labels, integers from 0 to classes - 1.
             classes: number of classes of the task.
-            draws: where random choices come from.
+            draws: the generator for random choices.
             attacker: position of this client among the attackers.
         """
 
     def upload(self, own_FD: Tensor) -> Tensor:
-        """What is uploaded of the updates (F, D) trained on poisoned samples; never a view."""
+        """The uploads (F, D) for updates trained on poisoned samples; never a view of these."""
         return own_FD.clone()

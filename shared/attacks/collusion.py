@@ -1,4 +1,4 @@
-"""Attacks that share what the colluders know, and the statistics that they start from.
+"""Attacks whose attackers share their knowledge, and the statistics that such attacks use.
 
 Legend: F attackers, B honest updates that are known, D coordinates.
 """
@@ -14,12 +14,12 @@ from rampart_fl.shared.robust.base import Rows
 
 
 class Colluding(ModelAttack):
-    """An attack whose members know of each other's honest updates, and upload the same vector."""
+    """An attack whose attackers know each other's honest updates and upload the same vector."""
 
     knowledge: ClassVar[KnowledgeLevel] = "partial"
     identical: ClassVar[bool] = True
     knows: Literal["partial", "full"] = Field(default="partial")
-    """Whether it works from the colluders' honest updates or from those of all benign clients."""
+    """The updates that it uses: the colluders' honest ones, or those of all benign clients."""
 
     @property
     def asks_for(self) -> KnowledgeLevel:
@@ -27,24 +27,24 @@ class Colluding(ModelAttack):
 
 
 class Statistical(Colluding):
-    """A colluding attack that works with the mean and the spread of updates."""
+    """A colluding attack that uses the mean and the standard deviation of updates."""
 
     statistics_over: Literal["benign", "all"] = "benign"
-    """Whether the statistics count the attackers' own honest updates besides the benign ones."""
+    """Whether the statistics include the attackers' own honest updates or only the benign ones."""
 
     def population(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
-        """The updates (B, D) that the statistics are taken over."""
+        """The updates (B, D) over which the statistics are computed."""
         known_BD, own_MD = honest(knowledge), knowledge.colluders_MD
         if own_MD is None and knowledge.level == "full":
             own_MD = own_FD
-        # Under partial knowledge the colluders' updates are all that is known: none counts twice.
+        # Under partial knowledge `honest_BD` holds the colluders' updates: do not add them twice.
         if self.statistics_over == "benign" or own_MD is None or own_MD is known_BD:
             return known_BD
         return torch.cat([known_BD, own_MD.to(known_BD)])
 
 
 def honest(knowledge: Knowledge) -> Tensor:
-    """The honest updates (B, D) that are known; `ModelAttack.apply` has seen to it."""
+    """The known honest updates (B, D); `ModelAttack.apply` has checked that there are some."""
     assert knowledge.honest_BD is not None
     return knowledge.honest_BD
 
@@ -55,7 +55,9 @@ def mean_of(updates_BD: Tensor) -> Tensor:
 
 
 def moments(updates_BD: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation (Bessel's), (D,) each, in float64; one row has deviation 0.
+    """Mean (D,) and standard deviation (D,) with Bessel's correction; for one row the latter is 0.
+
+    Both are in float64.
 
     >>> moments(torch.tensor([[0.0], [2.0]]))
     (tensor([1.], dtype=torch.float64), tensor([1.4142], dtype=torch.float64))
@@ -72,5 +74,5 @@ def moments(updates_BD: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def everyone(upload_D: Tensor, own_FD: Tensor) -> Tensor:
-    """The same upload for all F attackers, in their updates' dtype: (F, D), a copy per row."""
+    """One copy (F, D) of the same upload for each attacker, in the dtype of their updates."""
     return upload_D.to(own_FD).expand_as(own_FD).clone()

@@ -1,4 +1,4 @@
-"""Draws of the attackers: each has its own, wherever it runs.
+"""Random draws of the attackers: each attacker has its own, whichever process it runs in.
 
 Legend: D coordinates.
 """
@@ -10,7 +10,7 @@ from rampart_fl.shared.attacks.base import Knowledge
 
 
 def per_attacker(knowledge: Knowledge, name: str, count: int) -> list[torch.Generator]:
-    """One generator for each of `count` attackers, by its position among all attackers."""
+    """A generator for each of `count` attackers, seeded by its position among all attackers."""
     return [knowledge.generator(name, knowledge.first + f) for f in range(count)]
 
 
@@ -20,6 +20,6 @@ def normal(dim: int, draws: torch.Generator) -> Tensor:
 
 
 def uniform(low_D: Tensor, high_D: Tensor, draws: torch.Generator) -> Tensor:
-    """Numbers (D,) drawn evenly between two bounds, in float64."""
+    """Numbers (D,) drawn uniformly between two bounds, in float64."""
     share_D = torch.rand(len(low_D), generator=draws, dtype=torch.float64).to(low_D.device)
     return low_D + (high_D - low_D) * share_D

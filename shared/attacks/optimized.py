@@ -1,7 +1,7 @@
-"""Attacks that go as far along one direction as a bound on distances lets them.
+"""Attacks that go as far along one direction as a bound on distances allows.
 
-u = μ + γ p with the largest feasible γ, where a cost of u's distances to the known updates must
-not pass a limit that the honest updates set themselves.
+The upload is u = μ + γ p with the largest feasible γ. A γ is feasible if a cost, computed from the
+distances between u and the known updates, does not exceed a limit that follows from these updates.
 
 Legend: B updates that are known, D coordinates, C coordinates of a chunk.
 """
@@ -19,12 +19,12 @@ from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import Rows
 
 ROUGH = 1e-4
-"""Relative accuracy that is asked of costs from a Gram matrix; contenders are measured again."""
+"""Relative accuracy expected of costs from a Gram matrix; the closest ones are computed again."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """The line μ + γ p as seen from the known updates: all that their distances to it depend on.
+    """The line μ + γ p, as the numbers that determine its distances to the known updates.
 
     Args:
         squares_B: |μ - x_i|².
@@ -43,21 +43,22 @@ class Line:
 
 
 class Optimized(Statistical):
-    """u = μ + γ p, γ the largest with cost(|u - x_i|) ≤ limit; never past the limit.
+    """u = μ + γ p with the largest γ for which cost(|u - x_i|) ≤ limit, also after rounding.
 
-    `cost` maps the distances from a point to one number, and the limit is that number for one of
-    the known updates: the largest (`bound="max"`) or the smallest (`"min"`). If no point of the
-    half-line γ ≥ 0 is feasible, which only the smallest can cause, u is that known update itself.
+    `cost` maps the distances between a point and the known updates to one number. The limit is the
+    cost of one of the known updates: the largest cost (`bound="max"`) or the smallest (`"min"`). If
+    no point with γ ≥ 0 is feasible, which can happen only with the smallest cost, u is the known
+    update that has this cost.
     """
 
     perturbation: Literal["std", "unit", "sign"] = "std"
-    """p: minus the standard deviation, -μ / |μ|, or -sign μ."""
+    """The direction p: minus the standard deviation, -μ / |μ|, or -sign μ."""
     bound: Literal["max", "min"] = "max"
-    """Whose cost is the limit: that of the farthest known update or that of the most central."""
+    """The limit: the largest cost of a known update, or the smallest one."""
 
     @abstractmethod
     def cost(self, distances_BX: Tensor) -> Tensor:
-        """The number that is bounded (X,), for the distances (B, X) to X points."""
+        """The cost (X,) of each of X points, from their distances (B, X) to the known updates."""
 
     @abstractmethod
     def largest(self, line: Line, limit: float) -> float | None:
@@ -70,7 +71,7 @@ class Optimized(Statistical):
         p_D = self._direction(mean_D, std_D)
         gamma = self._gamma(rows, mean_D, p_D, limit)
         if gamma is not None:
-            # Rounding may carry u past the limit: step back until it is not.
+            # Rounding may carry u past the limit: step back until it is within the limit.
             for step in self._steps(own_FD.dtype):
                 u_D = (mean_D + gamma * (1 - step) * p_D).to(own_FD.dtype)
                 if self._cost_at(rows, u_D) <= limit:
@@ -78,7 +79,7 @@ class Optimized(Statistical):
         return everyone(rows.row(limiting), own_FD)
 
     def _limit(self, rows: Rows) -> tuple[int, float]:
-        """Which known update sets the limit, and the limit to float64's accuracy."""
+        """The position of the known update that sets the limit, and the limit in float64."""
         sign = 1 if self.bound == "max" else -1
         rough_B = sign * self.cost(linalg.squared_distances(rows).sqrt())
         close_B = rough_B >= rough_B.max() - ROUGH * rough_B.max().abs()

@@ -1,4 +1,4 @@
-"""Backdoors: a trigger in some training images, and what it is worth at test time.
+"""Backdoors: a trigger in some training images, and its success at test time.
 
 Legend: S samples, H rows and W columns of pixels.
 """
@@ -22,17 +22,17 @@ Pixels = tuple[tuple[int, int], ...]
 class Backdoor(DataAttack):
     """Stamps a trigger on a share of the attacker's images and labels them `target`.
 
-    The image must be (S, H, W) or (S, channels, H, W); the trigger goes on all channels.
+    The images must be (S, H, W) or (S, channels, H, W); the trigger is stamped on all channels.
     """
 
     target: int = Field(ge=0)
-    """Class that the trigger is to lead to."""
+    """Class that a model shall predict for images with the trigger."""
     poison_rate: float = Field(ge=0, le=1)
     """Share of the attacker's samples that carry the trigger, drawn without replacement."""
     value: float = 1.0
-    """What a pixel of the trigger holds."""
+    """Value of the trigger's pixels."""
     scale: float = Field(default=1.0, gt=0)
-    """Factor on the update that is uploaded (model replacement; 1: none)."""
+    """Factor on the uploaded update, for model replacement; 1 leaves the update as it is."""
 
     @abstractmethod
     def part(self, attacker: int) -> Pixels:
@@ -57,10 +57,10 @@ class Backdoor(DataAttack):
         return own_FD * self.scale
 
     def triggered(self, x: Tensor, y: Tensor) -> Tensor:
-        """The test images that are not of the target class, with the whole trigger on them.
+        """The test images of all classes but the target, with the whole trigger on them.
 
-        The attack's success is `success(predictions)` on these: counting images of the target
-        class itself would credit the attack with correct answers.
+        `success` of the predictions for these images measures the attack. Images of the target
+        class are left out because a correct prediction for them would count as a success.
         """
         return self.shown(x[y != self.target])
 
@@ -69,7 +69,7 @@ class Backdoor(DataAttack):
         return self._stamp(x, self.whole())
 
     def success(self, predicted: Tensor) -> float | None:
-        """Share of triggered images that are taken for the target; None if there are none."""
+        """Share of triggered images that are predicted as the target; None without images."""
         return float((predicted == self.target).double().mean()) if len(predicted) else None
 
     def _stamp(self, x: Tensor, pixels: Pixels) -> Tensor:
@@ -77,7 +77,7 @@ class Backdoor(DataAttack):
             raise ConfigurationError(
                 f"{self.name} needs images, not samples of shape {tuple(x.shape[1:])}"
             )
-        # The whole trigger has to fit, whichever part is stamped: the test shows all of it.
+        # Even if only a part is stamped, the whole trigger must fit: test images show all of it.
         last_row, last_column = (max(axis) for axis in zip(*self.whole(), strict=True))
         height, width = x.shape[-2:]
         if last_row >= height or last_column >= width:
@@ -91,7 +91,9 @@ class Backdoor(DataAttack):
 
 
 def parse_trigger(spec: Mapping[str, Any] | None) -> Backdoor | None:
-    """The backdoor whose success is measured, from an experiment's `evaluation` table.
+    """The backdoor whose success is measured, from the `evaluation` table of an experiment.
+
+    None if the table names no trigger.
 
     >>> parse_trigger({"name": "dba", "width": 3}).target
     2

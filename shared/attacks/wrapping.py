@@ -1,4 +1,4 @@
-"""Attacks that lend their behaviour to another attack.
+"""Attacks that wrap another attack and add a behaviour to it.
 
 Legend: F attackers, D coordinates.
 """
@@ -13,7 +13,7 @@ from rampart_fl.shared.attacks.model import attacks
 
 
 class Wrapper(ModelAttack):
-    """An attack around another one, which crafts the updates."""
+    """An attack that wraps another one; the inner attack crafts the updates."""
 
     attack: ModelAttack = Field(default="sign_flip", validate_default=True)
     """The attack inside: a name, or a table with its name and parameters."""

@@ -1,8 +1,8 @@
-"""An experiment: the file that says everything about a federation, and its tables.
+"""An experiment: the file that defines a federation completely, and the tables of that file.
 
-Here belong the schema, sweeps, the shipped experiments, and what follows from the file alone: who
-is drawn, who attacks, what an eviction means. Nothing here needs torch. What builds data, models or
-rules belongs in `learning`, `attacks` and `robust`.
+This package holds the schema, sweeps, the shipped experiments, and everything that follows from the
+file alone: which clients are drawn, which clients attack, and what an eviction means. Nothing here
+needs torch. Code that builds data, models or rules belongs in `learning`, `attacks` and `robust`.
 """
 
 from rampart_fl.shared.experiment.schema import Experiment

@@ -1,7 +1,7 @@
-"""What is done about a client that a detector would evict: the `server.eviction` table.
+"""The `server.eviction` table: what happens to a client that a detector asks to evict.
 
-What a detector asks for of a row, the mode of the federation makes a decision about its client;
-see `rampart_fl.shared.robust.eviction`.
+A detector asks for something to happen to a row. The federation's mode turns that into a decision
+about the row's client; see `rampart_fl.shared.robust.eviction`.
 """
 
 from dataclasses import dataclass
@@ -14,11 +14,12 @@ from rampart_fl.shared.experiment.tables import Table
 Asked = Literal["accepted", "rejected", "evicted"]
 """What a detector asks for: `rejected` leaves a row out of its round, `evicted` bars its client."""
 Decision = Literal["accepted", "rejected", "abstained", "quarantined", "proposed", "evicted"]
-"""What is done: an `abstained` eviction leaves the row out of its round, as the bound on those
-barred is reached; `quarantined` and `proposed` bar the client for some rounds, the latter until an
-operator has decided; `evicted` bars it for good."""
+"""What is done. `abstained`: the row is left out of its round, but its client is not evicted,
+because as many clients are barred as the bound allows. `quarantined` and `proposed`: the client is
+barred for some rounds; after `proposed`, an operator may decide earlier. `evicted`: the client is
+barred for good."""
 BARRING: frozenset[Decision] = frozenset({"quarantined", "proposed", "evicted"})
-"""The decisions that take a client out of the rounds that follow."""
+"""The decisions that exclude a client from the following rounds."""
 Mode = Literal["observe", "reject", "quarantine", "evict"]
 """How far decisions may go."""
 
@@ -39,7 +40,11 @@ class Eviction(Table):
 
     @model_validator(mode="after")
     def _every_setting_counts(self) -> "Eviction":
-        """Refuses what no mode that may be switched to would use: `observe` may go to any."""
+        """Refuses settings that have no effect in this mode.
+
+        In the mode `observe`, the settings of all other modes are allowed, because an operator may
+        switch to any of these modes.
+        """
         unused = {
             'by = "operator"': self.by == "operator" and self.mode in ("reject", "quarantine"),
             "rounds": self.rounds != 10 and self.mode in ("reject", "evict"),
@@ -52,7 +57,7 @@ class Eviction(Table):
         return self
 
     def until(self, decision: Decision, round_: int) -> int:
-        """The first round that a client is back in, if this was decided about it in `round_`.
+        """The first round that a client may take part in again after this decision in `round_`.
 
         >>> Eviction(mode="quarantine", rounds=2).until("quarantined", 5)
         8
@@ -62,14 +67,14 @@ class Eviction(Table):
 
 @dataclass(frozen=True)
 class Standing:
-    """Who is in a federation, and who is barred from it, when a round is decided.
+    """Which clients are in a federation, and which are barred from it, when a round is decided.
 
     Args:
-        clients: how many were ever heard of.
-        founders: how many of them were there when round 0 began.
-        evicted: who is barred for good, by whomever.
-        quarantined: who is barred for some rounds, by a proposal too.
-        mode: the operator's, where it takes the place of the experiment's.
+        clients: the number of clients that have ever joined.
+        founders: the number of these clients that had joined when round 0 began.
+        evicted: the clients barred for good, whether by the federation or by an operator.
+        quarantined: the clients barred for some rounds, including those proposed for eviction.
+        mode: the mode that an operator has set instead of the experiment's; None if none is set.
     """
 
     clients: int
@@ -80,11 +85,14 @@ class Standing:
 
     @property
     def barred(self) -> frozenset[str]:
-        """All who may not take part now."""
+        """All clients that may not take part now."""
         return self.evicted | self.quarantined
 
     def most(self, f: int | None) -> int:
-        """How many may be barred: less than half, and at most f and one for each who joined later.
+        """The largest number of clients that may be barred.
+
+        It is less than half of all clients. If f is given, it is also at most f plus the number of
+        clients that joined after round 0 began.
 
         >>> Standing(clients=20, founders=20).most(None), Standing(20, 20).most(6)
         (9, 6)

@@ -1,4 +1,4 @@
-"""When a round waits for clients, and for how many: the `phases` table of an experiment."""
+"""The `phases` table of an experiment: when a round waits for clients, and for how many."""
 
 from pydantic import Field, model_validator
 
@@ -27,7 +27,7 @@ class Span(Table):
         return count(self.min, of)
 
     def most(self, of: int) -> int:
-        """The upper bound as a count of `of` clients; all of them when there is none."""
+        """The upper bound as a count of `of` clients; all of them if there is no bound."""
         return of if self.max is None else count(self.max, of)
 
 

@@ -1,4 +1,4 @@
-"""Which slots of an experiment its attackers take."""
+"""The slots of an experiment that its attackers take."""
 
 from typing import Literal
 
@@ -10,14 +10,14 @@ Placement = Literal["random", "last"]
 def hostile_slots(placement: Placement, seed: int, clients: int, count: int) -> list[int]:
     """The attackers' slots, in the order in which groups of attackers fill them.
 
-    Each slot's place in a random draw depends on the seed and the slot alone, so one attacker more
-    adds a slot and moves nobody.
+    A slot's position in a random draw depends only on the seed and the slot. One more attacker
+    therefore takes one more slot, and all other attackers keep theirs.
 
     Args:
         placement: "random" draws the slots from the seed, "last" takes the last ones in order.
-        seed: of the experiment.
-        clients: how many slots there are.
-        count: how many of them attackers take.
+        seed: the seed of the experiment.
+        clients: the number of slots.
+        count: the number of slots that attackers take.
 
     >>> hostile_slots("last", seed=1, clients=5, count=2)
     [3, 4]

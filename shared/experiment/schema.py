@@ -1,9 +1,10 @@
-"""An experiment: one frozen, typed TOML file that says everything about a federation.
+"""An experiment: a frozen, typed model of the TOML file that defines a federation completely.
 
-Tables: `data` and `model` (what is learned), `training`, `personalizer` and `evaluation` (what a
-client does), `server` (what the aggregator does), `phases` and the round policy (when), `attackers`
-(who lies, for tests). Unknown keys are refused; `rampart_fl.shared.validation` builds every member
-that is named. This module and the API role that uses it work without torch.
+The tables of the file are `data` and `model` (what is learned), `training`, `personalizer` and
+`evaluation` (what a client does), `server` (what the aggregator does), `phases` together with the
+round policy (when rounds begin and end), and `attackers` (which clients are hostile, for tests).
+Unknown keys are refused. `rampart_fl.shared.validation` builds every member that the file names.
+This module, and the API role that uses it, work without torch.
 """
 
 import hashlib
@@ -168,7 +169,8 @@ class Experiment(Table):
         """Reads a file, or a shipped experiment by name.
 
         Raises:
-            ConfigurationError: no such file, not TOML, or a wrong key or value; says which.
+            ConfigurationError: there is no such file, it is not TOML, or a key or value is wrong;
+                the message says which.
 
         >>> Experiment.load("digits-benign").data.clients
         20
@@ -189,7 +191,7 @@ class Experiment(Table):
 
     @staticmethod
     def from_tables(tables: Mapping[str, Any]) -> "Experiment":
-        """An experiment from plain tables, as `tables()` gives them."""
+        """An experiment from plain tables, such as those that `tables()` returns."""
         if "sweep" in tables:
             raise ConfigurationError(
                 "a file with a [sweep] stands for many experiments: rampart simulate runs them"
@@ -200,16 +202,20 @@ class Experiment(Table):
             raise ConfigurationError(explain(error, Experiment)) from None
 
     def tables(self) -> dict[str, Any]:
-        """Every setting, defaults included, as plain JSON values; no empty `packages`."""
+        """Every setting, defaults included, as plain JSON values; `packages` only if not empty."""
         return self.model_dump(mode="json", exclude=None if self.packages else {"packages"})
 
     def digest(self) -> str:
-        """SHA-256 of all settings in canonical JSON: equal digests, equal experiments."""
+        """SHA-256 of all settings in canonical JSON; equal digests mean equal experiments."""
         text = json.dumps(self.tables(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
     def client_part(self) -> dict[str, Any]:
-        """The part that clients receive: everything but the server's stages and the attackers."""
+        """The part of the experiment that clients receive.
+
+        It leaves out the server's settings and the attackers, and adds the sample cap and the
+        digest of the whole experiment.
+        """
         public = self.model_dump(
             mode="json", exclude={"server", "attackers", "placement", "packages"}
         )
@@ -223,7 +229,7 @@ class Experiment(Table):
 
     @property
     def roles(self) -> list[Attackers | None]:
-        """The role of each client by slot: its group of attackers, None for an honest one."""
+        """The role of each client, ordered by slot: its group of attackers, or None if honest."""
         hostile = [group for group in self.attackers for _ in range(group.count)]
         slots = hostile_slots(self.placement, self.seed, self.data.clients, len(hostile))
         taken = dict(zip(slots, hostile, strict=True))
@@ -231,7 +237,7 @@ class Experiment(Table):
 
     @property
     def client_names(self) -> list[str]:
-        """The clients' names by slot; names sort as slots do.
+        """The clients' names, ordered by slot; sorting the names gives the same order.
 
         >>> Experiment.load("digits-benign").client_names[7]
         'client-07'
@@ -240,16 +246,17 @@ class Experiment(Table):
 
     @property
     def most_rows(self) -> int:
-        """How many clients a round may have rows of at most, as far as the file tells.
+        """The largest number of rows that a round may have, as far as the file determines it.
 
-        Without a barrier nobody is drawn: the newest rows of all of them may count in one round.
+        Under the buffered policy clients are not drawn, and the newest rows of all clients may
+        count in one round.
         """
         clients = max(self.data.clients, self.phases.joining.clients or 0)
         return clients if self.policy == "buffered" else drawn_of(clients, self.fraction)
 
 
 def client_names(count: int) -> list[str]:
-    """Names for clients by slot, as wide as the last one needs.
+    """Names for clients, ordered by slot, with as many digits as the last one needs.
 
     >>> client_names(2)
     ['client-00', 'client-01']

@@ -1,4 +1,4 @@
-"""Which clients take part in a round, and how many of them close it."""
+"""Decides which clients take part in a round, and how many of them suffice to close it."""
 
 import math
 from collections.abc import Iterable
@@ -9,8 +9,9 @@ from rampart_fl.shared.seeding import derive
 def select(seed: int, round_: int, candidates: Iterable[str], fraction: float) -> tuple[str, ...]:
     """The clients drawn for a round: ceil(fraction · n) of the candidates, sorted by id.
 
-    The draw is seeded and does not depend on who asks or when. Each candidate's place in it depends
-    on its id alone, so one that joins or leaves moves at most one other in or out.
+    The draw is seeded, so it is the same wherever and whenever this function is called. A
+    candidate's rank in the draw depends on no other candidate, so a client that joins or leaves
+    changes whether at most one other client is drawn.
 
     >>> select(1, 0, ["b", "a"], 1.0)
     ('a', 'b')
@@ -22,7 +23,7 @@ def select(seed: int, round_: int, candidates: Iterable[str], fraction: float) -
 
 
 def drawn_of(clients: int, fraction: float) -> int:
-    """How many of the clients are drawn for a round: ceil(fraction · n).
+    """The number of clients drawn for a round: ceil(fraction · n).
 
     >>> drawn_of(7, 0.5)
     4
@@ -31,7 +32,9 @@ def drawn_of(clients: int, fraction: float) -> int:
 
 
 def quota(buffer: float, expected: int) -> int:
-    """Arrivals that close a round of the buffered policy: a number, or up to 1 a share of all.
+    """The number of arrivals that close a round of the buffered policy.
+
+    `buffer` is a number of arrivals or, up to 1, a share of the expected clients.
 
     >>> quota(0.5, 7), quota(10, 7), quota(3, 7)
     (4, 7, 3)
@@ -40,7 +43,7 @@ def quota(buffer: float, expected: int) -> int:
 
 
 def count(bound: float, of: int) -> int:
-    """A bound as a count of `of` clients: a number, or up to 1 a share of them.
+    """A bound as a count of `of` clients; `bound` is a number or, up to 1, a share of them.
 
     >>> count(0.8, 9), count(3, 9), count(12, 9)
     (8, 3, 9)
@@ -49,7 +52,7 @@ def count(bound: float, of: int) -> int:
 
 
 def share(fraction: float, of: int) -> int:
-    """ceil(fraction · of), where a product that is whole but for rounding errors is whole.
+    """ceil(fraction · of), treating a product within rounding error of a whole number as whole.
 
     >>> 0.07 * 100, share(0.07, 100)
     (7.000000000000001, 7)

@@ -1,11 +1,11 @@
-"""The experiments that come with Rampart, by name."""
+"""Looks up the experiments that come with Rampart by their names."""
 
 from pathlib import Path
 
 from rampart_fl.shared.errors import UnknownMember
 
 SHIPPED = Path(__file__).parents[1] / "experiments"
-"""Their folder."""
+"""The folder of the shipped experiments."""
 
 
 def shipped() -> tuple[str, ...]:
@@ -14,10 +14,10 @@ def shipped() -> tuple[str, ...]:
 
 
 def find(source: str | Path) -> Path:
-    """The file of that path, or of the shipped experiment of that name.
+    """The file at a path, or the file of the shipped experiment with that name.
 
     Raises:
-        UnknownMember: there is neither.
+        UnknownMember: there is no such file and no such experiment.
 
     >>> find("digits-benign").name
     'digits-benign.toml'

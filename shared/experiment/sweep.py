@@ -30,7 +30,7 @@ from rampart_fl.shared.families.registry import explain
 from rampart_fl.shared.validation import validate
 
 DIGITS = 10
-"""Decimals of the numbers of a range, so that 0.1 + 0.2 is 0.3."""
+"""Decimals to which the numbers of a range are rounded, so that 0.1 + 0.2 is 0.3."""
 
 
 class Values(Table):
@@ -41,9 +41,9 @@ class Values(Table):
     to: float | None = None
     step: float | None = Field(default=None, gt=0)
     count: int | None = Field(default=None, ge=2)
-    """Numbers of the range, instead of the step between them."""
+    """How many numbers the range has; instead of the step between them."""
     also: list[str] = Field(default=[])
-    """Paths that get the same value."""
+    """Further paths that get the same value."""
 
     @model_validator(mode="after")
     def _one_way(self) -> "Values":
@@ -80,9 +80,11 @@ class Axis:
     """One parameter that varies.
 
     Args:
-        key: its name in results: the last part of its path, or all of it where that is not enough.
-        paths: where the value goes, parts joined by points; the first names the axis.
-        values: in order.
+        key: its name in results: the last part of its path, or the whole path if two axes have the
+            same last part.
+        paths: the paths of the settings that get the value, with parts joined by dots; the first
+            path names the axis.
+        values: the values in order.
     """
 
     key: str
@@ -95,8 +97,8 @@ class Point:
     """One point of the grid.
 
     Args:
-        at: the value of each axis, by key.
-        runs: an experiment for each seed.
+        at: the value of each axis, keyed by `Axis.key`.
+        runs: one experiment for each seed.
     """
 
     at: dict[str, Any]
@@ -105,12 +107,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Everything that a file with a [sweep] stands for.
+    """All experiments that a file with a [sweep] table defines.
 
     Args:
-        base: the experiment around it.
-        axes: what varies; the last one fastest.
-        seeds: of the runs of every point.
+        base: the experiment in the rest of the file.
+        axes: the parameters that vary; the last axis varies fastest.
+        seeds: the seeds of the runs at every point.
     """
 
     base: Experiment
@@ -122,10 +124,11 @@ class Sweep:
         """Reads a file, or a shipped experiment by name; None if it has no [sweep].
 
         Args:
-            source: file or name.
-            changes: top-level settings that take the place of the file's.
+            source: a file or a name.
+            changes: top-level settings that replace those of the file.
         Raises:
-            ConfigurationError: no such file, not TOML, or something in it is wrong; says what.
+            ConfigurationError: there is no such file, it is not TOML, or something in it is wrong;
+                the message says what.
         """
         path = find(source)
         try:
@@ -144,7 +147,7 @@ class Sweep:
 
     @staticmethod
     def of(tables: Mapping[str, Any]) -> "Sweep":
-        """From plain tables, among them "sweep"."""
+        """Makes a sweep from plain tables, one of which is "sweep"."""
         rest = {name: table for name, table in tables.items() if name != "sweep"}
         if not isinstance(tables["sweep"], Mapping):
             raise ConfigurationError("sweep: a table of parameters and their values is needed")
@@ -167,10 +170,10 @@ class Sweep:
         return Sweep(base, axes, seeds)
 
     def points(self) -> list[Point]:
-        """Every point, built and checked: what cannot run is refused before anything runs.
+        """Builds and checks every point, so that errors show before anything runs.
 
         Raises:
-            ConfigurationError: a path that leads nowhere or a value that does not fit.
+            ConfigurationError: a path leads to no setting, or a value does not fit.
         """
         points = []
         for values in product(*(axis.values for axis in self.axes)):
@@ -185,13 +188,13 @@ class Sweep:
         return points
 
     def digest(self) -> str:
-        """SHA-256 over the digests of all experiments that it stands for."""
+        """SHA-256 over the digests of all experiments of the sweep."""
         parts = [run.digest() for point in self.points() for run in point.runs]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def _seeds(first: int, runs: Any, seeds: Any) -> tuple[int, ...]:
-    """The seeds of every point's runs."""
+    """The seeds of the runs at every point of the grid."""
     if runs is not None and seeds is not None:
         raise ConfigurationError("sweep: runs or seeds, not both")
     if runs is None and seeds is None:
@@ -207,7 +210,7 @@ def _seeds(first: int, runs: Any, seeds: Any) -> tuple[int, ...]:
 
 
 def _leaves(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Values]]:
-    """The axes of a [sweep], by path: lists, and tables that say what the values are."""
+    """The axes of a [sweep], with their paths: lists of values, and tables that define values."""
     for name, value in table.items():
         here = f"{path}.{name}" if path else name
         if isinstance(value, list):
@@ -224,12 +227,12 @@ def _leaves(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Val
 
 
 def _name(path: str) -> str:
-    """The last part of a path that is no number."""
+    """The last part of a path that is not a number."""
     return next((part for part in reversed(path.split(".")) if not part.isdigit()), path)
 
 
 def put(tables: dict[str, Any], path: str, value: Any) -> None:
-    """Sets one parameter in plain tables.
+    """Sets the parameter at a path in plain tables.
 
     >>> tables = {"server": {"rule": [{"name": "krum"}]}}
     >>> put(tables, "server.rule.0.f", 3)
@@ -250,10 +253,11 @@ def put(tables: dict[str, Any], path: str, value: Any) -> None:
 
 
 def averaged(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The figures of several runs as one: means, and under "spread" their standard deviations.
+    """Combines the figures of several runs: their means and, under "spread", standard deviations.
 
-    A mean is over the runs that have the figure; None if none has. Lists count by length; texts
-    have no mean. The deviation is that of a sample, for figures that two runs or more have.
+    A mean is over the runs that have the figure, and None if none has it. A list counts as its
+    length; texts are left out. The standard deviation is that of a sample; only figures that at
+    least two runs have get one.
 
     >>> averaged([{"error": 1.0, "evicted": ["a"]}, {"error": 3.0, "evicted": []}])
     {'error': 2.0, 'evicted': 0.5, 'runs': 2, 'spread': {'error': 1.41..., 'evicted': 0.70...}}

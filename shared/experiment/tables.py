@@ -1,4 +1,4 @@
-"""What every table of an experiment file is: frozen, typed, and without unknown keys."""
+"""The base class of all tables of an experiment file: frozen, typed, and without unknown keys."""
 
 from typing import Annotated, Any
 
@@ -14,6 +14,6 @@ MemberSpec = Annotated[dict[str, Any], BeforeValidator(_named)]
 
 
 class Table(BaseModel):
-    """A table of the file: frozen, unknown keys refused."""
+    """A table of an experiment file; it is frozen and refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -1,4 +1,4 @@
-"""Objects of a user's own by import path, such as `my_package.nets:Net`. Needs no torch."""
+"""Loads a user's own objects by import path, such as `my_package.nets:Net`. Needs no torch."""
 
 import importlib
 import sys
@@ -14,9 +14,10 @@ def load_callable(path: str, what: str) -> Callable[..., Any]:
 
     Args:
         path: the module as `import` takes it, a colon, and a name in it (dots for nested names).
-        what: what it is called in messages.
+        what: what the object is called in error messages.
     Raises:
-        ConfigurationError: not of that form, no such module or name, or nothing to call.
+        ConfigurationError: the path does not have that form, there is no such module or name, or
+            the object is not callable.
 
     >>> load_callable("collections:OrderedDict", "a model").__name__
     'OrderedDict'
@@ -26,7 +27,7 @@ def load_callable(path: str, what: str) -> Callable[..., Any]:
         raise ConfigurationError(f"{what} is named as MODULE:NAME, not {path!r}")
     here = str(Path.cwd())
     if here not in sys.path:
-        sys.path.append(here)  # Installed commands do not look here; what is installed comes first.
+        sys.path.append(here)  # An installed command does not search it; installed code wins.
     try:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -1,8 +1,9 @@
-"""Members that other installed packages add to families, by entry points.
+"""Members that other installed packages add to families by entry points.
 
-Each family has a group, such as `rampart_fl.rules`. A package's pyproject.toml declares in it what
-it adds: the entry point's name is the member's, its value the class. Only metadata is read before
-a member is looked up.
+Each family has a group of entry points, such as `rampart_fl.rules`. A package adds a member by an
+entry point of that group in its pyproject.toml: the name of the entry point is the member's name,
+and its value is the member's class. Until a member is looked up, only metadata is read and no code
+of the package is imported.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +20,7 @@ _looked_up: ContextVar[dict[str, str] | None] = ContextVar("looked_up", default=
 
 @cache
 def installed(group: str) -> Mapping[str, tuple[EntryPoint, ...]]:
-    """The entry points of a group by name; several packages may use one name."""
+    """The entry points of a group, keyed by name; several packages may use the same name."""
     found: dict[str, tuple[EntryPoint, ...]] = {}
     for entry in entry_points(group=group):
         found[entry.name] = (*found.get(entry.name, ()), entry)
@@ -35,12 +36,13 @@ def load(family: str, name: str, entries: tuple[EntryPoint, ...], kind: type[Any
     """The class behind an entry point.
 
     Args:
-        family: what a member is called in messages.
-        name: of the member.
-        entries: those of this name; more than one are refused.
-        kind: what the class must derive from.
+        family: what a member of the family is called in error messages.
+        name: the name of the member.
+        entries: the entry points with this name; more than one are refused.
+        kind: the class that the member must derive from.
     Raises:
-        ConfigurationError: several packages use the name, or it does not lead to such a class.
+        ConfigurationError: several packages use the name, or the entry point does not lead to such
+            a class.
     """
     packages = " and ".join(sorted(map(requirement, entries)))
     if len(entries) > 1:
@@ -48,7 +50,7 @@ def load(family: str, name: str, entries: tuple[EntryPoint, ...], kind: type[Any
     (entry,) = entries
     try:
         found = entry.load()
-    except Exception as error:  # Whatever the package's code does when it is imported.
+    except Exception as error:  # The package's code may raise anything when it is imported.
         raise ConfigurationError(
             f"{family} {name!r} of {packages} cannot be imported from {entry.value}: "
             f"{type(error).__name__}: {error}"
@@ -62,15 +64,17 @@ def load(family: str, name: str, entries: tuple[EntryPoint, ...], kind: type[Any
 
 @contextmanager
 def known(packages: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """Within it an experiment's members are looked up; gives the packages that they come from.
+    """A context in which the members of an experiment are looked up; it yields their packages.
 
     Args:
-        packages: where the experiment takes members from, by their names.
+        packages: the packages that the experiment takes members from, keyed by member.
     Returns:
-        The same of all members that were looked up; Rampart's own are left out.
+        The packages of all members looked up in the context, keyed by member. Rampart's own members
+        are left out.
     Raises:
-        UnknownMember: a member is unknown here; says which package is missing.
-        ConfigurationError: another package has a member of the same name.
+        UnknownMember: a member is unknown on this machine; the message says which package is
+            missing.
+        ConfigurationError: a member comes from a different package on this machine.
     """
     outer = _looked_up.get()
     found: dict[str, str] = {} if outer is None else outer
@@ -91,7 +95,7 @@ def known(packages: Mapping[str, str]) -> Iterator[dict[str, str]]:
 
 
 def note(name: str, package: str) -> None:
-    """Tells `known` that a member of another package was looked up."""
+    """Tells the enclosing `known` context that a member of another package was looked up."""
     found = _looked_up.get()
     if found is not None:
         found[name] = package

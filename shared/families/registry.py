@@ -1,10 +1,10 @@
-"""Families: a package whose modules each add one member by name.
+"""Families: a family is a package whose modules each add one member, which has a name.
 
-A family's `__init__` makes one `Registry`; a module in that package adds itself with
-`@registry.register("name")`. Nothing lists the members: the first look-up imports the package's
-modules. Other installed packages add members by entry points (see `plugins`). Parameters are
-pydantic fields, so misspelt, missing, mistyped and out-of-range ones are refused where the
-member is built, with the list of those known.
+The package's `__init__` makes one `Registry`, and each module registers its class with
+`@registry.register("name")`. There is no list of the members: the first look-up imports all modules
+of the package. Other installed packages add members by entry points (see `plugins`). Parameters are
+pydantic fields. Parameters that are misspelt, missing, of a wrong type or out of range are refused
+when the member is built; the message lists the known parameters.
 """
 
 import importlib
@@ -38,20 +38,21 @@ class Member(BaseModel):
     paper: ClassVar[str] = ""
     """Source of the algorithm, for the catalogue: authors or short title, year, equation."""
     package: ClassVar[str] = ""
-    """Package that it comes from, with its version, such as "my-rules==1.2"; "" for Rampart's."""
+    """The package, with its version, that the member comes from, such as "my-rules==1.2"; "" for
+    Rampart's own members."""
 
 
 M = TypeVar("M", bound=Member)
 
 
 class Registry(Generic[M]):
-    """The members of one family, by name.
+    """The members of one family, keyed by name.
 
     Args:
-        kind: what every member derives from.
-        family: what a member is called in messages, such as "rule".
+        kind: the class that every member derives from.
+        family: what a member of the family is called in messages, such as "rule".
         package: the package whose modules register members.
-        group: the entry points by which other packages add members.
+        group: the group of entry points by which other packages add members.
     """
 
     def __init__(self, kind: type[Member], family: str, *, package: str, group: str) -> None:
@@ -63,7 +64,7 @@ class Registry(Generic[M]):
         self._discovered = False
 
     def register(self, name: str) -> Callable[[type[M]], type[M]]:
-        """Class decorator: adds the class under `name`."""
+        """A class decorator that adds the class under `name`."""
 
         def add(member: type[M]) -> type[M]:
             known = self._members.get(name)
@@ -80,7 +81,7 @@ class Registry(Generic[M]):
         return tuple(sorted({*self._members, *plugins.installed(self.group)}))
 
     def get(self, name: str) -> type[M]:
-        """The class behind a name; `UnknownMember` lists the known ones."""
+        """The class with this name; if there is none, `UnknownMember` lists the known names."""
         self._discover()
         entries = plugins.installed(self.group).get(name, ())
         if entries:
@@ -90,7 +91,7 @@ class Registry(Generic[M]):
         return self._members[name]
 
     def _add(self, name: str, entries: tuple[EntryPoint, ...]) -> None:
-        """Adds the member of another package, unless it is there already."""
+        """Adds the member of another package if it has not been added before."""
         member: type[M] = plugins.load(self.family, name, entries, self.kind)
         package = plugins.requirement(entries[0])
         if self._members.setdefault(name, member) is not member:
@@ -101,7 +102,11 @@ class Registry(Generic[M]):
         plugins.note(name, package)
 
     def build(self, name: str, **parameters: Any) -> M:
-        """A member with these parameters; `ConfigurationError` says which one is wrong and why."""
+        """Builds a member with these parameters.
+
+        Raises:
+            ConfigurationError: a parameter is wrong; the message says which one and why.
+        """
         member = self.get(name)
         try:
             return member(**parameters)
@@ -111,9 +116,10 @@ class Registry(Generic[M]):
             ) from None
 
     def parse(self, spec: "str | Mapping[str, Any] | Member", **defaults: Any) -> M:
-        """A member from `"name"`, from `{"name": ..., parameter: ...}`, or as it is.
+        """A member from `"name"` or from `{"name": ..., parameter: ...}`.
 
-        `defaults` fill parameters that the member has and the spec leaves out.
+        A spec that already is a member is returned as it is. `defaults` are values for parameters
+        that the member has and the spec leaves out.
         """
         if isinstance(spec, Member):
             return spec  # type: ignore[return-value]  # its caller's family
@@ -139,11 +145,11 @@ class Registry(Generic[M]):
 
 
 def explain(error: ValidationError, table: type[BaseModel] | None = None) -> str:
-    """A pydantic error as one line: where, and what is wrong.
+    """A pydantic error as one line that says where the error is and what is wrong.
 
     Args:
-        error: what was found.
-        table: what was being read, so that unknown keys can be told from those that it has.
+        error: the error.
+        table: the class that was validated; its keys are suggested in place of unknown ones.
     """
     return "; ".join(_explained(issue, table) for issue in error.errors())
 
@@ -160,7 +166,7 @@ def _explained(issue: "ErrorDetails", table: type[BaseModel] | None) -> str:
 
 
 def _keys(table: type[BaseModel], way: Sequence[int | str]) -> list[str]:
-    """The keys of the table to which a way leads, through fields and positions in lists."""
+    """The keys of the table at a path of fields and positions in lists."""
     for part in way:
         found = [
             inner
@@ -173,7 +179,7 @@ def _keys(table: type[BaseModel], way: Sequence[int | str]) -> list[str]:
 
 
 def _tables(annotation: Any) -> list[type[BaseModel]]:
-    """The tables in a field's type."""
+    """The table classes that occur in the type of a field."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [table for part in get_args(annotation) for table in _tables(part)]

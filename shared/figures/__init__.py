@@ -1,5 +1,5 @@
-"""What is reported: numbers of a round, and the final figures of a federation.
+"""The numbers that are reported: those of each round, and the final figures of a federation.
 
-Here belongs what turns rounds and evaluations into figures that people compare. What decides
-anything belongs elsewhere, and so does how figures are printed or plotted.
+This package holds the code that turns rounds and evaluations into figures that people compare. Code
+that makes decisions belongs elsewhere, and so does code that prints or plots figures.
 """

@@ -1,7 +1,7 @@
-"""The final figures of a federation, from what clients measured and who was evicted.
+"""The final figures of a federation, from the clients' measurements and the evictions.
 
-Only whoever started the experiment knows the roles, so this runs there: in the simulator, in the
-console, in benchmarks. Needs no torch.
+The figures need the clients' roles, which only the program that started the experiment knows. This
+module therefore runs in the simulator, in the console and in benchmarks. Needs no torch.
 """
 
 from collections import Counter
@@ -13,17 +13,19 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import RoundRecord
 
 KINDS = ("customized", "local", "personalized")
-"""The model as received, after local training, and the one that the client keeps for itself."""
+"""The kinds of model that a client measures: the model as received, the model after local training,
+and the model that the client keeps for itself."""
 Final = Literal["last", "mean5", "best"]
-"""Which rounds a final accuracy is of: the last, the last five (their mean), or the best one."""
+"""The rounds that a final accuracy is taken from: the last one, the mean of the last five, or the
+best one."""
 TARGETS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-"""Accuracies for which the rounds are counted until they are reached."""
+"""Accuracies for which the figures say how many rounds it took to reach them."""
 Metrics = Mapping[str, Mapping[str, float]]
-"""A round's measurements by client."""
+"""The measurements of a round, keyed by client."""
 
 
 def latest(records: Iterable[Metrics]) -> dict[str, dict[str, float]]:
-    """Each client's newest metrics, given every round's metrics by client in order.
+    """Each client's newest metrics, from the metrics of all rounds in order.
 
     >>> latest([{"a": {"loss": 2.0}, "b": {"loss": 3.0}}, {"a": {"loss": 1.0}}])
     {'a': {'loss': 1.0}, 'b': {'loss': 3.0}}
@@ -46,7 +48,9 @@ def newer(records: Iterable[Metrics]) -> Iterator[dict[str, dict[str, float]]]:
 def accuracy(
     metrics: Mapping[str, Mapping[str, float]], clients: Iterable[str], kind: str
 ) -> float | None:
-    """Correct test samples over all test samples of these clients; None without such a model.
+    """The share of these clients' test samples that are predicted correctly.
+
+    It is None if the clients have no model of this kind.
 
     >>> accuracy({"a": {"test_samples": 4, "correct_local": 3}}, ["a"], "local")
     0.75
@@ -57,10 +61,10 @@ def accuracy(
 def errors(
     metrics: Mapping[str, Mapping[str, float]], clients: Iterable[str]
 ) -> dict[str, float | None]:
-    """Mean squared error over these clients' test samples by kind of model, and the least of them.
+    """Mean squared error over these clients' test samples, for each kind of model.
 
-    The least is of the model as received and the personal one; empty where the task is
-    classification.
+    `error` is the smaller of two errors: that of the model as received and that of the personalized
+    model. The result is empty if the task is classification.
 
     >>> errors({"a": {"test_samples": 2, "error_local": 3.0, "error_customized": 5.0}}, ["a"])
     {'error': 2.5, 'error_customized': 2.5, 'error_local': 1.5, 'error_personalized': None}
@@ -79,9 +83,9 @@ def errors(
 def attack_success(
     metrics: Mapping[str, Mapping[str, float]], clients: Iterable[str], kind: str
 ) -> float | None:
-    """Share of these clients' triggered test samples that are taken for the trigger's target.
+    """The share of these clients' triggered test samples that a model takes for the target.
 
-    Samples of the target class itself are not among them; None without a trigger.
+    Samples of the target class itself are left out. The result is None if there is no trigger.
 
     >>> attack_success({"a": {"triggered_samples": 4, "fooled_local": 1}}, ["a"], "local")
     0.25
@@ -92,9 +96,10 @@ def attack_success(
 def largest_gap(
     metrics: Mapping[str, Mapping[str, float]], clients: Iterable[str]
 ) -> dict[str, float]:
-    """The most that training lowered one of these clients' loss: how badly the model serves it.
+    """The largest decrease of a client's loss by local training, over these clients.
 
-    Empty where nobody measured it.
+    A large gap means that the received model fits this client badly. The result is empty if no
+    client measured a gap.
 
     >>> largest_gap({"a": {"loss_gap": 0.5}, "b": {"loss_gap": 0.75}, "x": {}}, ["a", "b", "x"])
     {'largest_gap': 0.75}
@@ -114,9 +119,11 @@ def _share(
 def detection(
     honest: Collection[str], hostile: Collection[str], evicted: Collection[str]
 ) -> dict[str, float | None]:
-    """Share of clients judged rightly, of honest ones evicted, of hostile ones not evicted.
+    """The accuracy of evictions, and their false positive and false negative rates.
 
-    An eviction alone counts: who is in quarantine, proposed or rejected is not found yet.
+    `dacc` is the share of all clients that are judged correctly, `fpr` the share of honest clients
+    that are evicted, and `fnr` the share of hostile clients that are not evicted. Only evictions
+    count: a client that is quarantined, proposed or rejected does not count as evicted.
 
     >>> detection(["a", "b", "c"], ["x"], ["x", "a"])
     {'dacc': 0.75, 'fpr': 0.3333333333333333, 'fnr': 0.0}
@@ -133,10 +140,10 @@ def detection(
 def accuracies(
     experiment: Experiment, rounds: Iterable[Metrics], names: Sequence[str] | None = None
 ) -> list[dict[str, float | None]]:
-    """The honest clients' accuracy after every round, by kind of model.
+    """The honest clients' accuracy after every round, keyed by kind of model.
 
-    Each pools all their test samples at the newest measurement, so whoever was not drawn or is
-    evicted keeps counting with its last model.
+    Each accuracy is over the test samples of all honest clients, at each client's newest
+    measurement. A client that was not drawn, or is evicted, therefore counts with its last model.
     """
     honest, _ = sides(experiment, names)
     return [{kind: accuracy(newest, honest, kind) for kind in KINDS} for newest in newer(rounds)]
@@ -145,13 +152,13 @@ def accuracies(
 def sides(
     experiment: Experiment, names: Sequence[str] | None = None
 ) -> tuple[list[str], list[str]]:
-    """The honest clients and the hostile ones, of all clients by slot."""
+    """The names of the honest clients and of the hostile ones, each ordered by slot."""
     pairs = list(zip(names or experiment.client_names, experiment.roles, strict=True))
     return [c for c, role in pairs if role is None], [c for c, role in pairs if role is not None]
 
 
 def final(values: Sequence[float | None], which: Final) -> float | None:
-    """One accuracy for a run, from those of its rounds; None where there is none.
+    """The final accuracy of a run, from the accuracies of its rounds; None if all are None.
 
     >>> final([None, 0.25, 0.75, 0.5], "mean5"), final([0.5, 0.75, 0.25], "best")
     (0.5, 0.75)
@@ -163,7 +170,7 @@ def final(values: Sequence[float | None], which: Final) -> float | None:
 
 
 def rounds_to(values: Sequence[float | None], target: float) -> int | None:
-    """Rounds until an accuracy was first reached; None where it never was.
+    """The number of rounds until an accuracy was first reached; None if it was never reached.
 
     >>> rounds_to([0.5, 0.75, 0.9, 0.7], 0.75), rounds_to([0.5], 0.75)
     (2, None)
@@ -173,7 +180,7 @@ def rounds_to(values: Sequence[float | None], target: float) -> int | None:
 
 
 def reported(values: Mapping[str, float | None]) -> tuple[float | None, str]:
-    """The better accuracy of the customized and the personalized model, and which that is.
+    """The better of the accuracies of the customized and the personalized model, and its kind.
 
     >>> reported({"customized": 0.5, "local": 1.0, "personalized": None})
     (0.5, 'customized')
@@ -190,21 +197,22 @@ def final_figures(
     names: Sequence[str] | None = None,
     accuracy_of: Final = "last",
 ) -> dict[str, Any]:
-    """The figures that a run ends with; fractions from 0 to 1, None where there is no such model.
+    """The final figures of a run: fractions from 0 to 1, or None if there is no such model.
 
-    Accuracies pool all test samples of the honest clients at their newest measurement, so an
-    evicted honest client keeps counting with its last model. `accuracy` is the better of the
-    customized and the personalized one, and `rounds_to_accuracy` says for each of `TARGETS` how
-    many rounds it took to get there. `attack_success` is of that same model at the end; where the
-    experiment has a trigger, `attack_success_customized` and its like are of each.
-    `largest_gap` and, for a task of estimation, `errors` are of the newest measurement.
+    Accuracies are over the test samples of all honest clients, at each client's newest measurement.
+    An evicted honest client therefore counts with its last model. `accuracy` is the better of the
+    accuracies of the customized and the personalized model. `rounds_to_accuracy` is the number of
+    rounds that it took to reach each of `TARGETS`. `attack_success` belongs to the same model as
+    `accuracy`, at the end of the run. If the experiment has a trigger, `attack_success_customized`
+    and the like give the success for each kind of model. `largest_gap` and, if the task is
+    estimation, the figures of `errors` are from each client's newest measurement.
 
     Args:
-        experiment: with its roles by slot.
-        rounds: every round's metrics by client, in order.
-        evicted: clients barred at the end.
-        names: the clients by slot; `experiment.client_names` by default.
-        accuracy_of: the rounds that accuracies are of.
+        experiment: the experiment, which knows the roles of the clients.
+        rounds: the metrics of every round in order, each keyed by client.
+        evicted: the clients that are evicted at the end.
+        names: the clients' names, ordered by slot; `experiment.client_names` by default.
+        accuracy_of: the rounds from which final accuracies are taken.
     """
     honest, hostile = sides(experiment, names)
     curve = accuracies(experiment, rounds, names)
@@ -228,15 +236,15 @@ def final_figures(
 def decisions(
     experiment: Experiment, records: Sequence[RoundRecord], names: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """What was decided about honest and hostile clients, in client-rounds by decision.
+    """How often each decision was made about honest and about hostile clients, in client-rounds.
 
-    A round that a client spends in quarantine counts as "away". `silenced` is the share of the
-    client-rounds of a side, those away among them, in which a client did not count.
+    A round that a client spends in quarantine counts as "away". `silenced` is the share of a side's
+    client-rounds, including those away, in which the client's row was not accepted.
 
     Args:
-        experiment: with its roles by slot.
-        records: of every round.
-        names: the clients by slot; `experiment.client_names` by default.
+        experiment: the experiment, which knows the roles of the clients.
+        records: the records of all rounds.
+        names: the clients' names, ordered by slot; `experiment.client_names` by default.
     """
     counts: dict[str, dict[str, int]] = {}
     silenced: dict[str, float | None] = {}
@@ -250,10 +258,10 @@ def decisions(
 
 
 def costs(records: Sequence[RoundRecord]) -> dict[str, Any]:
-    """What rounds cost: bytes per client and round, and seconds per round by step.
+    """The costs of rounds: bytes per client and round, and seconds per round for each step.
 
     Args:
-        records: of every round; failed ones have no figures and count for nothing.
+        records: the records of all rounds; a record without such numbers does not count.
     """
     steps = dict.fromkeys(step for record in records for step in record.timings)
     down = [size for record in records for size in record.bytes_down.values()]

@@ -1,4 +1,4 @@
-"""A round's record: what the engine decided, as numbers and names."""
+"""The record of a round: the engine's decisions as numbers and names."""
 
 from math import isfinite
 from typing import Any
@@ -15,7 +15,7 @@ def decisions(rows: Rows, outcome: RoundOutcome) -> dict[str, Any]:
 
     Args:
         rows: the calibrated rows of the round, over the parameters.
-        outcome: what `run_round` made of them.
+        outcome: the result of `run_round` for these rows.
     """
     mixing: dict[str, dict[str, float]] = {}
     customization = outcome.customization
@@ -43,7 +43,7 @@ def decisions(rows: Rows, outcome: RoundOutcome) -> dict[str, Any]:
 
 
 def verdict_record(verdict: Verdict) -> VerdictRecord:
-    """A verdict as it is stored; scores and thresholds that are not finite become null."""
+    """A verdict as it is stored; a score or threshold that is not finite becomes None."""
     return VerdictRecord(
         client=verdict.client,
         decision=verdict.decision,

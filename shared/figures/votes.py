@@ -1,6 +1,6 @@
-"""Figures of a vote: what share of its decisions is right whatever m hostile clients do.
+"""Figures of a vote: the share of its decisions that stay right whatever m hostile clients do.
 
-From what clients counted, so it needs no torch.
+The figures follow from counts that clients report, so this module needs no torch.
 """
 
 from collections.abc import Collection, Mapping
@@ -12,11 +12,11 @@ from rampart_fl.shared.figures.final import attack_success
 def certified_curve(
     counts: Mapping[str, Mapping[str, float]], clients: Collection[str]
 ) -> list[float]:
-    """Certified accuracy for m = 0, 1, 2, ... hostile clients; empty where nobody voted.
+    """Certified accuracy for m = 0, 1, 2, ... hostile clients; empty if there was no vote.
 
     Args:
-        counts: `test_samples`, `correct_vote`, `certified_01` and so on, by client.
-        clients: whose test samples are pooled: the honest ones.
+        counts: `test_samples`, `correct_vote`, `certified_01` and so on, keyed by client.
+        clients: the honest clients, whose test samples are pooled.
 
     >>> certified_curve({"a": {"test_samples": 4, "correct_vote": 3, "certified_01": 1}}, ["a"])
     [0.75, 0.25]
@@ -33,8 +33,9 @@ def certified_curve(
 def vote_figures(
     counts: Mapping[str, Mapping[str, float]], clients: Collection[str]
 ) -> dict[str, Any]:
-    """The figures of a vote for a run's summary: `certified`, and `attack_success_vote` where a
-    backdoor is measured; nothing where nobody voted.
+    """The figures of a vote for the summary of a run; empty if there was no vote.
+
+    They are `certified` and, if a backdoor is measured, `attack_success_vote`.
 
     >>> vote_figures({"a": {"test_samples": 2, "correct_vote": 1}}, ["a"]), vote_figures({}, ["a"])
     ({'certified': [0.5]}, {})

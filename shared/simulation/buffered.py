@@ -1,8 +1,8 @@
 """The buffered policy in simulation: no barrier, every K-th arrival refreshes the global model.
 
-Every client trains from the model that it was given and asks for the next when it is done. How
-long that takes is drawn from an exponential distribution of mean 1, by client and round, so the
-order of arrivals is part of the experiment. A probe is answered at once.
+Every client trains from the model that it was given and asks for the next one when it is done. The
+duration of the training is drawn from an exponential distribution of mean 1, with a seed for each
+client and round, so the experiment determines the order of arrivals. A probe is answered at once.
 
 Legend: K clients, D parameters.
 """
@@ -24,12 +24,12 @@ from rampart_fl.shared.simulation.server import Server
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """What a client was given to do.
+    """The training that a client was given to do.
 
     Args:
-        round: that was open then, by which its draws are named.
-        due: when it will be done.
-        start_D: the model that it trains from.
+        round: the round that was open when the client got the work; it names the random draws.
+        due: the simulated time at which the work will be done.
+        start_D: the model that the client trains from.
     """
 
     round: int
@@ -39,12 +39,12 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class Arrival:
-    """What a client has sent.
+    """The upload of a client.
 
     Args:
-        round: of the work that it answers.
+        round: the round of the work that the upload is the result of.
         start_D, update_D: the model that the client began with, and its upload.
-        samples, loss_gap, metrics: what it claims.
+        samples, loss_gap, metrics: the numbers that the client claims.
     """
 
     round: int
@@ -60,10 +60,10 @@ class Buffered:
     """The rounds of a federation without a barrier.
 
     Args:
-        clients, server: both sides; what they remember moves on with every round.
-        work: of the clients that are at it.
+        clients, server: both sides; every round updates their state.
+        work: the work of each client that is still training.
         latest: the newest uploads of the clients whose rows are in the pool.
-        now: when the last round was closed.
+        now: the simulated time at which the last round was closed.
     """
 
     clients: Clients
@@ -73,18 +73,18 @@ class Buffered:
     now: float = 0.0
 
     def memory(self) -> dict[str, Any]:
-        """All that the next round depends on, for a checkpoint."""
+        """The state that the next round depends on, for a checkpoint."""
         return {"work": self.work, "latest": self.latest, "now": self.now}
 
     def recall(self, memory: Mapping[str, Any]) -> None:
-        """Goes on from a memory."""
+        """Restores the state that `memory` returned."""
         self.work, self.latest = dict(memory["work"]), dict(memory["latest"])
         self.now = memory["now"]
 
     def run(
         self, round_: int, candidates: Iterable[str], ended: Callable[[str], None]
     ) -> RoundRecord:
-        """Runs a round up to the arrival that closes it; its record."""
+        """Runs a round up to the arrival that closes it, and returns its record."""
         present = sorted(candidates)
         self.work = {name: work for name, work in self.work.items() if name in present}
         probed = self._hand_out([name for name in present if name not in self.work], round_)
@@ -110,7 +110,7 @@ class Buffered:
         return record.model_copy(update={"policy": "buffered", **extra})
 
     def _hand_out(self, names: Sequence[str], round_: int) -> list[str]:
-        """Gives clients their next work; those that were probed for it."""
+        """Gives clients their next work, and returns the clients that were probed for it."""
         probed = self.server.clients_to_probe(names)
         if not names:
             return probed
@@ -122,7 +122,11 @@ class Buffered:
         return probed
 
     def _train(self, names: Iterable[str]) -> dict[str, Arrival]:
-        """The work of these clients, done: all that were given theirs in one round at once."""
+        """Trains these clients; those that were given their work in the same round train together.
+
+        Returns:
+            The clients' arrivals, keyed and sorted by client.
+        """
 
         def begun(name: str) -> int:
             return self.work[name].round
@@ -139,7 +143,7 @@ class Buffered:
 
 
 def _joined(arrivals: Mapping[str, Arrival]) -> tuple[Uploads, Tensor]:
-    """Arrivals as the uploads of a round, and the models (K, D) that they began with."""
+    """The arrivals as the uploads of a round, and the models (K, D) that clients began with."""
     all_ = list(arrivals.values())
     uploads = Uploads(
         tuple(arrivals),

@@ -1,8 +1,8 @@
-"""What a majority vote of separately trained models certifies, found out by training them all.
+"""What a majority vote of separately trained models certifies, measured by training all of them.
 
-Disjoint groups (FLCert-D) are a customizer, and train in one federation. Random subsets (FLCert-P)
-overlap, so that a client would train many models a round: they are simulated, one federation for
-each subset.
+Disjoint groups (FLCert-D) are implemented by a customizer, and train in one federation. Random
+subsets (FLCert-P) overlap, so a client would have to train many models in a round; instead, one
+federation is simulated for each subset.
 
 Legend: T test samples, C classes.
 """
@@ -26,22 +26,22 @@ from rampart_fl.shared.simulation.federation import Simulation
 from rampart_fl.shared.validation import build_plan
 
 LIKELY_ENOUGH = 0.001
-"""Probability with which a certificate of drawn subsets may claim too much, by default."""
+"""Default probability with which a certificate from randomly drawn subsets may claim too much."""
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """Accuracies of a vote that hostile clients cannot change.
+    """The certified accuracies of a vote: shares of decisions that hostile clients cannot change.
 
     Args:
         scheme: disjoint groups, or random subsets.
-        voters: models that voted.
-        clients: of the federation.
-        present: attackers that took part in the training itself.
+        voters: number of models that voted.
+        clients: number of clients in the federation.
+        present: number of attackers that took part in the training itself.
         curve: certified accuracy on the honest clients' test samples, for m = 0, 1, 2, ... hostile
-            clients beside those present; nothing is certified beyond its end.
-        error: probability that a radius is too large; 0 where none can be.
-        samples: test samples that it is of.
+            clients in addition to those present; nothing is certified beyond its end.
+        error: probability that a radius is too large; 0 if no radius can be.
+        samples: number of test samples that the accuracies are measured on.
     """
 
     scheme: Literal["disjoint groups", "random subsets"]
@@ -54,18 +54,19 @@ class Certificate:
 
 
 Progress = Callable[[int, int], None]
-"""Hears of progress: how much is done, of how much."""
+"""A callback that reports progress: (number done, number in all)."""
 
 
 def certify_groups(
     experiment: Experiment, device: str = "cpu", on_progress: Progress = lambda done, of: None
 ) -> Certificate:
-    """Trains disjoint groups, and counts what their vote certifies.
+    """Trains disjoint groups, and counts the test samples that their vote certifies.
 
     Raises:
-        ConfigurationError: the experiment has no groups that train apart, draws a part of its
-            clients for each round, so that one who leaves could change who else is drawn, or ends
-            rounds by arrivals, so that one who hurries could change who else has arrived.
+        ConfigurationError: the experiment has no groups that train separately; or it draws only a
+            part of its clients for each round, so that a client that leaves could change which
+            others are drawn; or it ends rounds by arrivals, so that a client that hurries could
+            change which others have arrived.
     """
     if not build_plan(experiment).customizer.isolates:
         raise ConfigurationError(
@@ -95,7 +96,7 @@ def certify_groups(
 
 
 def subsets_of(experiment: Experiment, count: int, size: int) -> list[tuple[str, ...]]:
-    """Random subsets of the clients, drawn with replacement; every one where `count` allows.
+    """Random subsets of the clients, drawn with replacement; all subsets if `count` is enough.
 
     >>> len(subsets_of(Experiment.load("digits-benign"), 1000, 2)), 20 * 19 // 2
     (190, 190)
@@ -121,18 +122,20 @@ def certify_subsets(
     device: str = "cpu",
     on_progress: Progress = lambda done, of: None,
 ) -> Certificate:
-    """Trains one federation for each random subset of k clients, and counts what they certify.
+    """Trains one federation for each random subset of k clients, counts what the vote certifies.
 
     Args:
-        experiment: whose clients are drawn; each subset runs its rule over its own clients.
-        count: subsets to draw; where there are no more than that, each votes once, and nothing is
-            left to chance.
-        size: k.
-        error: probability with which a radius may be too large, where subsets are drawn.
+        experiment: the experiment whose clients are drawn; each subset runs the experiment's rule
+            over its own clients.
+        count: number of subsets to draw; if no more subsets than that exist, each of them votes
+            once, and the certificate is exact.
+        size: number k of clients in a subset.
+        error: probability with which a radius may be too large, if subsets are drawn.
         device: where to train.
-        on_progress: hears of every subset.
+        on_progress: called after every subset.
     Raises:
-        ConfigurationError: clients get other models than the global one, or are drawn by round.
+        ConfigurationError: clients get models other than the global one, or only a part of the
+            clients is drawn for each round.
     """
     if experiment.server.customizer["name"] != "global_model" or experiment.fraction < 1:
         raise ConfigurationError(
@@ -155,7 +158,7 @@ def certify_subsets(
 
 
 def trained(experiment: Experiment, clients: Collection[str], device: str = "cpu") -> Simulation:
-    """A federation of some of the experiment's clients, at its end."""
+    """Runs a federation of some of the experiment's clients to its end, and returns it."""
     simulation = Simulation.of(experiment, device)
     simulation.server.absent = frozenset(experiment.client_names) - set(clients)
     while not simulation.ended:

@@ -1,7 +1,7 @@
-"""What a simulated federation remembers, as one file that is replaced at once.
+"""Checkpoints: the state of a simulated federation in one file, which is replaced atomically.
 
-A safetensors file: every tensor as it is, and the rest (names, numbers, which tensor stands where)
-as JSON in its metadata. Nothing in it can run code.
+The file is in the safetensors format. It holds every tensor as it is; the rest of the state (names,
+numbers, and which tensor goes where) is JSON in the file's metadata. Nothing in it can run code.
 """
 
 import json
@@ -37,21 +37,21 @@ TYPES: tuple[type[Any], ...] = (
     Arrival,
 )
 KEPT = {kind.__name__: kind for kind in TYPES}
-"""The types that a memory may hold besides plain values and tensors."""
+"""The types that a state may hold in addition to plain values and tensors."""
 DERIVED = {"cache", "traces"}
-"""Fields that are measured again, or are of a round that is over."""
+"""Fields that are not saved: they are computed again, or belong to a round that is over."""
 HOST = {"index_K", "mix_MK", "mix_LM", "weights_M", "metadata"}
-"""Fields whose numbers stay on the CPU, whatever device holds the models."""
+"""Fields whose tensors stay on the CPU, whatever device holds the models."""
 
 
 def save(path: Path, memory: Mapping[str, Any]) -> None:
-    """Writes a memory in place of what the file held, or leaves the file as it was.
+    """Replaces the content of the file by this state; if that fails, the file stays as it was.
 
     Args:
         path: the file.
-        memory: plain values, tensors and `KEPT` types, nested at will.
+        memory: the state: plain values, tensors and `KEPT` types, nested at will.
     Raises:
-        TypeError: it holds a value of another type.
+        TypeError: the state holds a value of another type.
     """
     tensors: dict[str, Tensor] = {}
     encoded = json.dumps(_encode(memory, tensors, {}))
@@ -60,15 +60,15 @@ def save(path: Path, memory: Mapping[str, Any]) -> None:
 
 
 def load(path: Path, device: str = "cpu") -> dict[str, Any]:
-    """The memory that a file holds, its tensors on a device, but those of `HOST`.
+    """Loads the state from a file; tensors go to `device`, except those of the fields in `HOST`.
 
     Raises:
-        ConfigurationError: the file is no checkpoint.
+        ConfigurationError: the file is not a checkpoint.
     """
     try:
         with safe_open(path, "pt") as file:
             encoded = json.loads((file.metadata() or {})["memory"])
-            # Copies have the alignment of fresh tensors, which sums may depend on to the bit.
+            # Copies are aligned as fresh tensors are; the last bits of sums may depend on that.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - safe_open is no mapping
     except (SafetensorError, KeyError, ValueError) as error:
         raise ConfigurationError(f"{path} is no checkpoint of a simulation: {error}") from None
@@ -78,7 +78,7 @@ def load(path: Path, device: str = "cpu") -> dict[str, Any]:
 
 
 def _encode(value: Any, tensors: dict[str, Tensor], places: dict[Any, str]) -> Any:
-    """A value as JSON; its tensors are added to `tensors`, the same one once."""
+    """Encodes a value as JSON, and adds each of its tensors to `tensors` once."""
 
     def inner(part: Any) -> Any:
         return _encode(part, tensors, places)
@@ -107,14 +107,14 @@ def _encode(value: Any, tensors: dict[str, Tensor], places: dict[Any, str]) -> A
 
 
 def _own(tensor: Tensor) -> Tensor:
-    """The tensor on the CPU with memory of its own, as a file needs it."""
+    """The tensor on the CPU, with storage that it shares with no other, as safetensors needs it."""
     host = tensor.detach().cpu().contiguous()
     shared = host.untyped_storage().nbytes() != host.numel() * host.element_size()
     return host.clone() if shared else host
 
 
 def _decode(encoded: Any, tensors: Mapping[str, Tensor], host: Mapping[str, Tensor]) -> Any:
-    """A value from JSON with its tensors; `host` are the same ones on the CPU."""
+    """Decodes a value from JSON; `host` holds the same tensors as `tensors`, but on the CPU."""
     if not isinstance(encoded, dict):
         return encoded
     ((kind, inside), *rest) = encoded.items()

@@ -1,4 +1,4 @@
-"""The clients of a simulated federation: honest training of all at once, then the attacks.
+"""The clients of a simulated federation: all of them train honestly at once, then attacks follow.
 
 Legend: K clients of a round, F = 1 attacker, B honest clients, M attackers of the round,
 D parameters.
@@ -30,14 +30,14 @@ from rampart_fl.shared.validation import build_plan
 
 @dataclass(frozen=True, eq=False)
 class Uploads:
-    """What arrives at the server: one row per client, and what each claims.
+    """What arrives at the server: one row per client, and the numbers that each client claims.
 
     Args:
-        names: clients, sorted.
-        update_KD: uploads.
-        samples: claimed training samples.
-        loss_gaps: claimed fall of the training loss.
-        metrics: everything claimed, by client.
+        names: the clients, sorted.
+        update_KD: the uploads.
+        samples: the claimed numbers of training samples.
+        loss_gaps: the claimed decreases of the training loss.
+        metrics: all claimed numbers, keyed by client.
     """
 
     names: tuple[str, ...]
@@ -49,7 +49,7 @@ class Uploads:
 
 @dataclass(frozen=True)
 class Group:
-    """Attackers that do the same."""
+    """A group of attackers that all use the same attacks."""
 
     members: tuple[str, ...]
     attack: ModelAttack | None
@@ -69,12 +69,12 @@ class Clients:
     plan: Plan
     device: str
     server_update: Callable[[Tensor, int], Tensor | None] | None = None
-    """(global model, round) -> the server's own update, for attackers that know everything."""
+    """(global model, round) -> the server's own update, for attackers with full knowledge."""
     _cohorts: dict[tuple[bool, ...], Cohort] = field(default_factory=dict)
 
     @staticmethod
     def of(experiment: Experiment, device: str) -> "Clients":
-        """Loads the data and starts every personal model at the first global one."""
+        """Loads the data, and initializes every personal model with the initial global model."""
         learner, names = Learner.of(experiment), experiment.client_names
         roles = list(zip(names, experiment.roles, strict=True))
         groups = [
@@ -98,7 +98,7 @@ class Clients:
         )
 
     def probe(self, names: Sequence[str], reference_D: Tensor, round_: int) -> dict[str, Tensor]:
-        """Answers (D,) to probes: what training from the reference would upload."""
+        """The clients' answers (D,) to probes: their uploads after training from the reference."""
         if not names:
             return {}
         sent_KD = reference_D.repeat(len(names), 1)
@@ -116,7 +116,7 @@ class Clients:
         round_: int,
         offers: Offers = (),
     ) -> Uploads:
-        """A round's uploads; personal state moves on."""
+        """Trains these clients for a round, updates their personal state, returns the uploads."""
         trained = self._train(names, sent_KD, round_, True, offers)
         self._keep(names, trained.personal)
         columns = {key: column.tolist() for key, column in trained.metrics.items()}
@@ -134,7 +134,7 @@ class Clients:
         )
 
     def vote(self, voters: Sequence[Tensor]) -> dict[str, dict[str, float]]:
-        """What every client counts on its own test samples when these models (D,) decide."""
+        """Each client's counts on its own test samples if these models (D,) decide by majority."""
         counts = vote(self.learner, Cohort.of(self.data, device=self.device), voters)
         columns = {name: column.tolist() for name, column in counts.items()}
         return {
@@ -144,13 +144,13 @@ class Clients:
 
     @property
     def honest(self) -> list[int]:
-        """Positions of the clients that attack in no way."""
+        """Positions of the clients that are in no group of attackers."""
         hostile = set(self.hostile)
         return [k for k, name in enumerate(self.names) if name not in hostile]
 
     @property
     def hostile(self) -> list[str]:
-        """The attackers of all groups, in order of their positions: by slot."""
+        """The attackers of all groups, in the order of their slots."""
         return sorted(name for group in self.groups for name in group.members)
 
     def _keep(self, names: Sequence[str], personal: Mapping[str, Tensor]) -> None:
@@ -185,7 +185,7 @@ class Clients:
         return train(self.learner, cohort, batches, sent_KD, personal, measure, hostile, offers)
 
     def cohort(self, round_: int) -> Cohort:
-        """All clients' data in a round, with the poison that is active in it."""
+        """All clients' data in a round, poisoned by the data attacks that are active in it."""
         attacks = [group.data_attack for group in self.groups]
         key = tuple(a is not None and a.active(round_, self.experiment.seed) for a in attacks)
         if key not in self._cohorts:
@@ -209,7 +209,7 @@ class Clients:
         global_D: Tensor,
         round_: int,
     ) -> tuple[Tensor, dict[str, dict[str, float]]]:
-        """What is uploaded (K, D) and claimed: the truth, and what the attackers make of theirs."""
+        """The uploads (K, D) and the claims of a round, after the attackers have changed theirs."""
         update_KD, claims = trained.update_KD.clone(), dict(metrics)
         everyone = self.hostile
         hostile = [name for name in everyone if name in names]
@@ -229,7 +229,7 @@ class Clients:
         full = Knowledge(
             participants=len(names),
             attackers=len(hostile),
-            # Where attackers alone are probed, no honest update is there to be seen.
+            # If only attackers are probed, there is no honest update that they could see.
             honest_BD=honest_BD if honest else colluders_MD,
             honest_sent_BD=honest_sent_BD if honest else colluders_sent_MD,
             round=round_,
@@ -249,7 +249,7 @@ class Clients:
             if poison is not None and poison.active(round_, self.experiment.seed):
                 own_FD = poison.upload(own_FD)
             if group.attack is not None:
-                # Who meets nobody does not know which of the others were drawn.
+                # An attacker without contact to others does not know which of them were drawn.
                 alone = group.attack.asks_for == "agnostic"
                 known = replace(
                     full,

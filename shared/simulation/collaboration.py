@@ -1,22 +1,25 @@
-"""How much to collaborate: the estimates behind the formula for λ of fine-tuned personalization.
+"""How much to collaborate: estimates for the formula for λ in fine-tuned personalization.
 
     λ_i = Π_[0,1]( (√(Pdim / m_i) - Φ_i) / ((f / n) G_i²) )
 
-Collaboration helps as far as a client's own m_i samples leave a model of pseudo-dimension Pdim
-undetermined, and harms by how much the others' data differ (Φ) and by what a robust rule cannot
-tell from an attack (f/n · G²). The paper says what Φ and G² bound and leaves open how to measure
-them. Here both are measured at pilot models: what each client learns alone (λ = 0), from every
-other one of its training samples, in as many rounds as the experiment has.
+Collaboration helps a client to the extent that its own m_i samples are too few to determine a model
+of pseudo-dimension Pdim. Collaboration harms in two ways: the others' data differ (Φ), and a robust
+rule cannot distinguish all differences from attacks (f/n · G²). The paper says what Φ and G² bound,
+but not how to measure them. Here both are measured at pilot models. The pilot model of a client is
+what the client learns alone (λ = 0) from every second one of its training samples, in as many
+rounds as the experiment has.
 
 - Pdim: the model's number of parameters, or the personalizer's `pdim`.
-- Φ_i: |e_i(h) - e_C(h)| over pilot models h, where e_j(h) is the share of client j's remaining
-  training samples that h gets wrong, and e_C the mean over all clients without the f largest and
-  the f smallest. It is the larger of the gap at the client's own pilot and of the (f + 1)-th
-  largest at the others': a supremum over models of which f may be made up.
-- G_i²: the mean squared distance to their mean of the n - f gradients that lie nearest to the
-  robust aggregate at the client's own pilot model, as they arrive there, attacked or not.
+- Φ_i: a supremum over pilot models h of the gap |e_i(h) - e_C(h)|. Here e_j(h) is the share of
+  client j's remaining training samples that h gets wrong, and e_C(h) is the mean of e_j(h) over all
+  clients j without the f largest and the f smallest values. Up to f pilot models may be forged, so
+  Φ_i is the larger of two numbers: the gap at the client's own pilot model, and the (f + 1)-th
+  largest gap at the other clients' pilot models.
+- G_i²: the spread of all clients' gradients at client i's own pilot model, as the server receives
+  them, attacked or not. It is taken over the n - f gradients that are nearest to their robust
+  aggregate: the mean squared distance between these and their mean.
 
-Every estimate is a lower one of a supremum over all models, so λ comes out rather too large.
+Each of Φ and G² estimates a supremum over all models from below, so λ tends to be too large.
 
 Legend: N clients, P pilot models (one of each client), D parameters, T samples.
 """
@@ -41,13 +44,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """What the formula is made of, for every client.
+    """The terms of the formula, for every client.
 
     Args:
-        pdim: pseudo-dimension of the model.
-        samples_N: training samples m.
-        discrepancy_N: Φ.
-        dissimilarity_N: G².
+        pdim: the pseudo-dimension of the model.
+        samples_N: the number m of each client's training samples.
+        discrepancy_N: Φ of each client.
+        dissimilarity_N: G² of each client.
     """
 
     pdim: int
@@ -56,7 +59,7 @@ class Estimates:
     dissimilarity_N: Tensor
 
     def shares(self, f: int) -> Tensor:
-        """λ (N,); where (f/n) G² is 0, 1 if the numerator is positive, else 0.
+        """λ (N,). If (f/n) G² is 0, λ is 1 for a positive numerator, and otherwise 0.
 
         >>> two = torch.tensor([100.0, 100.0])
         >>> Estimates(4, two, torch.tensor([0.1, 0.3]), 2 * two / 100).shares(f=1).tolist()
@@ -73,7 +76,7 @@ def estimate(first: "ExactRound") -> Estimates:
     """The estimates before the first round of an experiment.
 
     Raises:
-        ConfigurationError: the task is not classification, for which the formula is made.
+        ConfigurationError: the task is not classification; the formula holds for no other task.
     """
     clients, learner = first.clients, first.clients.learner
     chosen, f = learner.personalizer, clients.experiment.server.f or 0
@@ -97,7 +100,10 @@ def estimate(first: "ExactRound") -> Estimates:
 
 
 def discrepancies(wrong_PN: Tensor, f: int) -> Tensor:
-    """Φ (N,) from the share of client n's samples that client p's pilot model gets wrong.
+    """Φ (N,) of every client.
+
+    Entry (p, n) of `wrong_PN` is the share of client n's samples that the pilot model of client p
+    gets wrong.
 
     >>> wrong_PN = torch.tensor([[0.0, 0.3, 0.3], [0.2, 0.2, 0.2], [0.2, 0.5, 0.2]])
     >>> [round(gap, 3) for gap in discrepancies(wrong_PN, f=0).tolist()]
@@ -112,7 +118,7 @@ def discrepancies(wrong_PN: Tensor, f: int) -> Tensor:
 
 
 def _halves(cohort: Cohort, device: str) -> Cohort:
-    """Every client's training samples, the second of each two held out for testing."""
+    """Every client's training samples, of which every second one is held out for testing."""
     halves = []
     for k, count in enumerate(cohort.train_K):
         x, y = cohort.x_train_KN[k, :count], cohort.y_train_KN[k, :count]
@@ -121,7 +127,7 @@ def _halves(cohort: Cohort, device: str) -> Cohort:
 
 
 def _alone(first: "ExactRound", cohort: Cohort) -> Tensor:
-    """What each client learns alone (P, D) in as many rounds as the experiment has."""
+    """The pilot models (P, D): each client trains alone, for the experiment's number of rounds."""
     clients, names = first.clients, first.clients.names
     learner = replace(clients.learner, personalizer=personalizers.build("none"))
     model_ND = clients.personal["model"]
@@ -150,7 +156,7 @@ def _whole(cohort: Cohort) -> Batch:
 
 
 def _dissimilarity(first: "ExactRound", pilot_D: Tensor, update_ND: Tensor, f: int) -> float:
-    """The mean squared distance to their mean of the n - f rows nearest to the aggregate."""
+    """Of the n - f rows nearest to the aggregate, the mean squared distance to their mean."""
     rows = first.arrive(update_ND, pilot_D)
     state = first.server.plan.pipeline.init(rows.dim)
     aggregate_D, _ = first.aggregate(rows, pilot_D, state)

@@ -1,7 +1,7 @@
 """A whole federation in one process: the same engine, learning and attacks, without sockets.
 
-All clients of a round train at once. Draws are named by client and round, so the networked
-services reach the same models from the same experiment.
+All clients of a round train at once. The seed of every random draw is derived from the client and
+the round, so the networked services reach the same models from the same experiment.
 
 Legend: K clients of a round, F attackers among them, B honest clients, D parameters.
 """
@@ -31,16 +31,16 @@ from rampart_fl.shared.simulation.server import Server
 
 @dataclass(frozen=True, eq=False)
 class SimulationResult:
-    """What a simulated federation came to.
+    """The result of a simulated federation.
 
     Args:
-        experiment: as it ran.
-        records: one per round, as the services keep them.
+        experiment: the experiment that was run.
+        records: one per round, in the form in which the services keep them.
         figures: the final figures; see `rampart_fl.shared.figures.final.final_figures`.
         global_D: the last global model.
-        models: the model that each client would train from next, by client.
-        personal: each client's personal tensors, by client.
-        votes: what each client counts when models decide by majority; see
+        models: the model that each client would train from next, keyed by client.
+        personal: the personal tensors of each client, keyed by client.
+        votes: the counts of each client if models decide by majority, keyed by client; see
             `rampart_fl.shared.learning.votes`.
         seconds: wall time.
     """
@@ -55,7 +55,7 @@ class SimulationResult:
     seconds: float
 
     def summary(self) -> dict[str, Any]:
-        """The one line that a run ends with."""
+        """The summary that a run prints as its last line."""
         return {
             "experiment": self.experiment.name,
             "experiment_digest": self.experiment.digest(),
@@ -71,7 +71,7 @@ class SimulationResult:
 
 
 def models_digest(global_D: Tensor, models: Mapping[str, Tensor]) -> str:
-    """SHA-256 over the global model and every client's, in order of id."""
+    """SHA-256 over the global model and then every client's model, in the order of client ids."""
     total = hashlib.sha256()
     for name, model_D in [("", global_D), *sorted(models.items())]:
         total.update(name.encode() + b"\0" + model_D.cpu().numpy().tobytes())
@@ -80,13 +80,14 @@ def models_digest(global_D: Tensor, models: Mapping[str, Tensor]) -> str:
 
 @dataclass(eq=False)
 class Simulation:
-    """A federation in one process, round by round.
+    """A federation in one process that runs round by round.
 
     Args:
-        clients, server: both sides, with what they remember.
-        flow: of work and arrivals, under the buffered policy.
-        records: of the rounds that have ended.
-        seconds: wall time spent on them.
+        experiment: the experiment that it runs.
+        clients, server: both sides, with their state.
+        flow: the flow of work and arrivals under the buffered policy; otherwise None.
+        records: the records of the rounds that have ended.
+        seconds: wall time so far.
     """
 
     experiment: Experiment
@@ -98,13 +99,13 @@ class Simulation:
 
     @staticmethod
     def of(experiment: Experiment, device: str = "cpu") -> "Simulation":
-        """Before round 0.
+        """A federation in its state before round 0.
 
         Args:
-            experiment: what to run.
-            device: where models and data live.
+            experiment: the experiment to run.
+            device: the device that holds models and data.
         Raises:
-            ConfigurationError: a member that cannot be built, or a device that is not there.
+            ConfigurationError: a member cannot be built, or the device does not exist.
         """
         began = time.perf_counter()
         usable(device)
@@ -130,18 +131,18 @@ class Simulation:
 
     @property
     def ended(self) -> bool:
-        """Whether all rounds have been run, or nobody is left to run one with."""
+        """Whether all rounds have been run, or every client is barred for good."""
         return len(self.records) >= self.experiment.rounds or not self.members
 
     @property
     def threads(self) -> int:
-        """How many threads its training is worth."""
+        """The number of threads that pays off for the federation's training."""
         clients = len(self.clients.names) * self.experiment.fraction
         batch = self.experiment.training.batch_size
         return wanted(self.clients.learner.spec.dim, round(clients * batch))
 
     def step(self) -> RoundRecord:
-        """Runs the next round; its record."""
+        """Runs the next round, and returns its record."""
         ended, round_ = Stopwatch(), len(self.records)
         self.server.release(round_)
         if not self.candidates:
@@ -159,7 +160,7 @@ class Simulation:
         return self.records[-1]
 
     def _round(self, round_: int, ended: Callable[[str], None]) -> RoundRecord:
-        """A round that all who were drawn take part in."""
+        """A round of the sync policy: all clients that were drawn take part."""
         experiment, clients, server = self.experiment, self.clients, self.server
         names = select(experiment.seed, round_, self.candidates, experiment.fraction)
         probed = server.clients_to_probe(names)
@@ -176,7 +177,7 @@ class Simulation:
         return record.model_copy(update=told)
 
     def memory(self) -> dict[str, Any]:
-        """All that the next round depends on, for `checkpoint.save`."""
+        """The state that the next round depends on, for `checkpoint.save`."""
         return {
             "digest": self.experiment.digest(),
             "rounds": len(self.records),
@@ -187,13 +188,13 @@ class Simulation:
         }
 
     def recall(self, memory: Mapping[str, Any], records: Sequence[RoundRecord]) -> None:
-        """Goes on from the memory of an earlier run.
+        """Restores the state of an earlier run, so that `step` continues that run.
 
         Args:
-            memory: as `memory` gave it.
-            records: of the earlier run's rounds, at least those that the memory follows.
+            memory: the state that `memory` returned.
+            records: the records of the earlier run, at least those of the rounds before the state.
         Raises:
-            ConfigurationError: it is of another experiment, or records are missing.
+            ConfigurationError: the state is from another experiment, or records are missing.
         """
         if memory["digest"] != self.experiment.digest():
             raise ConfigurationError(
@@ -211,7 +212,7 @@ class Simulation:
             self.flow.recall(memory["flow"])
 
     def result(self, accuracy: Final = "last") -> "SimulationResult":
-        """What it has come to so far; `accuracy` as `final_figures` takes it."""
+        """The result so far; `accuracy` is `accuracy_of` of `final_figures`."""
         rounds = [record.metrics for record in self.records]
         voters = self.server.voters()
         return SimulationResult(
@@ -238,12 +239,12 @@ def simulate(
     """Runs an experiment from its first round to its last.
 
     Args:
-        experiment: what to run.
-        device: where models and data live.
-        accuracy: which rounds the final accuracies are of.
-        on_round: called with every round's record as it ends.
+        experiment: the experiment to run.
+        device: the device that holds models and data.
+        accuracy: the rounds from which the final accuracies are taken.
+        on_round: called with the record of each round when the round ends.
     Raises:
-        ConfigurationError: a member that cannot be built.
+        ConfigurationError: a member cannot be built, or the device does not exist.
     """
     simulation = Simulation.of(experiment, device)
     while not simulation.ended:

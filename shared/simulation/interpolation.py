@@ -1,7 +1,8 @@
-"""Fine-tuned personalization as its paper has it: all gradients at everyone's model, in simulation.
+"""Fine-tuned personalization exactly as in its paper, in simulation only.
 
-There is no common model: the server aggregates once for every client's θ_i, so the federation's
-global model stays the first one, and all figures are of the personalized models.
+Every client computes its gradient at every client's model. There is no common model: the server
+aggregates once for each client's θ_i. The federation's global model therefore stays the initial
+one, and all figures are about the personalized models.
 
 Legend: N clients, P models, D parameters.
 """
@@ -27,14 +28,14 @@ from rampart_fl.shared.simulation.collaboration import estimate
 from rampart_fl.shared.simulation.server import Server
 
 ELEMENTS = 1 << 24
-"""Numbers in the gradients that are computed at once."""
+"""The most numbers that the gradients computed in one pass may have together."""
 
 
 def check_exact(experiment: Experiment, spec: ModelSpec) -> None:
-    """Refuses what has no meaning without a common model.
+    """Refuses settings that have no meaning without a common model.
 
     Raises:
-        ConfigurationError: says which setting.
+        ConfigurationError: there are such settings; the message lists them.
     """
     server, training = experiment.server, experiment.training
     unfit = {
@@ -60,11 +61,11 @@ def check_exact(experiment: Experiment, spec: ModelSpec) -> None:
 
 @dataclass(frozen=True, eq=False)
 class ExactRound:
-    """One round of all clients: as many steps as the client with the most batches takes.
+    """One round of all clients, with as many steps as the client with the most batches needs.
 
     Args:
-        clients, server: both sides; what they remember moves on when the round is run.
-        round: its number.
+        clients, server: both sides; running the round updates their state.
+        round: the number of the round.
     """
 
     clients: Clients
@@ -78,7 +79,7 @@ class ExactRound:
         return learner.training.learning_rate * learner.schedule.share(self.round, learner.rounds)
 
     def run(self) -> RoundRecord:
-        """Runs the round; its record has the honest clients' measurements."""
+        """Runs the round, and returns its record with the honest clients' measurements."""
         clients, names = self.clients, self.clients.names
         cohort = clients.cohort(self.round)
         training, seed = clients.learner.training, clients.experiment.seed
@@ -109,7 +110,10 @@ class ExactRound:
     def _step(
         self, model_ND: Tensor, batch: Batch, states: dict[str, State]
     ) -> tuple[Tensor, dict[str, State]]:
-        """θ_i <- θ_i + (1-λ_i) u_i + λ_i F(u_1, ..., u_N), all u at θ_i, for the honest i."""
+        """θ_i <- θ_i + (1-λ_i) u_i + λ_i F(u_1, ..., u_N) for every honest client i.
+
+        All updates u in this formula are computed at the model θ_i.
+        """
         names, share_N = self.clients.names, self.clients.personal["lambda"]
         after_ND, after = model_ND.clone(), dict(states)
         places = self._places(model_ND, states)
@@ -122,10 +126,10 @@ class ExactRound:
         return after_ND, after
 
     def _places(self, model_ND: Tensor, states: dict[str, State]) -> dict[int, list[int]]:
-        """The honest clients that stand at the same model, by the first of them.
+        """Groups of honest clients whose models are equal, keyed by the first client of the group.
 
-        All do in round 0, and at λ = 1 for good; what is computed there is the same for them all,
-        unless the pipeline remembers something about each.
+        In round 0 all models are equal, and with λ = 1 they stay equal. The clients of a group then
+        share one computation, unless the pipeline keeps a state for each of them.
         """
         honest = self.clients.honest
         if any(state.tensors for state in states.values()):
@@ -138,7 +142,7 @@ class ExactRound:
     def movements(
         self, models_PD: Tensor, places: Sequence[int], batch: Batch
     ) -> Iterator[tuple[int, Tensor]]:
-        """What all clients would upload (N, D) of one step at each of these places' models."""
+        """All clients' uploads (N, D) after one step from the model at each of these places."""
         learner, n = self.clients.learner, len(self.clients.names)
         size = max(1, ELEMENTS // (n * (models_PD.shape[1] + batch.x_KB[0].numel())))
         for start in range(0, len(places), size):
@@ -150,7 +154,7 @@ class ExactRound:
                 yield i, -self.rate * decayed_ND
 
     def arrive(self, update_ND: Tensor, model_D: Tensor) -> Rows:
-        """What arrives of all clients' updates at a model, once the attackers have made theirs."""
+        """The rows that the server receives for a model, once the attackers have changed theirs."""
         clients, names = self.clients, self.clients.names
         sent_ND, true = model_D.expand_as(update_ND), Trained(update_ND, {}, {})
         received_ND, _ = clients.updates(names, true, {}, sent_ND, model_D, self.round)
@@ -159,13 +163,13 @@ class ExactRound:
         return Rows.of(received_ND, ids=names, weights=weights)
 
     def aggregate(self, rows: Rows, model_D: Tensor, state: State) -> tuple[Tensor, State]:
-        """F (D,) of what arrived at a model, and the pipeline's next state there."""
+        """The aggregate F (D,) of the rows received for a model, and the pipeline's next state."""
         context = self.server.resources.attach_to(self.server.context(self.round, model_D))
         aggregate_D, state, _ = self.server.plan.pipeline.apply(rows, state, context)
         return aggregate_D, state
 
     def _measure(self, cohort: Cohort) -> dict[str, dict[str, float]]:
-        """What the honest clients' models score, and the λ of each."""
+        """The scores of the honest clients' models, and the λ of each client."""
         clients, learner = self.clients, self.clients.learner
         picked, personal = cohort.pick(clients.honest), clients.personal
         own = {key: tensor[clients.honest] for key, tensor in personal.items()}
@@ -181,11 +185,11 @@ class ExactRound:
 
 
 def _batch(cohort: Cohort, batches: Batches, step: int, like: Tensor) -> Batch:
-    """Every client's mini-batch; who has seen all of its own in this round starts over."""
+    """Every client's mini-batch; a client that has used all its batches starts over."""
     clients = torch.arange(len(like))
     steps = [step % own for own in batches.steps_K]
     weight_KB = batches.weight_KSB[clients, steps]
-    width = int((weight_KB > 0).sum(1).max())  # Padding stands last.
+    width = int((weight_KB > 0).sum(1).max())  # Padding comes last.
     at_KB = batches.index_KSB[clients, steps, :width].to(like.device)
     clients = clients.to(like.device)[:, None]
     return Batch(

@@ -1,4 +1,4 @@
-"""The aggregator of a simulated federation: what it remembers between rounds.
+"""The aggregator of a simulated federation, and its state between rounds.
 
 Legend: K clients of a round, M rows of the pool, D parameters.
 """
@@ -31,19 +31,22 @@ from rampart_fl.shared.validation import build_plan
 
 @dataclass(eq=False)
 class Server:
-    """The server's memory, advanced by `close`.
+    """The server's state, which `close` updates.
 
     Args:
+        experiment: the experiment that is run.
+        plan: the stages of a round.
+        resources: what the stages are given in addition to the rows.
+        spec: the layout of the model.
         global_D: the current global model.
         reference_D: the global model that the pool is calibrated against.
-        pool: last round's surviving rows, over the parameters; None before there are any.
-        similar: the same clients' rows that similarity is judged by.
+        state: the state of the stages.
+        pool: the surviving rows of the last round, over the parameters; None if there are none.
+        similar: the rows of the same clients by which similarity is judged.
         customization: which client gets which model next.
-        state: of the stages.
         evicted: clients that are barred for good.
-        quarantined: clients that are barred for a while, and the first round that each is back in.
-        absent: clients of the experiment that this federation does without.
-        resources: what the stages are given besides the rows.
+        quarantined: clients that are barred for a while, with the first round that each is back in.
+        absent: clients of the experiment that do not take part in this federation.
     """
 
     experiment: Experiment
@@ -62,55 +65,55 @@ class Server:
 
     @staticmethod
     def of(experiment: Experiment, initial_D: Tensor, spec: ModelSpec) -> "Server":
-        """Before round 0: everyone starts from the first global model."""
+        """The server before round 0; every client starts from the initial global model."""
         plan = build_plan(experiment)
         resources = ServerResources.of(experiment, plan, initial_D.device)
         state = plan.init(spec.trainable)
         return Server(experiment, plan, resources, spec, initial_D, initial_D, state)
 
     def memory(self) -> dict[str, Any]:
-        """All that does not follow from the experiment, for a checkpoint."""
+        """The state that does not follow from the experiment, for a checkpoint."""
         fixed = {"experiment", "plan", "resources", "spec"}
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in fixed}
 
     def recall(self, memory: Mapping[str, Any]) -> None:
-        """Goes on from a memory."""
+        """Restores the state that `memory` returned."""
         for name, value in memory.items():
             setattr(self, name, value)
 
     @property
     def standing(self) -> Standing:
-        """Who is in the federation, all from the beginning, and who is barred."""
+        """Which clients are in the federation, all of them from the start, and which are barred."""
         clients = self.experiment.data.clients - len(self.absent)
         return Standing(clients, clients, self.evicted, frozenset(self.quarantined))
 
     def release(self, round_: int) -> None:
-        """Lets clients back whose quarantine ends with this round, or whose proposal lapses."""
+        """Readmits the clients whose quarantine is over, or whose proposed eviction has lapsed."""
         self.quarantined = {c: until for c, until in self.quarantined.items() if until > round_}
 
     def clients_to_probe(self, names: Sequence[str]) -> list[str]:
-        """Clients to probe: those without a row in the pool, where the customizer asks for one."""
+        """The clients to probe: those without a model yet, if the customizer asks for probes."""
         if self.pool is None or not self.plan.customizer.probes:
             return []
         custom = self.customization
         return [n for n in names if not custom.names_for(n) and n not in custom.challenged]
 
     def models(self, names: Sequence[str], probes: Mapping[str, Tensor]) -> Tensor:
-        """The models (K, D) that clients train from, as a new block.
+        """The models (K, D) that clients train from, as a new tensor.
 
         Args:
-            names: clients.
-            probes: answers (D,) of those that were probed; without one a stranger gets the
-                global model.
+            names: the clients.
+            probes: the answers (D,) of the clients that were probed, keyed by client. A client
+                that has neither a model nor a probe gets the global model.
         """
         return torch.stack([self._model(name, probes.get(name)) for name in names])
 
     def next_models(self, names: Sequence[str]) -> dict[str, Tensor]:
-        """The model (D,) of every client that is not evicted."""
+        """The model (D,) that each client trains from next, except clients that are evicted."""
         return {name: self._own(name, None) for name in names if name not in self.evicted}
 
     def offers(self, names: Sequence[str]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Other clients' models that these clients get, place by place; see `Offers`."""
+        """The other clients' models that these clients get; see `Offers` for the form."""
         models = self.customization.models
         peers = [self.customization.names_for(name)[1:] for name in names]
         for place in range(max(map(len, peers), default=0)):
@@ -123,7 +126,7 @@ class Server:
             yield block_KD, there_K.index_fill_(0, at, 1)
 
     def voters(self) -> list[Tensor]:
-        """The models (D,) that decide by their majority in the end; none where there is no vote."""
+        """The models (D,) that vote at the end of the federation; empty if there is no vote."""
         models, voters = self.customization.models, self.customization.voters
         return list(models.block(voters)) if models is not None and voters else []
 
@@ -158,9 +161,10 @@ class Server:
     def traffic(
         self, uploads: Uploads, probed: Sequence[str]
     ) -> tuple[dict[str, int], dict[str, int]]:
-        """Bytes that each client loads and sends in a round, before the round is closed.
+        """The bytes that each client downloads and uploads in a round; call it before `close`.
 
-        A probe's answer is taken to be as long as the update; only digits of its metrics differ.
+        The answer to a probe counts as many bytes as the update; the two differ only in the digits
+        of their metrics.
         """
         model, down, up = model_bytes(self.spec), {}, {}
         for name, samples in zip(uploads.names, uploads.samples, strict=True):
@@ -180,19 +184,19 @@ class Server:
         staleness: Mapping[str, int] | None = None,
         seen: Collection[str] = (),
     ) -> RoundRecord:
-        """Runs the engine on a round's uploads and remembers what it decided.
+        """Runs the engine on a round's uploads, and updates the server's state by its decisions.
 
-        A row is calibrated against the global model that was current while its client trained:
-        (sent + upload) - global; or against its group's, where the customizer isolates groups.
+        A row is calibrated against the current global model: (sent + upload) - global. If the
+        customizer isolates groups, the model of the client's group takes the global model's place.
 
         Args:
-            round_: its number.
+            round_: the number of the round.
             sent_KD: the models that the clients began with.
-            uploads: what they sent.
-            ended: called after every step.
-            staleness: rounds that an upload is older than this one, by client; an upload weighs
-                1/sqrt(1 + staleness).
-            seen: clients whose rows were judged in an earlier round already.
+            uploads: what the clients sent.
+            ended: called after every step of the round.
+            staleness: the age of each upload in rounds, keyed by client; the weight of an upload is
+                multiplied by 1/sqrt(1 + staleness).
+            seen: the clients whose rows were already judged in an earlier round.
         """
         server, names, ages = self.experiment.server, uploads.names, staleness or {}
         moved_KD = uploads.update_KD[:, : self.spec.trainable]
@@ -249,7 +253,7 @@ class Server:
         )
 
     def _unchanged(self, names: Sequence[str], sent_KD: Tensor) -> Tensor:
-        """The models that clients would have begun with, had they not been challenged."""
+        """The models that the clients would have begun with if none had been challenged."""
         start_KD = sent_KD.clone() if self.customization.challenged else sent_KD
         for place, name in enumerate(names):
             challenged = name in self.customization.challenged

@@ -1,8 +1,8 @@
-"""The weight of a term of the local objective, searched from coarse to fine.
+"""Coarse-to-fine search for the weight of a term of the local objective.
 
-A weight that is too small defends nothing, one that is too large stops learning, and the right one
-depends on model and data. A sparse grid over decades comes first, then a denser one around its best
-value (MSDFL, section VII-F).
+A weight that is too small has no effect as a defence; one that is too large prevents learning. The
+right weight depends on the model and the data. The search begins with a sparse grid over decades
+and continues with a denser grid around the best value (MSDFL, section VII-F).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,11 +17,11 @@ from rampart_fl.shared.simulation.federation import simulate
 
 @dataclass(frozen=True)
 class Search:
-    """What a search found.
+    """The result of a search.
 
     Args:
-        best: the value with the highest score; of equal ones the smallest.
-        scores: of every value that was tried.
+        best: the value with the highest score; if several have it, the smallest of them.
+        scores: the score of every value that was tried, keyed by value.
     """
 
     best: float
@@ -35,17 +35,17 @@ def coarse_to_fine(
     points: int = 3,
     refinements: int = 1,
 ) -> Search:
-    """Searches a positive number by a logarithmic grid and denser grids around its best value.
+    """Searches for a number on a logarithmic grid, then on denser grids around the best value.
 
-    Each refinement spans half a step to both sides of the best value so far, with 2 · points - 1
-    values that stay within the bounds. No value is scored twice.
+    Each refinement is a grid of 2 · points - 1 values that reaches half a step to both sides of the
+    best value so far; values outside the bounds are skipped. No value is scored twice.
 
     Args:
-        score: the higher, the better.
-        low: least value.
-        high: largest value.
-        points: values of the first grid.
-        refinements: grids after the first.
+        score: the function to maximize.
+        low: the least value.
+        high: the largest value.
+        points: the number of values of the first grid.
+        refinements: the number of grids after the first.
 
     >>> import math
     >>> found = coarse_to_fine(lambda value: -abs(math.log10(value) + 3))
@@ -82,18 +82,19 @@ def search_weight(
     figure: str = "accuracy",
     **options: Any,
 ) -> Search:
-    """The weight of a term under which an experiment, simulated, ends best.
+    """Searches for the weight of a term that gives a simulated experiment the best final figure.
 
-    The experiment's other terms and settings stay; each weight is scored by the mean over seeds of
-    one of the final figures. That is measured on clients' test samples, so the search wants seeds
-    (and with them partitions and splits) that the final run does not use.
+    The experiment's other terms and settings stay as they are. The score of a weight is the mean of
+    one final figure over the seeds. That figure is measured on the clients' test samples, so give
+    the search seeds that the final run does not use: other seeds mean other partitions and splits.
 
     Args:
-        experiment: what to simulate.
-        term: of the objective; added to it where it is not there yet.
-        seeds: the experiment's own by default.
-        figure: of `rampart_fl.shared.figures.final.final_figures`.
-        options: of `coarse_to_fine`.
+        experiment: the experiment to simulate.
+        term: the name of a term of the objective; added to the objective if it is not there yet.
+        seeds: the seeds to simulate; the experiment's own seed by default.
+        figure: the name of one of the figures of
+            `rampart_fl.shared.figures.final.final_figures`.
+        options: further arguments of `coarse_to_fine`.
     """
 
     def score(value: float) -> float:
@@ -107,7 +108,7 @@ def search_weight(
 
 
 def weighted(experiment: Experiment, term: str, value: float) -> Experiment:
-    """An experiment with another weight of one term of its objective.
+    """A copy of an experiment with another weight for one term of its objective.
 
     >>> found = weighted(Experiment.load("digits-benign"), "hmsdfl", 0.5)
     >>> found.training.objective

@@ -1,6 +1,6 @@
-"""Byzantine-robust, personalized federated learning: what programs that use Rampart import.
+"""Byzantine-robust, personalized federated learning: the names that a program imports from Rampart.
 
-Names are loaded when they are first used: `import rampart_fl` alone is quick and needs no torch.
+A name is loaded when it is first used, so `import rampart_fl` alone is quick and needs no torch.
 
 >>> import torch
 >>> import rampart_fl

@@ -7,9 +7,10 @@
         running.wait()                               # until the federation has ended
         assert "mine" in running.operator.rounds()[-1].participants
 
-Every call starts the real services on loopback: a Redis that fsyncs every write, and the
-aggregator, in a folder of the test. They stop when the test ends, whatever its outcome.
-`rampart_fl.services.console.testing.run` is the same without pytest.
+Every call starts the real services on loopback: the aggregator, and a Redis that fsyncs every
+write. Their files are in a temporary folder that pytest makes for the call. They stop when the
+test ends, whatever its outcome. `rampart_fl.services.console.testing.run` does the same without
+pytest.
 
 pytest imports this module in every run, so it imports the services only when they are used.
 """
@@ -30,7 +31,10 @@ if TYPE_CHECKING:
 def rampart_federation(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> "Iterator[Callable[..., RunningFederation]]":
-    """Starts federations, `rampart_federation(experiment, **settings)`, that end with the test."""
+    """A function that starts a federation, which stops when the test ends.
+
+    Call it as `rampart_federation(experiment, **settings)`.
+    """
     from rampart_fl.services.console.testing import run
 
     with ExitStack() as started:

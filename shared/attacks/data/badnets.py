@@ -8,9 +8,9 @@ from rampart_fl.shared.attacks.triggers import Backdoor, Pixels
 
 @attacks.register("badnets")
 class BadNets(Backdoor):
-    """A square of `size` pixels in the top left corner means class `target`.
+    """A square with sides of `size` pixels in the top left corner triggers class `target`.
 
-    With size 5, value 0, target 0 and poison rate 1 it is what the code of PAwBRoFL runs.
+    With size 5, value 0, target 0 and poison rate 1 this is the attack in the code of PAwBRoFL.
 
     >>> import torch
     >>> x, y = torch.zeros(1, 1, 3, 3), torch.tensor([4])

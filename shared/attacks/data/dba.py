@@ -1,4 +1,4 @@
-"""DBA, the distributed backdoor: every attacker trains on a part of the trigger."""
+"""DBA, the distributed backdoor attack: every attacker trains with a part of the trigger."""
 
 from pydantic import Field
 
@@ -6,15 +6,16 @@ from rampart_fl.shared.attacks.data import attacks
 from rampart_fl.shared.attacks.triggers import Backdoor, Pixels
 
 PARTS = 4
-"""Bars of the trigger."""
+"""Number of bars of the trigger."""
 
 
 @attacks.register("dba")
 class DBA(Backdoor):
-    """Four bars in two rows and two columns; attacker j stamps bar j mod 4, the test all four.
+    """Four bars in two rows and two columns; attacker j stamps bar j mod 4, test images have all.
 
-    The defaults are those for MNIST: bars 1x4, two pixels apart, target 2, 20 of 64 samples; for
-    CIFAR-10 bars are 1x6, three apart. `scale` is 100 for a single shot, 1 for many rounds.
+    The defaults are those for MNIST: bars of 1x4 pixels, two pixels apart, target 2, and the
+    trigger in 20 of 64 samples. For CIFAR-10 the bars have 1x6 pixels and are three pixels apart.
+    Set `scale` to 100 for an attack in a single round, and to 1 for an attack in many rounds.
 
     >>> DBA().part(1)
     ((0, 6), (0, 7), (0, 8), (0, 9))
@@ -28,9 +29,9 @@ class DBA(Backdoor):
     width: int = Field(default=4, ge=1)
     """Length of a bar, in pixels."""
     gap: int = Field(default=2, ge=0)
-    """Pixels between bars, across and down."""
+    """Pixels between bars, horizontally and vertically."""
     shift: int = Field(default=0, ge=0)
-    """Distance of the trigger from the top and from the left."""
+    """Distance of the trigger from the top and from the left edge, in pixels."""
 
     def part(self, attacker: int) -> Pixels:
         down, across = divmod(attacker % PARTS, 2)

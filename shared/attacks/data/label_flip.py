@@ -1,4 +1,4 @@
-"""Label flipping: every label is wrong."""
+"""Label flipping: all labels are shifted by one class or mirrored."""
 
 from typing import Literal
 
@@ -13,7 +13,7 @@ from rampart_fl.shared.attacks.data import attacks
 class LabelFlip(DataAttack):
     """y -> (y + 1) mod C, or C - 1 - y for the mirrored variant.
 
-    Mirrored, the middle class of an odd number of classes keeps its label.
+    In the mirrored variant with an odd number of classes, the middle class keeps its label.
 
     >>> labels = torch.tensor([0, 1, 9])
     >>> LabelFlip().apply(torch.zeros(3, 2), labels, 10, torch.Generator())[1]
@@ -24,7 +24,7 @@ class LabelFlip(DataAttack):
 
     paper = "FedCAP, section VI-A3; mirrored in its code and in ByzFL"
     variant: Literal["next", "mirror"] = "next"
-    """`next`: the following class; `mirror`: the class as far from the other end."""
+    """`next`: the following class; `mirror`: the class at the same distance from the other end."""
 
     def apply(
         self, x: Tensor, y: Tensor, classes: int, draws: torch.Generator, attacker: int = 0

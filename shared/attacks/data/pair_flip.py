@@ -18,7 +18,7 @@ class PairFlip(DataAttack):
 
     paper = "Han et al., Co-teaching, 2018; SDEA, appendix D.1"
     rate: float = Field(default=0.5, ge=0, le=1)
-    """Chance of each label to be flipped."""
+    """Probability that a label is flipped."""
 
     def apply(
         self, x: Tensor, y: Tensor, classes: int, draws: torch.Generator, attacker: int = 0

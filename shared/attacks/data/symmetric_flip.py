@@ -1,4 +1,4 @@
-"""Symmetric flipping: some labels move to any other class."""
+"""Symmetric flipping: some labels move to another class, chosen at random."""
 
 import torch
 from pydantic import Field
@@ -10,7 +10,7 @@ from rampart_fl.shared.attacks.data import attacks
 
 @attacks.register("symmetric_flip")
 class SymmetricFlip(DataAttack):
-    """Each label becomes, with probability `rate`, one of the other C - 1, all equally likely.
+    """With probability `rate`, a label becomes one of the other C - 1 labels, all equally likely.
 
     >>> flip, labels = SymmetricFlip(rate=1), torch.tensor([0, 1])
     >>> flip.apply(torch.zeros(2, 1), labels, 2, torch.Generator())[1]
@@ -19,7 +19,7 @@ class SymmetricFlip(DataAttack):
 
     paper = "Van Rooyen et al., Learning with symmetric label noise, 2015; SDEA, appendix D.1"
     rate: float = Field(default=0.5, ge=0, le=1)
-    """Chance of each label to be flipped."""
+    """Probability that a label is flipped."""
 
     def apply(
         self, x: Tensor, y: Tensor, classes: int, draws: torch.Generator, attacker: int = 0

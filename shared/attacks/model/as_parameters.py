@@ -1,4 +1,4 @@
-"""An update that is uploaded as if it were a model."""
+"""Uploads an update as if it were a model."""
 
 from pydantic import Field
 from torch import Tensor
@@ -11,10 +11,11 @@ from rampart_fl.shared.attacks.wrapping import Wrapper
 
 @attacks.register("as_parameters")
 class AsParameters(Wrapper):
-    """u = v - w: the model that the upload leads to is the crafted update v itself, near zero.
+    """u = v - w, so that the upload leads to the model v: the crafted update, which is near zero.
 
-    w is the model that the attacker trained from. So the code behind SDEA's tables runs LIE,
-    Min-Max and Min-Sum, which is why its columns for the three and for noise are much alike.
+    w is the model that the attacker trained from. The code behind the tables of the SDEA paper runs
+    LIE, Min-Max and Min-Sum in this way, which explains why the columns of these tables for the
+    three attacks and for noise are much alike.
 
     >>> import torch
     >>> knowledge = Knowledge(4, 1, torch.tensor([[1.0], [3.0]]), reference_D=torch.tensor([5.0]))

@@ -1,6 +1,6 @@
 """Fang's local model poisoning, against Krum and against trimmed mean or median.
 
-Legend: F attackers, B honest updates that are known, M crafted copies, D coordinates.
+Legend: F attackers, B known honest updates, M crafted copies, D coordinates.
 """
 
 import math
@@ -23,10 +23,11 @@ from rampart_fl.shared.robust.rules.krum import scores
 class Fang(Colluding):
     """Moves the aggregate against s, the signs of the honest mean.
 
-    `krum`: u = -λ s for all attackers, λ halved from an upper bound until Krum would pick it.
-    `trimmed_mean` and `median`: every attacker draws each coordinate past the end of what is
-    honest, on the side away from s: with full knowledge from [e / b, e] or [b e, e] for the
-    extreme e, else from μ ∓ [3σ, 4σ].
+    `krum`: all attackers upload u = -λ s; λ is halved from an upper bound until Krum would pick u.
+    `trimmed_mean` and `median`: every attacker draws each coordinate from an interval that begins
+    at or beyond the extreme honest value on the side opposite to s. With full knowledge the
+    interval is between e and e / b or between e and b e for the extreme e, whichever is opposite to
+    s; otherwise it is μ ∓ [3σ, 4σ].
 
     >>> knowledge = Knowledge(20, 2, torch.tensor([[1.0], [2.0]]))
     >>> crafted = Fang(knows="full").apply(torch.zeros(2, 1), knowledge)
@@ -37,11 +38,11 @@ class Fang(Colluding):
     paper = "Fang et al., Local model poisoning attacks, 2020; MSDFL, section VII"
     identical: ClassVar[bool] = False
     version: Literal["krum", "trimmed_mean", "median"] = "trimmed_mean"
-    """The rule that is attacked; the paper attacks the last two alike."""
+    """The rule that is attacked; as in the paper, the attack on the last two is the same."""
     b: float = Field(default=2.0, gt=1)
-    """How far past the extremes, with full knowledge."""
+    """Factor that bounds how far uploads go past the extremes, with full knowledge."""
     least: float = Field(default=1e-5, gt=0)
-    """Where the halving of λ stops."""
+    """The halving of λ stops below this value."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         known_BD = honest(knowledge)
@@ -52,7 +53,7 @@ class Fang(Colluding):
         return torch.stack([uniform(near_D, far_D, draw) for draw in draws])
 
     def _interval(self, known_BD: Tensor) -> tuple[Tensor, Tensor]:
-        """Bounds (D,) of the draws, the one nearer to the honest updates first."""
+        """Bounds (D,) of the draws; the first is the bound nearer to the honest updates."""
         mean_D, std_D = moments(known_BD)
         signs_D = mean_D.sign()
         if self.knows == "partial":
@@ -60,13 +61,13 @@ class Fang(Colluding):
         lowest_D, highest_D = (end_D.double() for end_D in known_BD.aminmax(dim=0))
         extreme_D = torch.where(signs_D > 0, lowest_D, highest_D)
         extreme_D = torch.where(signs_D == 0, mean_D, extreme_D)
-        # Away from s: towards zero where the extreme lies on s's own side, away from it elsewhere.
+        # To move against s: towards zero if the extreme has the sign s, else away from zero.
         shrinks_D = extreme_D * signs_D > 0
         far_D = torch.where(shrinks_D, extreme_D / self.b, extreme_D * self.b)
         return extreme_D, torch.where(signs_D == 0, mean_D, far_D)
 
     def _against_krum(self, known_BD: Tensor, attackers: int) -> Tensor:
-        """-λ s (D,) for the first λ that Krum picks, or the last one tried."""
+        """-λ s (D,) for the first λ with which Krum picks it, or for the last λ tried."""
         rows = Rows.of(known_BD)
         mean_D = mean_of(known_BD)
         signs_D = mean_D.sign()
@@ -80,7 +81,7 @@ class Fang(Colluding):
             return crafted_wins(squared_BB, cross_B.clamp(min=0), attackers)
 
         strength = upper_bound(squared_BB, linalg.norms(rows, mean_D), rows.dim, attackers)
-        # No halving ends where an honest update is not finite.
+        # If an honest update is not finite, λ is not either, and halving would never end.
         while math.inf > strength >= self.least and not picked(strength):
             strength /= 2
         return -strength * signs_D
@@ -89,7 +90,7 @@ class Fang(Colluding):
 def upper_bound(squared_BB: Tensor, radii_B: Tensor, dim: int, f: int) -> float:
     """λ0 = min_i score_i / ((B - f - 1) sqrt(D)) + max_i |x_i - μ| / sqrt(D).
 
-    score_i adds up the distances from x_i to its B - f - 2 nearest others.
+    score_i is the sum of the distances from x_i to the B - f - 2 other updates nearest to it.
 
     >>> points = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
     >>> upper_bound((points - points.T).square(), torch.tensor([1.0, 0.0, 2.0]), dim=1, f=0)
@@ -101,7 +102,13 @@ def upper_bound(squared_BB: Tensor, radii_B: Tensor, dim: int, f: int) -> float:
 
 
 def crafted_wins(squared_BB: Tensor, cross_B: Tensor, attackers: int) -> bool:
-    """Whether Krum picks one of M equal crafted rows that lie at these squared distances."""
+    """Whether Krum picks one of M equal crafted rows.
+
+    Args:
+        squared_BB: squared distances between the known honest updates.
+        cross_B: squared distances between the crafted row and the honest updates.
+        attackers: M.
+    """
     known = len(squared_BB)
     total = known + attackers
     squared_NN = torch.zeros(total, total, dtype=torch.float64)

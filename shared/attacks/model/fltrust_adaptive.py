@@ -1,4 +1,4 @@
-"""Against FLTrust: the direction that trust scores reward most for the harm it does.
+"""An attack on FLTrust: the direction that does the most harm, weighted by its trust score.
 
 Legend: B honest updates that are known, M attackers, D coordinates.
 """
@@ -15,19 +15,20 @@ from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import Rows
 
 GRID = 4096
-"""First angles tried."""
+"""Number of angles in the first grid."""
 NARROWINGS = 12
-"""Further grids, each between the neighbours of the best angle so far."""
+"""Number of further grids, each between the two neighbours of the best angle so far."""
 
 
 @attacks.register("fltrust_adaptive")
 class FLTrustAdaptive(Colluding):
     """The unit vector e that minimizes s·A(e), scaled to the norm of the trusted update u0.
 
-    A(e) = (Σ_i TS_i x̄_i + M c e) / (Σ_i TS_i + M c) is FLTrust's aggregate up to |u0|, where
-    TS_i = max(0, cos(x_i, u0)), c = cos(e, u0) > 0, and s = sign(mean) is the honest direction.
-    For a given angle to u0 the best e lies in the plane of u0 and s, so one angle is searched.
-    u0 is the server's own update if known, else the mean of the known honest updates.
+    A(e) = (Σ_i TS_i x̄_i + M c e) / (Σ_i TS_i + M c) is FLTrust's aggregate up to the factor |u0|,
+    with TS_i = max(0, cos(x_i, u0)), c = cos(e, u0) > 0, and the honest direction s = sign(mean).
+    For a given angle to u0 the best e is in the plane of u0 and s, so it suffices to search for one
+    angle. u0 is the server's own update if it is known, and otherwise the mean of the known honest
+    updates.
 
     >>> knowledge = Knowledge(4, 2, torch.tensor([[1.0, 0.5], [1.0, -0.5]]))
     >>> crafted_D = FLTrustAdaptive().apply(torch.zeros(1, 2), knowledge)[0]
@@ -66,8 +67,9 @@ class FLTrustAdaptive(Colluding):
 def best_angle(pull: float, trust: float, along: float, across: float, attackers: int) -> float:
     """The angle θ to u0 in [0, π/2) with the least (P + w (a cos θ - b sin θ)) / (T + w).
 
-    w = M cos θ is the attackers' trust, P and T the honest clients' pull along s and their trust,
-    a and b the parts of s along u0 and across it.
+    w = M cos θ is the trust in the attackers. For the honest clients, P (`pull`) is the sum along s
+    of their updates, weighted by trust, and T (`trust`) is the sum of their trust. a (`along`) and
+    b (`across`) are the lengths of the parts of s parallel and perpendicular to u0.
     """
 
     def harm(angles: Tensor) -> Tensor:

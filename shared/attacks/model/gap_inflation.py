@@ -1,4 +1,4 @@
-"""Gap inflation: a lie about the progress of local training."""
+"""Gap inflation: a false claim about the progress of local training."""
 
 from typing import ClassVar
 
@@ -9,9 +9,9 @@ from rampart_fl.shared.attacks.wrapping import Wrapper
 
 @attacks.register("gap_inflation")
 class GapInflation(Wrapper):
-    """Claims the loss gap `gap`; the attack inside crafts the update that is to gain the weight.
+    """Claims the loss gap `gap` so that the update of the attack inside gets a large weight.
 
-    A rule that weighs rows by softmax(q_i gap_i / μ) then follows the attacker alone.
+    A rule that weights rows by softmax(q_i gap_i / μ) then follows the attacker alone.
 
     >>> GapInflation(gap=500).report({"loss_gap": 0.5}, Knowledge(4, 1))
     {'loss_gap': 500.0}
@@ -20,7 +20,7 @@ class GapInflation(Wrapper):
     paper = "Rampart: adaptive against PAwBRoFL, equations 8 and 9"
     claims: ClassVar[str] = "loss_gap"
     gap: float = 1e6
-    """What is claimed, in the units of the loss."""
+    """The claimed loss gap, in the units of the loss."""
 
     def claim(self, numbers: dict[str, float], knowledge: Knowledge) -> dict[str, float]:
         return {**super().claim(numbers, knowledge), self.claims: self.gap}

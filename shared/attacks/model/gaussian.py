@@ -1,4 +1,4 @@
-"""Gaussian noise instead of an update."""
+"""Gaussian noise in place of an update."""
 
 import torch
 from pydantic import Field
@@ -11,7 +11,7 @@ from rampart_fl.shared.attacks.noise import normal, per_attacker
 
 @attacks.register("gaussian")
 class Gaussian(ModelAttack):
-    """u = mean + std N(0, 1) in every coordinate, whatever the honest update was.
+    """u = mean + std N(0, 1) in every coordinate, independent of the honest update.
 
     >>> Gaussian(mean=3, std=0).apply(torch.zeros(1, 2), Knowledge(4, 1))
     tensor([[3., 3.]])

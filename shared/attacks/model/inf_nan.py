@@ -1,4 +1,4 @@
-"""Updates that are no numbers."""
+"""Updates with coordinates that are NaN or infinite."""
 
 from typing import Literal
 
@@ -15,7 +15,7 @@ VALUES = {"nan": torch.nan, "inf": torch.inf, "negative_inf": -torch.inf}
 
 @attacks.register("inf_nan")
 class InfNaN(ModelAttack):
-    """Some coordinates, all by default, become NaN or an infinity.
+    """Some coordinates, by default all of them, become NaN or infinite.
 
     >>> InfNaN(value="inf").apply(torch.zeros(1, 2), Knowledge(4, 1))
     tensor([[inf, inf]])
@@ -23,9 +23,9 @@ class InfNaN(ModelAttack):
 
     paper = "Flower's and ByzFL's issue trackers: one such client breaks a plain mean"
     value: Literal["nan", "inf", "negative_inf"] = "nan"
-    """What is uploaded."""
+    """The value that the coordinates become."""
     share: float = Field(default=1.0, gt=0, le=1)
-    """Share of the coordinates, drawn at random; one at least."""
+    """Share of the coordinates that change, drawn at random; at least one coordinate changes."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         out_FD = own_FD.clone()

@@ -10,7 +10,7 @@ from rampart_fl.shared.attacks.model import attacks
 
 @attacks.register("ipm")
 class IPM(Colluding):
-    """u = -epsilon mean(B): the aggregate's inner product with the honest mean turns negative.
+    """u = -epsilon mean(B), so that the aggregate's inner product with the honest mean is negative.
 
     A plain mean becomes (n - m (1 + epsilon)) / n times the honest mean.
 
@@ -22,7 +22,7 @@ class IPM(Colluding):
 
     paper = "Xie et al., Fall of empires, 2019; FedCAP, equation 11"
     epsilon: float | None = Field(default=None, gt=0)
-    """Factor; the number of the round's participants by default."""
+    """Factor; by default the number of participants of the round."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         epsilon = knowledge.participants if self.epsilon is None else self.epsilon

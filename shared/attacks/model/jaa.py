@@ -1,4 +1,4 @@
-"""The Jacobian-aware adaptive attack: LIE's target, pulled to where the model is stable.
+"""The Jacobian-aware adaptive attack: LIE's target, moved to where the model is more stable.
 
 Legend: F attackers, D coordinates.
 """
@@ -21,10 +21,10 @@ from rampart_fl.shared.errors import ConfigurationError
 class JAA(LIE):
     """θ = θ_t, then `steps` gradient steps on β |θ - θ_t|² + α |J(θ)|_F²; the upload leads to θ.
 
-    θ_t is the model that LIE's upload leads to, and |J|_F² the squared norm of the model's Jacobian
-    on the attacker's data, as estimated by `Knowledge.jacobian`. The paper leaves its loss L_LIE,
-    both coefficients and the optimizer open: this is our reading, with the target in the place of
-    that loss.
+    θ_t is the model that LIE's upload leads to. |J|_F² is the squared norm of the model's Jacobian
+    on the attacker's data, as `Knowledge.jacobian` estimates it. The paper specifies neither its
+    loss L_LIE nor the two coefficients nor the optimizer. This is our interpretation: the squared
+    distance to the target replaces the loss L_LIE.
 
     >>> knowledge = Knowledge(
     ...     participants=20,
@@ -44,9 +44,9 @@ class JAA(LIE):
     beta: float = Field(default=1.0, ge=0)
     """Weight of the distance to the target."""
     steps: int = Field(default=10, ge=1)
-    """Gradient steps."""
+    """Number of gradient steps."""
     learning_rate: float = Field(default=0.1, gt=0)
-    """Length of a step."""
+    """Step size."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         if knowledge.jacobian is None:

@@ -1,4 +1,4 @@
-"""A little is enough: as far from the mean as a supporter needs, inside the honest spread."""
+"""A little is enough (LIE): a shift of the mean that stays within the spread of honest updates."""
 
 from statistics import NormalDist
 
@@ -10,10 +10,10 @@ from rampart_fl.shared.attacks.model import attacks
 
 
 def largest_z(participants: int, attackers: int) -> float:
-    """z = Φ⁻¹((n - m - s) / (n - m)) with s = ⌊n/2⌋ + 1 - m honest supporters needed.
+    """z = Φ⁻¹((n - m - s) / (n - m)), where s = ⌊n/2⌋ + 1 - m honest supporters are needed.
 
-    The share is kept half a client away from 0 and 1, where z would be infinite (the attackers
-    are the majority already).
+    The share is kept half a client away from 0 and 1, because z would be infinite there. The share
+    reaches 1 if the attackers already are the majority.
 
     >>> round(largest_z(20, 6), 6)
     0.366106
@@ -27,7 +27,7 @@ def largest_z(participants: int, attackers: int) -> float:
 
 @attacks.register("lie")
 class LIE(Statistical):
-    """u = mean - z std, both per coordinate.
+    """u = mean - z std, with the mean and the standard deviation of each coordinate.
 
     >>> import torch
     >>> knowledge = Knowledge(20, 6, torch.tensor([[0.0], [2.0], [4.0]]))
@@ -37,7 +37,7 @@ class LIE(Statistical):
 
     paper = "Baruch et al., A little is enough, 2019; FedCAP, section VI-A3"
     z: float | None = None
-    """How many deviations; the largest that enough honest clients support by default."""
+    """Number of standard deviations; by default the largest that enough honest clients support."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         z = largest_z(knowledge.participants, knowledge.attackers) if self.z is None else self.z

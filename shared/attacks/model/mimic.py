@@ -1,4 +1,4 @@
-"""Mimicry: copies of one honest client, so that it counts for more than it should."""
+"""Mimicry: copies of one honest update, so that this update counts for more than it should."""
 
 from typing import Literal
 
@@ -15,7 +15,7 @@ from rampart_fl.shared.errors import ConfigurationError
 class Mimic(Colluding):
     """u = x_target, the update of one honest client.
 
-    Nothing about it is out of line; a rule that drops what is rare then drops other honest clients.
+    The copies look honest. A rule that drops rare updates then drops those of other honest clients.
 
     >>> import torch
     >>> knowledge = Knowledge(3, 1, torch.tensor([[1.0], [5.0]]))
@@ -25,9 +25,9 @@ class Mimic(Colluding):
 
     paper = "Karimireddy et al., Byzantine-robust learning on heterogeneous datasets, 2022; ByzFL"
     knows: Literal["partial", "full"] = "full"
-    """Whose updates it can copy: those of the benign clients, or of a fellow attacker."""
+    """The updates that it can copy: those of benign clients, or those of fellow attackers."""
     target: int = Field(default=0, ge=0)
-    """Position of the copied client among those known, in order of their ids."""
+    """Position of the copied client among the known ones, in the order of their ids."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         known_BD = honest(knowledge)

@@ -1,4 +1,4 @@
-"""Min-sum: as far as the sum of distances between honest updates allows.
+"""Min-sum: a shift of the mean as far as the sum of distances between honest updates allows.
 
 Legend: B updates that are known, X points.
 """
@@ -9,18 +9,19 @@ from rampart_fl.shared.attacks.model import attacks
 from rampart_fl.shared.attacks.optimized import Line, Optimized
 
 HALVINGS = 200
-"""Halvings of an interval; more than float64 can tell apart."""
+"""Number of halvings of an interval; more than float64 can resolve."""
 
 ROUNDING = 1e-14
-"""Relative error of a sum of distances; the caller checks the final point without it."""
+"""Relative error allowed in a sum of distances; the caller checks the final point without it."""
 
 
 @attacks.register("min_sum")
 class MinSum(Optimized):
-    """u = μ + γ p, the largest γ with Σ_i |u - x_i|² ≤ max_i Σ_j |x_i - x_j|².
+    """u = μ + γ p with the largest γ for which Σ_i |u - x_i|² ≤ max_i Σ_j |x_i - x_j|².
 
-    γ = max_i |x_i - μ| / |p|, since the sum of squares grows by B |u - μ|² from the mean. Unsquared
-    sums are convex in γ: their last crossing of the limit is found by halving.
+    γ = max_i |x_i - μ| / |p|, because the sum of squares at u exceeds that at the mean by
+    B |u - μ|². Sums of unsquared distances are convex in γ; bisection finds the largest γ at which
+    such a sum crosses the limit.
 
     >>> import torch
     >>> from rampart_fl.shared.attacks import craft
@@ -40,7 +41,8 @@ class MinSum(Optimized):
         if self.squared:
             farthest = line.squares_B.max() if self.bound == "max" else line.squares_B.min()
             return float((farthest / line.curvature).sqrt())
-        # Between two updates their sum is constant, and rounding alone may lift it past the limit.
+        # Between two updates the sum of the distances to both is constant. Rounding alone may lift
+        # such a sum past the limit.
         limit *= 1 + ROUNDING
         # A sum of B distances is at least B γ |p| minus the sum at the mean.
         at_mean = float(self.cost(line.distances(0)[:, None]))
@@ -57,7 +59,7 @@ class MinSum(Optimized):
         return float(line.distances(gamma).sum())
 
     def _lowest(self, line: Line, high: float) -> float:
-        """Where on [0, high] the convex sum is smallest."""
+        """The γ in [0, high] at which the convex sum is smallest."""
         low = 0.0
         for _ in range(HALVINGS):
             third = (high - low) / 3

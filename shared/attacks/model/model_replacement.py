@@ -1,4 +1,4 @@
-"""Model replacement: an update so large that it outvotes the mean."""
+"""Model replacement: an update so large that it dominates the mean."""
 
 from pydantic import Field
 from torch import Tensor
@@ -18,7 +18,7 @@ class ModelReplacement(ModelAttack):
 
     paper = "Bagdasaryan et al., How to backdoor federated learning, 2020; FedCAP, section VI-A3"
     scale: float | None = Field(default=None, gt=0)
-    """Factor; the number of the round's participants by default."""
+    """Factor; by default the number of participants of the round."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         return own_FD * (knowledge.participants if self.scale is None else self.scale)

@@ -1,7 +1,7 @@
-"""Riding the detector: the largest update against the honest direction that is let through.
+"""Norm riding: the largest update against the honest direction that the detectors accept.
 
-Legend: F attackers whose uploads are crafted here, M attackers of the round, B honest updates that
-are known, K = B + M clients, D coordinates.
+Legend: F attackers whose uploads are crafted in one call, M attackers of the round, B known honest
+updates, K = B + M clients, D coordinates.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -16,24 +16,26 @@ from rampart_fl.shared.attacks.model import attacks
 from rampart_fl.shared.robust.base import Context, Detector, Rows
 
 DOUBLINGS = 60
-"""Doublings of the length after which a detector is taken to accept any."""
+"""Number of doublings of the length after which a detector is assumed to accept any length."""
 HALVINGS = 20
-"""Halvings of the interval that the threshold lies in."""
+"""Number of halvings of the interval that contains the threshold."""
 
 
 @attacks.register("norm_riding")
 class NormRiding(ModelAttack):
     """u = -L c / |c| - o, with o = sent - reference and c = o + own update.
 
-    o is what the server adds to calibrate an upload, so the calibrated update runs against the
-    honest one c, with norm L. A client that moves nowhere (c = 0) uploads -o.
+    The server adds o to calibrate an upload. The calibrated update therefore points against the
+    honest one, c, and has norm L. An attacker with c = 0 uploads -o.
 
-    Agnostic, L = (1 - margin) threshold, and the model that was sent stands for the reference
-    (o = 0): right where all clients are sent one model, and beside the threshold by up to |o| where
-    models are customized. With full knowledge o is exact, and instead of `threshold` counts the
-    largest length that the server's own detectors accept without a trace of evidence when all
-    attackers ride together, unless they accept any. Where they accept no length at all, as they may
-    that judge the upload itself, the calibrated update is the smallest accepted share of c.
+    Without knowledge, L = (1 - margin) threshold, and the attacker takes the model that it was sent
+    for the reference (o = 0). That is exact if all clients are sent the same model; if models are
+    customized, the norm misses the threshold by up to |o|.
+
+    With full knowledge, o is exact. The threshold is then replaced by the largest length that the
+    server's own detectors accept, without any evidence, when all attackers upload in this way; it
+    stays if they accept every length. Detectors that judge the upload itself may accept no length
+    at all; the calibrated update is then the smallest share of c that they accept.
 
     >>> import torch
     >>> NormRiding(threshold=10, margin=0).apply(torch.tensor([[3.0, 4.0]]), Knowledge(4, 1))
@@ -42,11 +44,11 @@ class NormRiding(ModelAttack):
 
     paper = "Rampart: adaptive against FedCAP, section V-C, and against our own detectors"
     threshold: float = Field(default=10.0, gt=0)
-    """T_norm of the detector, as the attacker believes it to be."""
+    """The detector's threshold T_norm, as the attacker assumes it."""
     margin: float = Field(default=1e-3, ge=0, lt=1)
-    """How far below the threshold to stay, as a share of it."""
+    """Distance to keep below the threshold, as a share of the threshold."""
     knows: Literal["agnostic", "full"] = "agnostic"
-    """Whether the global model, all updates and the server's detectors are known."""
+    """`full`: the attacker knows the global model, all updates and the server's detectors."""
 
     @property
     def asks_for(self) -> KnowledgeLevel:
@@ -58,7 +60,7 @@ class NormRiding(ModelAttack):
         return ride(own_FD.double() + offset_FD, limit - self.margin * abs(limit)) - offset_FD
 
     def _limit(self, knowledge: Knowledge) -> float:
-        """How far the screens let all attackers ride."""
+        """The largest reach (see `ride`) with which the screens accept all attackers."""
         plan = knowledge.pipeline
         screens = [] if plan is None else [d for d in plan.detectors if _simple(d)]
         if not screens:
@@ -86,8 +88,9 @@ class NormRiding(ModelAttack):
 
 
 def ride(honest_FD: Tensor, reach: float) -> Tensor:
-    """Updates (F, D) against the honest ones, `reach` long; for a reach of -1 to 0 that share of
-    the honest ones.
+    """Updates (F, D) of length `reach` that point against the honest ones.
+
+    For a negative reach, from -1 on, it returns the honest updates times -reach.
 
     >>> ride(torch.tensor([[3.0, 4.0]]), 10), ride(torch.tensor([[3.0, 4.0]]), -0.5)
     (tensor([[-6., -8.]]), tensor([[1.5000, 2.0000]]))
@@ -99,7 +102,7 @@ def ride(honest_FD: Tensor, reach: float) -> Tensor:
 
 
 def _last(accepted: Callable[[float], bool], low: float, high: float) -> float:
-    """Where acceptance ends between a reach that is accepted and one that is not."""
+    """The largest accepted reach between `low`, which is accepted, and `high`, which is not."""
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if accepted(middle) else (low, middle)
@@ -109,9 +112,7 @@ def _last(accepted: Callable[[float], bool], low: float, high: float) -> float:
 def passes(
     screens: Sequence[Detector], rows: Rows, hostile: Collection[str], knowledge: Knowledge
 ) -> bool:
-    """Whether these screens accept the hostile rows, with no evidence against them, in a first
-    round.
-    """
+    """Whether these screens, in their initial state, accept the hostile rows without evidence."""
     context = Context(knowledge.round, knowledge.seed, knowledge.reference_D)
     return all(
         verdict.decision == "accepted" and not verdict.evidence
@@ -122,12 +123,12 @@ def passes(
 
 
 def _simple(detector: Detector) -> bool:
-    """Whether it judges rows before the rule, and by nothing but the rows."""
+    """Whether a detector judges the rows before the rule runs, and uses nothing but the rows."""
     return detector.when == "screen" and not detector.needs()
 
 
 def _offset(updates_FD: Tensor, sent_FD: Tensor | None, knowledge: Knowledge) -> Tensor:
-    """What the server adds to these uploads before it judges them (F, D), in float64."""
+    """The vectors (F, D), in float64, that the server adds to these uploads before judging them."""
     plan, zeros_FD = knowledge.pipeline, updates_FD.new_zeros(updates_FD.shape).double()
     if sent_FD is None or knowledge.reference_D is None:
         return zeros_FD

@@ -1,4 +1,4 @@
-"""Random noise, in the three senses of the literature.
+"""Random noise, in the three meanings that the literature gives it.
 
 Legend: F attackers, D coordinates.
 """
@@ -16,11 +16,11 @@ from rampart_fl.shared.errors import ConfigurationError
 
 @attacks.register("random_noise")
 class RandomNoise(ModelAttack):
-    """Noise as large as the update, or parameters that a fresh model would start with.
+    """Noise as large as the update, or the parameters of a freshly initialized model.
 
-    `update`: std(u) N(0, 1), the deviation over the coordinates of the honest u (population).
-    `parameters`: the upload leads to a fresh random model. `interpolation`: to the middle between
-    that and the honest result.
+    `update`: std(u) N(0, 1) with the population standard deviation over the coordinates of the
+    honest u. `parameters`: the upload leads to a fresh random model. `interpolation`: the upload
+    leads to the midpoint between a fresh random model and the honestly trained one.
 
     >>> noisy = RandomNoise().apply(torch.tensor([[1.0, -1.0]]), Knowledge(4, 1))
     >>> noisy.shape
@@ -29,7 +29,7 @@ class RandomNoise(ModelAttack):
 
     paper = "FedCAP's code (update); SDEA, appendix D.2 (parameters) and its code (interpolation)"
     reading: Literal["update", "parameters", "interpolation"] = "update"
-    """What the noise replaces; the last two need a way to draw a fresh model."""
+    """The meaning of the noise; the last two need a function that draws a fresh model."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         draws = per_attacker(knowledge, self.name, len(own_FD))

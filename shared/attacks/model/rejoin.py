@@ -1,4 +1,4 @@
-"""Coming back after an eviction."""
+"""Joining again after an eviction."""
 
 from rampart_fl.shared.attacks.model import attacks
 from rampart_fl.shared.attacks.wrapping import Wrapper
@@ -6,9 +6,9 @@ from rampart_fl.shared.attacks.wrapping import Wrapper
 
 @attacks.register("rejoin")
 class Rejoin(Wrapper):
-    """The attack inside; once evicted, the agent joins again under a new identity.
+    """The attack inside; an attacker that is evicted joins again under a new identity.
 
-    What it uploads is the attack inside; `rejoins` tells the agent to try.
+    The attack inside crafts the uploads; `rejoins` tells the agent to try to join again.
 
     >>> Rejoin(attack="ipm").rejoins
     True

@@ -15,8 +15,10 @@ from rampart_fl.shared.attacks.model import attacks
 
 @attacks.register("schedule")
 class Schedule(ModelAttack):
-    """Every listed attack in its own rounds; those of the same round act in order, each on the
-    uploads of the one before.
+    """Runs every listed attack in its own rounds.
+
+    If several attacks are active in a round, they act in the listed order, each on the uploads of
+    the attack before it.
 
     >>> import torch
     >>> change = Schedule(
@@ -31,7 +33,7 @@ class Schedule(ModelAttack):
 
     paper = "Rampart: a change of attack in mid-run"
     attacks: tuple[ModelAttack, ...] = Field(min_length=1)
-    """Names, or tables with a name and parameters, `from_round` and `until_round` among them."""
+    """The attacks: names, or tables with `name` and parameters such as `from_round`."""
 
     @field_validator("attacks", mode="before")
     @classmethod

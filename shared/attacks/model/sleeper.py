@@ -1,4 +1,4 @@
-"""A sleeper: an honest client until one round, an attacker from then on."""
+"""A sleeper: an honest client up to some round, and an attacker from that round on."""
 
 from pydantic import Field
 from torch import Tensor
@@ -10,7 +10,7 @@ from rampart_fl.shared.attacks.wrapping import Wrapper
 
 @attacks.register("sleeper")
 class Sleeper(Wrapper):
-    """u before round `wakes`, the attack inside afterwards.
+    """The honest u before round `wakes`, and the attack inside from that round on.
 
     >>> import torch
     >>> sleeper = Sleeper(attack="sign_flip", wakes=3)

@@ -1,4 +1,4 @@
-"""Slow poisoning: a drift in one direction, always inside the benign spread.
+"""Slow poisoning: a drift in one direction that always stays within the range of known updates.
 
 Legend: B honest updates that are known, D coordinates.
 """
@@ -15,10 +15,10 @@ from rampart_fl.shared.seeding import generator
 
 @attacks.register("slow_poison")
 class SlowPoison(Statistical):
-    """u = clamp(mean + min(strength, pace (t + 1)) s std, lowest, highest), t attacked rounds ago.
+    """u = clamp(mean + min(strength, pace (t + 1)) s std, lowest, highest) after t attacked rounds.
 
-    s holds a sign per coordinate, drawn once for the whole run, so that small steps add up; each
-    coordinate stays within the range of the updates that are known.
+    s has a random sign for each coordinate. It is drawn once for the whole run, so that small steps
+    add up. Each coordinate stays within the range of the known updates.
 
     >>> known_BD = torch.tensor([[0.0], [2.0], [4.0]])
     >>> late = Knowledge(20, 6, known_BD, round=99, seed=1)

@@ -1,4 +1,4 @@
-"""Sybil clones: one hostile update under many names.
+"""Sybil clones: one hostile update that several clients upload.
 
 Legend: F attackers, D coordinates.
 """
@@ -18,9 +18,10 @@ from rampart_fl.shared.attacks.wrapping import Wrapper
 
 @attacks.register("sybil_clones")
 class SybilClones(Wrapper):
-    """u_f = v + jitter |v| e_f, v the first attacker's upload and e_f a random unit vector.
+    """u_f = v + jitter |v| e_f, with the first attacker's upload v and a random unit vector e_f.
 
-    With no jitter all copies are equal; a little hides that from a comparison of bytes.
+    Without jitter all copies are equal; with a little jitter, comparing bytes does not reveal that
+    they are copies.
 
     >>> own_FD = torch.tensor([[1.0], [7.0]])
     >>> SybilClones().apply(own_FD, Knowledge(4, 2, honest_BD=own_FD, colluders_MD=own_FD))

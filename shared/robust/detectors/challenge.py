@@ -89,8 +89,8 @@ class ChallengeDetector(challenges.Challenger):
     trial: int = Field(default=10, ge=1)
     """For how many of its own rounds a client stays on trial after it sent a copy."""
     longer: int = Field(default=50, ge=1)
-    """For how many of its own rounds a client stays on trial after another client on trial was found
-    guilty."""
+    """For how many of its own rounds a client stays on trial after another client on trial was
+    found guilty."""
     wait: int = Field(default=25, ge=0)
     """For how many of its own rounds a client's eviction may wait for evidence on the other clients
     that sent the same."""

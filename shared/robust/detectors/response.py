@@ -86,8 +86,8 @@ class ResponseDetector(Detector):
     client's evidence is above ln 20.
 
     A longer update that is within these limits and does not overshoot is accepted, because a client
-    with more samples could have sent it. Among the longest uploads, lengths that agree to six
-    digits count once in the medians.
+    with more samples could have sent it. In the medians over clients' longest uploads, lengths that
+    agree to six digits count once.
 
     An honest client is judged by its own uploads. Colluders can influence its verdict only through
     the model that it is sent, and they do not determine the medians as long as they are fewer than

@@ -1,5 +1,4 @@
-"""Sageflow: leaves out models that are uncertain on public samples, and gives a low weight to
-models with a high loss on them."""
+"""Sageflow: drops models uncertain on public samples; weighs the others by their losses on them."""
 
 import torch
 from pydantic import Field

@@ -1,5 +1,4 @@
-"""SDEA: learns weights so that the mixed model predicts public samples confidently, and predicts
-all classes equally often.
+"""SDEA: weights for which the mixed model is confident, and predicts all classes equally often.
 
 Legend: M rows, V views, B samples of a batch, P public samples, C classes, D parameters.
 """

@@ -134,8 +134,8 @@ class View:
     ) -> Self:
         """L new rows `by_LM @ rows`, without a copy of the pool.
 
-        If L = M, the new rows keep weights, metadata and traces of the old rows; given ids and
-        weights take precedence.
+        If L = M, the new rows keep the ids, weights, metadata and traces of the old rows. Ids and
+        weights that are given as arguments take precedence.
         """
         names = self.ids if ids is None else tuple(ids)
         assert len(names) == len(by_LM)

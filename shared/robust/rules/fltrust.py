@@ -1,5 +1,4 @@
-"""FLTrust: the server trains on a small data set of its own and trusts updates similar to its own.
-"""
+"""FLTrust: the server trains on a small data set of its own and trusts updates similar to its own."""
 
 import torch
 from torch import Tensor

@@ -181,7 +181,7 @@ class Detector(Stage):
         """
 
     def forget(self, state: State, clients: Collection[str]) -> State:
-        """The state without the rows of barred clients, so that a client that returns starts over."""
+        """The state without the rows of barred clients, who start over if they return."""
         tensors, ids = dict(state.tensors), dict(state.ids)
         for name, held in state.ids.items():
             kept = [i for i, client in enumerate(held) if client not in clients]

@@ -26,7 +26,7 @@ PREFIX = "challenge:"
 
 @dataclass(frozen=True, eq=False)
 class Shifted(Models):
-    """Models `base + mix @ rows`, one per base model, with separate weights per coordinate block."""
+    """Models `base + mix @ rows`, one per base model, with weights for each coordinate block."""
 
     names: tuple[str, ...]
     base: Models

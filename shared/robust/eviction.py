@@ -1,4 +1,4 @@
-"""Turns detectors' requests into decisions, by a mode and a bound on the number of barred clients."""
+"""Turns detectors' requests into decisions, by a mode and a limit on barred clients."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace

@@ -26,7 +26,7 @@ def _listed(stages: Any) -> Any:
 
 
 class Grouped(Customizer):
-    """A customizer that updates several models, each by the base rule over its own clients' rows."""
+    """A customizer that updates several models, each by the base rule over its clients' rows."""
 
     rule: Annotated[list[dict[str, Any]], BeforeValidator(_listed)] = Field(
         default=[{"name": "weighted_mean"}]

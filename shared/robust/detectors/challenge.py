@@ -219,7 +219,7 @@ class ChallengeDetector(challenges.Challenger):
         return Traces(torch.stack(uploads), torch.zeros(len(rows), self.sketch))
 
     def _since(self, one: Known, traces: Traces, row: int) -> Tensor | None:
-        """Challenge and decoys (1 + J, K), minus those of the last upload; None if both had none."""
+        """Challenge and decoys (1 + J, K), relative to the last upload's; None if neither had any."""
         start_K, shift = traces.start_MK[row].float(), None
         if one.due_start is not None and one.due_shift is not None:
             near = NEAR * max(float(start_K.norm()), float(one.due_start.norm()))

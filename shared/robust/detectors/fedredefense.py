@@ -144,7 +144,7 @@ class FedREDefense(Detector):
         context: Context,
         reference_D: Tensor,
     ) -> Synthetic:
-        """Where each client's search starts: from its samples of an earlier round, or from noise."""
+        """Where each client's search starts: at its samples of an earlier round, or at noise."""
         assert context.predict is not None
         blank = torch.zeros(1, 1, *context.shape).to(reference_D)
         with torch.no_grad():

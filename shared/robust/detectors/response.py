@@ -209,7 +209,7 @@ class ResponseDetector(Detector):
         fresh: Mapping[str, bool],
         known: Mapping[str, Known],
     ) -> dict[str, Response]:
-        """Responses of clients whose starting model has moved; stores every client's new sketches."""
+        """Responses of clients whose starting model has moved; stores the clients' new sketches."""
         found = {}
         uploads_MK, starts_MK = traces.upload_MK.double(), traces.start_MK.double()
         for client, upload_K, start_K in zip(ids, uploads_MK, starts_MK, strict=True):

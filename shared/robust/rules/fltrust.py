@@ -1,4 +1,4 @@
-"""FLTrust: the server trains on a small data set of its own and trusts updates similar to its own."""
+"""FLTrust: trusts updates by their similarity to an update trained on the server's own data."""
 
 import torch
 from torch import Tensor

@@ -219,7 +219,10 @@ class ChallengeDetector(challenges.Challenger):
         return Traces(torch.stack(uploads), torch.zeros(len(rows), self.sketch))
 
     def _since(self, one: Known, traces: Traces, row: int) -> Tensor | None:
-        """Challenge and decoys (1 + J, K), relative to the last upload's; None if neither had any."""
+        """Challenge and decoys (1 + J, K) of this upload, minus those of the client's last upload.
+
+        None if neither upload started from a challenged model.
+        """
         start_K, shift = traces.start_MK[row].float(), None
         if one.due_start is not None and one.due_shift is not None:
             near = NEAR * max(float(start_K.norm()), float(one.due_start.norm()))

@@ -1,6 +1,6 @@
 """The vocabulary of robust aggregation: state, reports, verdicts and the stages of a pipeline.
 
-Rows and context, which stages work on, are known here too: whoever writes a stage imports this.
+This module also exports `Rows` and `Context`, so the author of a stage needs no other import.
 
 Legend of shape suffixes: M rows that a stage sees, D coordinates.
 """
@@ -25,18 +25,19 @@ from rampart_fl.shared.robust.view import CHUNK as CHUNK
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """What a stage carries from one round to the next: tensors by name, and whose rows they hold.
+    """What a stage carries from one round to the next: named tensors, and their rows' clients.
 
     Args:
         tensors: any tensors, by name.
-        ids: for a tensor with one row per client, the clients, by the tensor's name.
+        ids: the client ids of a tensor's rows, keyed by the tensor's name. Only tensors with one
+            row per client have an entry.
     """
 
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     ids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def by_id(self, name: str) -> dict[str, Tensor]:
-        """Rows of a per-client tensor by client id; empty before the first round."""
+        """The rows of a per-client tensor, keyed by client id; empty before the first round."""
         if name not in self.tensors:
             return {}
         return dict(zip(self.ids[name], self.tensors[name], strict=True))
@@ -44,13 +45,13 @@ class State:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What one stage did: a number per row it received, and totals.
+    """What one stage did: numbers for every row that it received, and totals.
 
     Args:
-        stage: the member's name.
-        ids: the rows that the stage received.
-        per_row: (M,) columns by name; "weight" is a row's coefficient in the result where the
-            result is linear in the rows, "score" what the stage ranked rows by.
+        stage: the stage's name.
+        ids: the ids of the rows that the stage received.
+        per_row: columns (M,) by name. "weight" is a row's coefficient in the result, if the result
+            is linear in the rows; "score" is the number that the stage ranked rows by.
         values: totals by name.
     """
 
@@ -60,17 +61,17 @@ class Report:
     values: Mapping[str, float | int | str] = field(default_factory=dict)
 
     def column(self, name: str) -> dict[str, float]:
-        """One column as numbers by client id."""
+        """One column as numbers, keyed by client id."""
         return dict(zip(self.ids, self.per_row[name].tolist(), strict=True))
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a detector says of one client in one round, or what is done about it, and why.
+    """What a detector asks for, or what the server does, about one client in one round, and why.
 
-    A detector says `accepted`, `rejected` (leave the row out of this round) or `evicted` (bar the
-    client for good; an operator may reinstate it); `rampart_fl.shared.robust.eviction` makes of
-    that what is done. The evidence is `score` against `threshold`.
+    A detector asks for `accepted`, `rejected` (leave the row out of this round) or `evicted` (bar
+    the client for good; an operator may reinstate it). `rampart_fl.shared.robust.eviction` turns
+    that into the final decision. To explain itself, the verdict compares `score` with `threshold`.
     """
 
     client: str
@@ -80,27 +81,30 @@ class Verdict:
     threshold: float
     reason: str
     evidence: float = 0.0
-    """Evidence accumulated over rounds, where the detector keeps any."""
+    """Evidence accumulated over rounds, if the detector accumulates any."""
     asked: Asked | None = None
-    """What the detector asked for, where something else is done."""
+    """What the detector asked for, if the final decision differs from it."""
 
 
 class Stage(Member, ABC):
-    """A step of a pipeline: `init` makes its state, `apply` is pure."""
+    """A step of a pipeline: `init` makes its first state, and `apply` is a pure function."""
 
     breakdown: ClassVar[str] = ""
-    """How many hostile rows it tolerates, for the catalogue: "f < n/2"; "none" where one row can
-    move the result anywhere, "inherited" where the stages around it decide."""
+    """How many hostile rows the stage tolerates, for the catalogue, such as "f < n/2". It is "none"
+    if one row can move the result anywhere, and "inherited" if the stages around it decide."""
     complexity: ClassVar[str] = ""
-    """Cost in rows n and coordinates d, for the catalogue."""
+    """Cost as a function of n rows and d coordinates, for the catalogue."""
 
     def needs(self) -> frozenset[Need]:
-        """What it asks of its context beside round, seed and reference; its stages' included."""
+        """What the stage needs from its context in addition to round, seed and reference.
+
+        The needs of stages that are fields of this stage are included.
+        """
         parts = (getattr(self, key) for key in type(self).model_fields)
         return frozenset[Need]().union(*(p.needs() for p in parts if isinstance(p, Stage)))
 
     def init(self, dim: int) -> State:
-        """State before the first round, for updates of `dim` coordinates."""
+        """The state before the first round, for updates of `dim` coordinates."""
         del dim
         return State()
 
@@ -112,11 +116,11 @@ class Bounded(Stage):
     """Declared bound on hostile rows; rows dropped as non-finite count against it."""
 
     def tolerated(self, rows: Rows) -> int:
-        """The bound that remains once non-finite rows are gone: max(0, f - dropped)."""
+        """The bound that remains after non-finite rows were dropped: max(0, f - dropped)."""
         return max(0, self.f - len(rows.dropped))
 
     def require(self, rows: Rows, least: int, bound: str) -> None:
-        """Raises `PreconditionError` with n and f unless at least `least` rows are there."""
+        """Raises `PreconditionError`, whose message has n and f, for fewer than `least` rows."""
         if len(rows) < least:
             raise PreconditionError(
                 f"{self.name} needs {bound}: n={len(rows)}, f={self.tolerated(rows)}"
@@ -124,7 +128,7 @@ class Bounded(Stage):
             )
 
     def require_majority(self, rows: Rows) -> int:
-        """The tolerated f, once n > 2f holds."""
+        """Returns the tolerated f after it has checked that n > 2f."""
         f = self.tolerated(rows)
         self.require(rows, 2 * f + 1, f"n > 2f = {2 * f} rows")
         return f
@@ -135,9 +139,10 @@ class Rule(Bounded):
 
     @abstractmethod
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
-        """The aggregate (D,), the next state, and what counted how much.
+        """The aggregate (D,), the next state, and a report of how much each row counted.
 
-        Never writes to its arguments and never returns a view of them. `rows` is not empty.
+        The method never writes to its arguments and never returns a view of them. `rows` is never
+        empty.
         """
 
 
@@ -146,21 +151,21 @@ class PreAggregator(Bounded):
 
     @abstractmethod
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Rows, State, Report]:
-        """The new rows (a new mix over the same pool), the next state, and what was done."""
+        """The new rows (new combinations of the same pool), the next state, and a report."""
 
 
 class Detector(Stage):
-    """Judges every row; `screen` detectors run before the rule, `audit` ones after it."""
+    """Judges every row; `screen` detectors run before the rule, `audit` detectors after it."""
 
     when: Literal["screen", "audit"] = "screen"
     alone: ClassVar[bool] = False
-    """Whether it judges every row by itself, whatever the others are."""
+    """Whether the verdict on a row depends on that row alone, and not on other rows."""
     retraces: ClassVar[bool] = False
-    """Whether it asks of each row if training from the global model could have caused it."""
+    """Whether it checks that training from the global model could have produced each row."""
 
     @property
     def traces(self) -> int:
-        """Numbers of the sketches that it remembers rows by (`Rows.traces`); 0 for none."""
+        """Size of the sketches (`Rows.traces`) that the detector remembers; 0 if it needs none."""
         return 0
 
     @abstractmethod
@@ -169,13 +174,14 @@ class Detector(Stage):
     ) -> tuple[tuple[Verdict, ...], State]:
         """One verdict per row, in the rows' order, and the next state.
 
-        All rows are judged before any is removed. Verdicts on rows dropped as non-finite may
-        follow; without one such a row is rejected. Evidence stays, whatever the verdict: what is
-        done about it is decided elsewhere, and `forget` follows where a client is barred.
+        A detector judges all rows before any row is removed. Verdicts on rows that were dropped as
+        non-finite may follow; a dropped row without a verdict is rejected. A detector keeps a
+        client's evidence in the state whatever its verdict is, because the final decision is made
+        elsewhere. The engine calls `forget` when a client is barred.
         """
 
     def forget(self, state: State, clients: Collection[str]) -> State:
-        """The state without the rows of clients that were barred: who comes back begins anew."""
+        """The state without the rows of barred clients, who start over if they return."""
         tensors, ids = dict(state.tensors), dict(state.ids)
         for name, held in state.ids.items():
             kept = [i for i, client in enumerate(held) if client not in clients]

@@ -1,4 +1,4 @@
-"""Sequential evidence by betting: an e-process over objections, and shares of one level.
+"""Sequential evidence by betting: an e-process over objections, and each client's share of a level.
 
 Legend: t rounds that counted, j the round in which a bet begins.
 """
@@ -9,23 +9,24 @@ from math import log
 
 @dataclass(frozen=True)
 class Bet:
-    """Bets, round by round, that a client is objected to more often than an honest one.
+    """Bets, round by round, that a client gets more objections than an honest client would.
 
-    E_t = sum_{j <= t} w_j prod_{s=j..t} L_s + sum_{j > t} w_j with w_j = 1 / j(j + 1), L = q / p
-    after an objection and (1 - q) / (1 - p) after none. If each objection has probability at most
-    p given all before, E_t is an e-process: P(sup_t E_t >= 1/a) <= a (Ville's inequality). Bets
-    that begin later find a client that turns hostile later.
+    E_t = sum_{j <= t} w_j prod_{s=j..t} L_s + sum_{j > t} w_j with w_j = 1 / j(j + 1). In each
+    round, L = q / p if there is an objection, and (1 - q) / (1 - p) if there is none. If every
+    objection has probability at most p given all earlier rounds, E_t is an e-process:
+    P(sup_t E_t >= 1/a) <= a (Ville's inequality). Bets that begin in later rounds detect a client
+    that turns hostile later.
 
     Args:
-        p: probability of an objection to an honest client, at most.
-        q: share of objections at which the bet grows fastest, above p.
+        p: largest probability of an objection to an honest client.
+        q: share of objections at which the bet grows fastest; above p.
     """
 
     p: float
     q: float
 
     def settled(self, wealth: float, rounds: int, objected: bool) -> float:
-        """Wealth of the bets that have begun, once round `rounds` (from 1) is settled.
+        """Wealth, after round `rounds` (counted from 1), of all bets that have begun.
 
         >>> round(Bet(0.1, 0.5).settled(0.0, 1, objected=True), 6)
         2.5
@@ -35,7 +36,7 @@ class Bet:
 
     @staticmethod
     def evidence(wealth: float, rounds: int) -> float:
-        """ln E_t: the bets that have begun, and the share that is still to begin.
+        """ln E_t, from the wealth of bets that have begun and the weight of those yet to begin.
 
         >>> Bet.evidence(0.0, 0)
         0.0
@@ -44,15 +45,15 @@ class Bet:
 
 
 def limit(level: float, before: int, together: int) -> float:
-    """Evidence that bars a newcomer, so that all false evictions together stay below the level.
+    """Limit on a new client's evidence that keeps the risk of any false eviction below `level`.
 
-    ln(1 / a) with a = level / (before + 1)(before + together + 1); over any sequence of newcomers
-    the shares a add up to less than `level`.
+    The limit is ln(1 / a) with a = level / (before + 1)(before + together + 1). Here a is the
+    client's share of `level`: the shares of any sequence of new clients sum to less than `level`.
 
     Args:
         level: probability that any honest client is ever evicted.
-        before: clients heard of before.
-        together: newcomers of this round, this one included.
+        before: number of clients that joined in earlier rounds.
+        together: number of clients that join in this round, including this client.
 
     >>> round(limit(0.001, before=0, together=20), 4)
     9.9523

@@ -1,4 +1,4 @@
-"""How many hostile clients a majority vote of groups' models survives, sample by sample.
+"""How many hostile clients a majority vote of groups' models withstands, for each sample.
 
 Legend: T samples, C classes, V voters.
 """
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def winners(votes_TC: Tensor) -> Tensor:
-    """The label (T,) with the most votes; a tie goes to the smaller one.
+    """The label (T,) with the most votes; a tie goes to the smaller label.
 
     >>> winners(torch.tensor([[6, 3, 1], [4, 4, 5], [2, 2, 0]]))
     tensor([0, 2, 0])
@@ -19,13 +19,13 @@ def winners(votes_TC: Tensor) -> Tensor:
 
 
 def radii(votes_TC: Tensor) -> Tensor:
-    """Hostile clients m* (T,) that cannot change a sample's winner, where groups are disjoint.
+    """Number m* (T,) of hostile clients that cannot change a sample's winner, for disjoint groups.
 
-    m* = ⌊(N_y - max_{z≠y} (N_z + [z < y])) / 2⌋ for the votes N and their winner y: every hostile
-    client reaches one vote. A voter that abstains may be left out of the votes.
+    m* = ⌊(N_y - max_{z≠y} (N_z + [z < y])) / 2⌋ for the votes N and their winner y, because every
+    hostile client can change only one vote. Voters that abstain may be left out of the votes.
 
     Args:
-        votes_TC: votes for each class, whole numbers.
+        votes_TC: number of votes for each class, as integers.
 
     >>> radii(torch.tensor([[6, 3, 1], [4, 0, 5], [0, 0, 7]]))
     tensor([1, 0, 3])
@@ -37,7 +37,10 @@ def radii(votes_TC: Tensor) -> Tensor:
 
 
 def _lead(votes_TC: Tensor, ties: bool) -> Tensor:
-    """The winner's lead (T,) over the strongest other class; one less where that wins ties."""
+    """The winner's lead (T,) over the strongest rival.
+
+    If `ties` is set, the lead over a rival that would win a tie is one less.
+    """
     winner_T1 = winners(votes_TC).unsqueeze(1)
     rivals_TC = votes_TC.clone()
     if ties:
@@ -49,7 +52,8 @@ def _lead(votes_TC: Tensor, ties: bool) -> Tensor:
 def threshold(hostile: int, clients: int, size: int) -> float:
     """Lead, as a share of the votes, that m hostile clients can undo in random k-subsets.
 
-    2 (1 - C(n-m, k) / C(n, k)): the share of subsets of k among n clients with one of m, twice.
+    The lead is 2 (1 - C(n-m, k) / C(n, k)), which is twice the share of k-subsets of n clients that
+    contain at least one of the m hostile clients.
 
     >>> [round(threshold(m, 50, 5), 3) for m in (1, 2, 3)]
     [0.2, 0.384, 0.552]
@@ -60,17 +64,18 @@ def threshold(hostile: int, clients: int, size: int) -> float:
 
 
 def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) -> Tensor:
-    """Hostile clients m* (T,) that cannot change a sample's winner, with random k-subsets.
+    """Number m* (T,) of hostile clients that cannot change a sample's winner, for random k-subsets.
 
-    The largest m with p_y - p_z > `threshold(m)` for every z ≠ y; -1 where not even m = 0 is sure.
+    m* is the largest m with p_y - p_z > `threshold(m)` for every z ≠ y. It is -1 if the winner is
+    not certain even without hostile clients (m = 0).
 
     Args:
         votes_TC: votes of the subsets' models for each class.
-        clients: n.
-        size: k.
-        error: 0 where every subset of k clients voted, so that the votes are the shares p; else
-            the votes are of subsets drawn at random, and p are bounds that all hold with
-            probability 1 - error (Clopper and Pearson's, error / C a class).
+        clients: n, the number of clients.
+        size: k, the number of clients in a subset.
+        error: 0 if every subset of k clients voted, so that the shares p are known exactly. If
+            subsets were drawn at random, `error` is the probability that some bound on p fails. The
+            bounds are those of Clopper and Pearson, with error / C for each class.
 
     >>> subset_radii(torch.tensor([[3, 0], [2, 1]]), clients=3, size=1)
     tensor([1, 0])
@@ -83,11 +88,11 @@ def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) 
     else:
         lead_T = _lead(votes_TC, ties=False).cpu()
         every = comb(clients, size)
-        # In whole numbers, so that no rounding decides whether a lead is enough.
+        # Leads are compared as integers, so that rounding cannot affect the result.
         beyond = [
             2 * (every - comb(clients - hostile, size)) for hostile in range(clients - size + 2)
         ]
-        m = torch.where(lead_T == 0, 0, m)  # A tie has its winner while nobody is hostile.
+        m = torch.where(lead_T == 0, 0, m)  # The winner of a tie is certain if nobody is hostile.
     for hostile, least in enumerate(beyond):
         m = torch.where(lead_T > least, hostile, m)
     return m
@@ -109,7 +114,7 @@ def _sure_lead(votes_TC: Tensor, error: float) -> Tensor:
 
 
 def certified(correct_T: Tensor, radii_T: Tensor, most: int) -> list[int]:
-    """Samples that are right and stay so under 0, 1, ..., `most` hostile clients.
+    """Numbers of samples that stay correctly predicted under 0, 1, ..., `most` hostile clients.
 
     >>> certified(torch.tensor([True, True, False]), torch.tensor([0, 2, 5]), most=2)
     [2, 1, 1]

@@ -1,4 +1,4 @@
-"""Challenges: a small random change of one client's starting model, which training answers.
+"""Challenges: small random changes to single clients' starting models, which training reacts to.
 
 Legend: M rows of the pool, L challenged clients, B blocks of coordinates, J decoys, K numbers of a
 sketch, D coordinates.
@@ -21,12 +21,12 @@ from rampart_fl.shared.robust.sketch import sketch
 from rampart_fl.shared.runtime.device import to_device
 
 PREFIX = "challenge:"
-"""Starts the names of challenged models."""
+"""Prefix of the names of challenged models."""
 
 
 @dataclass(frozen=True, eq=False)
 class Shifted(Models):
-    """Models `base + mix @ rows`, one per base model, with weights per block of coordinates."""
+    """Models `base + mix @ rows`, one per base model, with weights for each coordinate block."""
 
     names: tuple[str, ...]
     base: Models
@@ -56,14 +56,14 @@ class Shifted(Models):
 
 @dataclass(frozen=True, eq=False)
 class Joined(Models):
-    """The models of several parts, one part after the other."""
+    """The concatenated models of several parts."""
 
     names: tuple[str, ...]
     parts: tuple[Models, ...]
 
     @staticmethod
     def of(*parts: Models) -> "Joined":
-        """All models of these parts, in their order."""
+        """All models of these parts, in the order of the parts."""
         return Joined(tuple(name for part in parts for name in part.names), parts)
 
     @property
@@ -87,7 +87,7 @@ class Joined(Models):
 
 
 class Challenger(Detector):
-    """A detector that changes the models that some clients start from next."""
+    """A detector that changes the models from which some clients start their next round."""
 
     @abstractmethod
     def challenge(
@@ -101,16 +101,16 @@ class Challenger(Detector):
         """The customization with the changed models, and the next state.
 
         Args:
-            rows: of the clients that were accepted.
-            customization: who would get which model.
+            rows: the rows of the accepted clients.
+            customization: which client would get which model.
             global_D: the next global model.
-            state: after this round's verdicts, without clients that were barred.
-            context: round and seed.
+            state: the state after this round's verdicts, without clients that were barred.
+            context: the round and the seed.
         """
 
 
 def blocks(dim: int, count: int) -> list[tuple[int, int]]:
-    """Bounds of blocks of about equally many coordinates.
+    """Bounds of `count` blocks with about the same number of coordinates each.
 
     >>> blocks(10, 3)
     [(0, 3), (3, 6), (6, 10)]
@@ -120,7 +120,7 @@ def blocks(dim: int, count: int) -> list[tuple[int, int]]:
 
 
 def sketches(rows: Rows, count: int, size: int) -> Tensor:
-    """Sketches (B, M, K) of the rows' blocks; a row's own is their sum."""
+    """Sketches (B, M, K) of the rows' blocks; the sketch of a row is the sum over its blocks."""
     sketched_BMK = torch.empty(count, len(rows), size)
     for place in range(len(rows)):
         row_D = rows.row(place)
@@ -134,15 +134,15 @@ def sketches(rows: Rows, count: int, size: int) -> Tensor:
 def draw(sketched_BMK: Tensor, length: float, count: int, draws: torch.Generator) -> Tensor:
     """Weights (count, B, M) of independent random changes of about a given length.
 
-    A change is sum_i c_bi x_i in block b, with normal c_bi, over rows x_i relative to their mean; a
-    row that is longer than the median one counts with the median's length. Differences between
-    clients are what training bends back most.
+    In block b, a change is sum_i c_bi x_i with normally distributed c_bi, over rows x_i relative to
+    their mean. A row that is longer than the median row is scaled to the median length. Changes are
+    made of differences between clients because training reverses those most strongly.
 
     Args:
         sketched_BMK: sketches of the rows' blocks.
-        length: of a change.
-        count: how many.
-        draws: where the random numbers come from.
+        length: length of each change.
+        count: number of changes.
+        draws: generator of the random numbers.
     """
     sketched_BMK = sketched_BMK.double()
     lengths_M = sketched_BMK.sum(dim=0).norm(dim=1)
@@ -156,7 +156,7 @@ def draw(sketched_BMK: Tensor, length: float, count: int, draws: torch.Generator
 
 
 def changes(weights_LBM: Tensor, sketched_BMK: Tensor) -> Tensor:
-    """Sketches (L, K) of changes with these weights."""
+    """Sketches (L, K) of the changes that have these weights."""
     return torch.einsum("lbm,bmk->lk", weights_LBM, sketched_BMK.double())
 
 
@@ -165,13 +165,14 @@ def challenged(
 ) -> Customization:
     """The customization with a changed starting model for some clients.
 
-    A client that has no model yet, and would be probed first, gets the changed global one.
+    A client that has no model of its own yet, because the server would first have to probe which
+    model suits it, gets a changed global model.
 
     Args:
-        customization: who gets which model.
+        customization: which client gets which model.
         global_D: the next global model.
-        rows: the pool that changes are combinations of.
-        by_client: weights (B, M) of each challenged client's change.
+        rows: the pool whose rows the changes combine.
+        by_client: weights (B, M) of each challenged client's change, by client id.
     """
     if not by_client:
         return customization
@@ -192,19 +193,20 @@ def challenged(
 
 
 def answer(change_K: Tensor, shift_JK: Tensor, others_PK: Tensor | None = None) -> float | None:
-    """How an upload answered its own challenge, beside decoys: in standard deviations.
+    """How strongly an upload answers its own challenge, in standard deviations of decoys' answers.
 
-    z = (a_0 - mean a_j) / sd a_j with a_j = -<Δu, δ_j>; δ_0 is the client's own challenge, the
-    others were drawn alike and sent to nobody. An upload that does not depend on its own challenge
-    cannot tell it from a decoy: a_0 is exchangeable with them. Nor is it owed to a client's own
-    challenge where the challenges of others who sent the same are answered as well.
+    z = (a_0 - mean a_j) / sd a_j with a_j = -<Δu, δ_j>. δ_0 is the client's own challenge; the
+    other δ_j are decoys, which were drawn in the same way and sent to nobody. If an upload does not
+    depend on its own challenge, then a_0 is exchangeable with the decoys' answers. An upload may
+    also answer the challenges of other clients that sent the same. It then proves nothing about the
+    client, so the mean of those answers replaces mean a_j if it is larger.
 
     Args:
-        change_K: by how much the client's upload differs from its last one.
-        shift_JK: the challenge and its decoys, relative to those of its last upload.
-        others_PK: challenges of others who sent the same, where there are any.
+        change_K: difference between the client's upload and its last upload.
+        shift_JK: the challenge and its decoys, minus those of the client's last upload.
+        others_PK: challenges of other clients that sent the same, if there are any.
     Returns:
-        0 for an upload that is the same as before; nothing where there was no challenge.
+        0 if the upload is the same as the last one; None if there was no challenge.
 
     >>> shift = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, -1.0], [1.0, 0.0], [-1.0, 0.0]])
     >>> round(answer(torch.tensor([-1.0, 0.0]), shift), 3)

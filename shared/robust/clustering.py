@@ -1,8 +1,8 @@
 """Clustering of a few points, without randomness; ties go to the lower index.
 
-Complete linkage and mean shift are our own. SciPy's linkage joins other pairs where distances are
-equal, as those of identical rows are. scikit-learn's mean shift ends at other peaks where clusters
-overlap. Either would change what a federation comes to.
+Complete linkage and mean shift are implemented here. SciPy's linkage joins different pairs if
+distances are equal, as they are between identical rows. scikit-learn's mean shift ends at different
+peaks if clusters overlap. Either difference would change the result of a federation.
 
 Legend: M points, C clusters, F features.
 """
@@ -14,7 +14,8 @@ from torch import Tensor
 def complete_linkage(distances_MM: Tensor, clusters: int) -> Tensor:
     """Agglomerative clusters (M,): labels 0, 1, ... in the order of their first points.
 
-    Always joins the two clusters whose farthest points are nearest, until `clusters` are left.
+    Each step joins the two clusters with the smallest distance between their farthest points, until
+    `clusters` clusters are left.
 
     >>> points = torch.tensor([0.0, 9.0, 1.0, 10.0])
     >>> complete_linkage((points[:, None] - points).abs(), 2)
@@ -24,7 +25,7 @@ def complete_linkage(distances_MM: Tensor, clusters: int) -> Tensor:
     apart_MM = distances_MM.double().clone().fill_diagonal_(torch.inf)
     labels_M = torch.arange(m)
     for _ in range(max(m - clusters, 0)):
-        # The upper triangle's first minimum: the pair with the lowest indices.
+        # The first minimum is the pair with the lowest indices.
         first, second = divmod(int(apart_MM.argmin()), m)
         first, second = min(first, second), max(first, second)
         labels_M[labels_M == second] = first
@@ -39,9 +40,10 @@ def complete_linkage(distances_MM: Tensor, clusters: int) -> Tensor:
 def mean_shift(points_MF: Tensor, quantile: float = 0.5, steps: int = 300) -> Tensor:
     """Flat-kernel mean shift: labels (M,), 0 for the largest cluster, then in order of size.
 
-    The bandwidth is the mean, over points, of the radius that holds a share `quantile` of all
-    points. Every point climbs to the mean of the points within the bandwidth; peaks closer than
-    the bandwidth are one. Equal sizes go to the cluster with the lowest point.
+    The bandwidth is the mean, over points, of the radius around the point that holds a share
+    `quantile` of all points. Every point repeatedly moves to the mean of the points within the
+    bandwidth, until it is at a peak. Peaks within the bandwidth of each other are merged. Among
+    clusters of equal size, the cluster with the lowest point comes first.
 
     >>> mean_shift(torch.tensor([[9.0], [0.0], [0.1], [0.2]])).tolist()
     [1, 0, 0, 0]
@@ -70,12 +72,13 @@ def mean_shift(points_MF: Tensor, quantile: float = 0.5, steps: int = 300) -> Te
 
 
 def finch(points_MF: Tensor, clusters: int | None = None) -> Tensor:
-    """First partition of FINCH, or its hierarchy down to a number of clusters: labels (M,).
+    """Labels (M,) of FINCH's first partition, or of its hierarchy down to a number of clusters.
 
-    Points are linked where one is the other's first neighbour, or both have the same; linked ones
-    are one cluster. So none stands alone, unless it is the only point. The same with the clusters'
-    means makes the next partition, while `clusters` or more are left; then those with the nearest
-    means are joined, two by two. Clusters are never parted.
+    Two points are linked if one is the other's first neighbour, or if both have the same first
+    neighbour. Linked points are in one cluster, so no point is alone unless it is the only point.
+    The next partition links clusters by their means in the same way, unless fewer than `clusters`
+    clusters would be left. In that case, the two clusters with the nearest means are joined.
+    Clusters are never split.
 
     >>> points = torch.tensor([[0.10], [0.11], [0.20], [0.21], [0.02], [0.03]])
     >>> finch(points), finch(points, clusters=2)
@@ -97,21 +100,22 @@ def finch(points_MF: Tensor, clusters: int | None = None) -> Tensor:
 
 
 def _first_neighbours(points_MF: Tensor) -> Tensor:
-    """Labels (M,) of the points that first neighbours connect."""
+    """Labels (M,) of the clusters of points that are connected through first neighbours."""
     m = len(points_MF)
     if m == 1:
         return torch.zeros(1, dtype=torch.long)
     first_M = _apart(points_MF, points_MF).fill_diagonal_(torch.inf).argmin(dim=1)
-    # Two that share a first neighbour are connected through it.
+    # Two points that share a first neighbour are connected through it.
     linked_MM = torch.zeros(m, m, dtype=torch.bool)
     linked_MM[torch.arange(m), first_M.cpu()] = True
     return _components(linked_MM)
 
 
 def two_means(points_M: Tensor) -> Tensor:
-    """The best two means of numbers: labels (M,), 0 for the first point's; equal numbers are one.
+    """Labels (M,) of the best split of numbers into two clusters; the first point has label 0.
 
-    Exact, by trying every cut of the sorted numbers; the lowest of equal cuts is taken.
+    The result is exact, because every cut of the sorted numbers is tried; the lowest of equally
+    good cuts is used. If all numbers are equal, there is only one cluster.
 
     >>> two_means(torch.tensor([1.0, 9.0, 1.5, 8.0]))
     tensor([0, 1, 0, 1])
@@ -131,10 +135,11 @@ def two_means(points_M: Tensor) -> Tensor:
 
 
 def dbscan(points_MF: Tensor, radius: float, least: int) -> Tensor:
-    """DBSCAN: labels (M,); a point that belongs to no cluster is a cluster of its own.
+    """Labels (M,) by DBSCAN; a point that belongs to no cluster becomes a cluster of its own.
 
-    Points with at least `least` points within `radius`, themselves included, are cores; cores
-    within `radius` of each other are one cluster, and others join that of a core within it.
+    A point with at least `least` points within `radius`, including itself, is a core. Cores within
+    `radius` of each other are in one cluster. Any other point joins the cluster of a core that is
+    within `radius`.
 
     >>> dbscan(torch.tensor([[0.0], [1.0], [2.0], [9.0]]), radius=1.0, least=2)
     tensor([0, 0, 0, 1])

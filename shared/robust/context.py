@@ -1,6 +1,6 @@
-"""What a stage may need besides rows and its state: where the round stands, what the server holds.
+"""What a stage may need in addition to rows and its state: the round and the server's own data.
 
-Legend: K models, B samples each, P public samples, C classes, D coordinates.
+Legend: K models, B samples of each model's batch, P public samples, C classes, D coordinates.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,10 +16,10 @@ from rampart_fl.shared.modelspec import Layout
 from rampart_fl.shared.seeding import generator
 
 Need = Literal["predict", "public", "labels", "server_update"]
-"""What a stage may ask of the server: its network, public samples, labelled ones, its own update.
+"""What a stage may need from the server: network, public samples, their labels, own update.
 
-The first is always there; the others come from the experiment's `server.public` (`public` and
-`labels`) and `server.root` (`server_update`)."""
+The network (`predict`) is always available. The others require the experiment's settings
+`server.public` (for `public` and `labels`) and `server.root` (for `server_update`)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,9 +27,9 @@ class Public:
     """Samples that the server judges models on.
 
     Args:
-        x_P: samples as the model takes them.
-        y_P: their classes, where they are samples of the task.
-        augment: a batch and a generator -> the batch, varied.
+        x_P: samples in the model's input format.
+        y_P: their classes, if they are samples of the task.
+        augment: function of a batch and a generator that returns a random variation of the batch.
     """
 
     x_P: Tensor
@@ -39,23 +39,25 @@ class Public:
 
 @dataclass(frozen=True, eq=False)
 class Context:
-    """All that a stage may need besides rows and its state.
+    """All that a stage may need in addition to rows and its state.
 
     Args:
         round: the round's number, from 0.
-        seed: the experiment's seed; `generator(name)` derives named draws from it.
+        seed: the experiment's seed; `generator(name)` derives named random draws from it.
         reference_D: the global model that the rows were calibrated against.
-        server_update_D: the server's own update of the round, from its root data (FLTrust).
-        models: what the customizer made in the last round, (D,) by name, where it goes on from it.
-        aggregate_D: the rule's result, for detectors that audit after it.
-        predict: (models_KD, x_KB) -> logits (K, B, C) of every model on its own batch, as they
-            are at inference; gradients flow through it.
-        shape: of a sample, as the network takes it.
+        server_update_D: the server's own update in this round, trained on its root data (FLTrust).
+        models: the models (D,) that the customizer made in the last round, by name, if it
+            continues from them.
+        aggregate_D: the rule's result, for `audit` detectors, which run after the rule.
+        predict: (models_KD, x_KB) -> logits (K, B, C) of every model on its own batch, in
+            inference mode; gradients flow through it.
+        shape: shape of one sample, as the network takes it.
         public: the server's public samples.
-        layout: where each parameter of the model lies in a row.
-        statistics: where running statistics lie in a row, behind all parameters; the engine takes
-            them out before any stage sees rows and reference.
-        standing: who is in the federation and who is barred; the round's own clients by default.
+        layout: name and position in a row of each parameter of the model.
+        statistics: name and position in a row of each running statistic, after all parameters. The
+            engine removes the statistics from rows and reference before any stage sees them.
+        standing: which clients are in the federation and which are barred; by default the clients
+            of the round, none of them barred.
     """
 
     round: int = 0
@@ -73,11 +75,11 @@ class Context:
 
     @property
     def trainable(self) -> int:
-        """Number of parameters, where there are statistics behind them."""
+        """Number of parameters of a model that has running statistics; undefined for others."""
         return self.statistics[0][1]
 
     def last_layer(self) -> slice:
-        """The coordinates of the model's last layer: the last parameters of one common prefix.
+        """The coordinates of the last layer: the last parameters, which share a name prefix.
 
         >>> Context(layout=(("conv.weight", 0, 8), ("fc.weight", 8, 12), ("fc.bias", 12, 14))
         ...     ).last_layer()
@@ -92,11 +94,13 @@ class Context:
         return slice(self.layout[first][1], self.layout[-1][2])
 
     def own_update(self, stage: str, dim: int) -> Tensor:
-        """The server's own update (D,), for the stage of that name on rows of D coordinates.
+        """The server's own update (D,), checked to have `dim` coordinates.
+
+        Error messages begin with the name `stage`.
 
         Raises:
-            ConfigurationError: there is none, or it is of another length.
-            PreconditionError: it is not finite, as after a training that diverged.
+            ConfigurationError: there is no such update, or its length is not `dim`.
+            PreconditionError: the update is not finite, for example because training diverged.
         """
         own_D = self.server_update_D
         if own_D is None:
@@ -111,5 +115,5 @@ class Context:
         return own_D
 
     def generator(self, name: str) -> torch.Generator:
-        """A fresh generator for one named draw of this round."""
+        """A new random generator for one named draw of this round."""
         return generator(self.seed, "robust", name, self.round)

@@ -1,4 +1,4 @@
-"""Which uploads are copies of each other, as far as their directions tell.
+"""Which uploads are copies of each other, judged by their directions.
 
 Legend: M rows, K numbers of a sketch.
 """
@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 FEWEST = 4
-"""Rows from which the distance of a usual pair tells something."""
+"""Fewest rows for which the distance of the median pair is meaningful."""
 
 
 def apart(uploads_MK: Tensor) -> Tensor:
-    """Distances 1 - cosine (M, M); 1 where a row is zero or not finite.
+    """Distances 1 - cosine (M, M); 1 if either row is zero or not finite.
 
     >>> apart(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]))[0].tolist()
     [0.0, 0.0, 1.0]
@@ -24,7 +24,7 @@ def apart(uploads_MK: Tensor) -> Tensor:
 
 
 def within(uploads_MK: Tensor, most: float) -> list[list[int]]:
-    """For each row the others at a distance below `most`.
+    """For each row, the positions of the other rows at a distance below `most`.
 
     >>> within(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]), 0.1)
     [[1], [0], []]
@@ -34,12 +34,12 @@ def within(uploads_MK: Tensor, most: float) -> list[list[int]]:
 
 
 def copies(uploads_MK: Tensor, most: float, usual: float) -> list[list[int]]:
-    """For each row those that are like it, and far more so than two rows usually are.
+    """For each row, the other rows that are far more similar to it than two rows usually are.
 
     Args:
         uploads_MK: sketches of uploads.
-        most: distance below which two may be copies.
-        usual: the same as a share of the median pair's distance.
+        most: distance below which two rows may be copies of each other.
+        usual: second limit on that distance, as a share of the median pair's distance.
 
     >>> rows = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     >>> copies(rows, 0.01, 0.05)

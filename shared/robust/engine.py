@@ -1,6 +1,6 @@
 """One round on the server: screen, pre-aggregate, aggregate, step, audit, customize.
 
-`run_round` is pure: same rows, state and context, same outcome, bit for bit.
+`run_round` is pure: for the same rows, state and context it returns the same outcome, bit for bit.
 
 Legend: M rows of the round, D parameters, S running statistics, A = D + S.
 """
@@ -28,17 +28,17 @@ from rampart_fl.shared.robust.pipeline import Pipeline, Spec, join_states, split
 from rampart_fl.shared.runtime.device import to_device
 
 SEVERITY = {"accepted": 0, "rejected": 1, "evicted": 2}
-"""Of what detectors ask for."""
+"""Severity of each decision that a detector may ask for; higher is more severe."""
 
 
 class ServerStep(Member):
-    """How the global model moves along the aggregate: v = momentum v + a, w += learning_rate v."""
+    """Move the global model w along the aggregate a: v = momentum v + a, w += learning_rate v."""
 
     learning_rate: float = Field(default=1.0, gt=0)
     momentum: float = Field(default=0.0, ge=0, lt=1)
 
     def apply(self, reference_D: Tensor, aggregate_D: Tensor, state: State) -> tuple[Tensor, State]:
-        """The next global model (D,) and the velocity."""
+        """The next global model (D,), and the state that holds the velocity v."""
         if not self.momentum:
             return reference_D + self.learning_rate * aggregate_D, state
         velocity_D = aggregate_D.clone()
@@ -57,15 +57,18 @@ class Plan:
     step: ServerStep
     customizer: Customizer
     calibrate: bool = True
-    """Whether clients are judged relative to the global model; by their raw uploads otherwise."""
+    """Whether uploads are judged relative to the global model; if not, they are judged raw."""
     eviction: Eviction = field(default_factory=Eviction)
-    """What is done about clients that detectors would evict."""
+    """What the server does about clients that detectors ask to evict."""
     f: int | None = None
-    """Declared bound on hostile clients, where there is one."""
+    """Declared bound on the number of hostile clients; None if none was declared."""
 
     @property
     def judges_models(self) -> bool:
-        """Whether what clients were sent counts: not where all judge raw uploads or groups."""
+        """Whether the models that clients were sent matter to the verdicts.
+
+        They do not matter if uploads are judged raw, or if groups of clients share nothing.
+        """
         return self.calibrate and not self.customizer.isolates
 
     @staticmethod
@@ -78,7 +81,7 @@ class Plan:
         eviction: Eviction | None = None,
         f: int | None = None,
     ) -> "Plan":
-        """A plan from names and tables; f goes to stages that take it, 0 where it is not stated."""
+        """A plan from stages' names and tables; stages that take f get it, or 0 if f is None."""
         bound = f or 0
         plan = Plan(
             pipeline=Pipeline.of(rule, f=bound),
@@ -104,11 +107,11 @@ class Plan:
 
     @property
     def traces(self) -> int:
-        """Numbers of the sketches that detectors ask for; 0 where none does."""
+        """Size of the sketches that detectors ask for; 0 if no detector asks for sketches."""
         return max((detector.traces for detector in self.detectors), default=0)
 
     def check_statistics(self) -> None:
-        """Refuses models with running statistics where nothing of one group may reach another."""
+        """Refuses models with running statistics if groups of clients must share nothing."""
         if self.customizer.isolates:
             raise ConfigurationError(
                 f"{self.customizer.name} lets nothing of one group reach another, and running "
@@ -118,8 +121,9 @@ class Plan:
     def check_rows(self, n: int) -> None:
         """Refuses stages for which not even n rows are enough, or that cannot work together.
 
-        Groups that share nothing do without the pipeline's result and may be small; stages that
-        need samples are not tried.
+        The check applies the stages to n rows of zeros. It skips the pipeline if groups share
+        nothing, because they then work without its result and may be small. It also skips stages
+        that need something from the server, such as public samples.
 
         Raises:
             ConfigurationError: no round could succeed; the message has n, f and the bound.
@@ -135,21 +139,21 @@ class Plan:
                 if not stage.needs():
                     stage.apply(rows, stage.init(1), context)
         except Absent:
-            return  # Who is there only a round knows.
+            return  # Only a round knows which clients take part in it.
         except PreconditionError as error:
             raise ConfigurationError(f"no round can succeed: {error}") from None
 
     def stages(self) -> dict[str, Stage]:
-        """Every detector by its key in the state."""
+        """All detectors, keyed by their names in the state."""
         return {f"detector-{i}-{stage.name}": stage for i, stage in enumerate(self.detectors)}
 
     def needs(self) -> dict[Need, str]:
-        """What the stages ask of the server, each with the first stage that asks for it."""
+        """What the stages need from the server; each need maps to the first stage that has it."""
         everything = (*self.pipeline.stages, *self.detectors, self.customizer)
         return {need: s.name for s in reversed(everything) for need in sorted(s.needs())}
 
     def init(self, dim: int) -> State:
-        """State before the first round, for models of `dim` parameters."""
+        """The state before the first round, for models of `dim` parameters."""
         states = {key: stage.init(dim) for key, stage in self.stages().items()}
         states |= {"pipeline": self.pipeline.init(dim), "customizer": self.customizer.init(dim)}
         return join_states(states)
@@ -161,12 +165,13 @@ class RoundOutcome:
 
     Args:
         global_D: the next global model.
-        survivors: the calibrated rows of the clients that were accepted, over the parameters: the
-            pool.
-        customization: the models beside the global one, and who gets which.
-        verdicts: what is done about each row received or dropped as non-finite, by client id.
+        survivors: the calibrated rows of the accepted clients, without running statistics. The
+            customized models are combinations of these rows.
+        customization: the models in addition to the global one, and which client gets which model.
+        verdicts: the final verdict on each client whose row was received, including rows dropped
+            as non-finite; ordered by client id.
         state: what the stages carry to the next round.
-        reports: one per stage of the pipeline.
+        reports: one report per stage of the pipeline.
     """
 
     global_D: Tensor
@@ -187,17 +192,17 @@ def run_round(
 ) -> RoundOutcome:
     """Runs one round on calibrated rows.
 
-    Where models have running statistics, the stages work on the parameters alone, and every model
-    of the outcome gets the accepted clients' median statistics
+    If models have running statistics, the stages work on the parameters alone, and every model
+    of the outcome gets the median of the accepted clients' statistics
     (`rampart_fl.shared.robust.statistics`).
 
     Args:
         plan: the stages.
         rows: one update per client, relative to `context.reference_D`.
-        state: from `plan.init` or the last outcome.
-        context: round, seed and the reference model.
-        similar: raw uploads for the customizer and the screen, where calibration is off.
-        ended: called after every step, such as a `Stopwatch`.
+        state: the state from `plan.init` or from the last outcome.
+        context: the round, the seed and the reference model.
+        similar: raw uploads for the customizer and the detectors, if calibration is off.
+        ended: callback, such as a `Stopwatch`, that gets the name of each step when it ends.
     """
     if not context.statistics:
         return _decide(plan, rows, state, context, similar, ended)
@@ -226,7 +231,7 @@ def _decide(
     similar: Rows | None,
     ended: Callable[[str], None],
 ) -> RoundOutcome:
-    """A round over parameters."""
+    """Run one round on rows that hold parameters only."""
     assert context.reference_D is not None
     states = split_state(state)
     judged = rows if similar is None else similar
@@ -253,7 +258,8 @@ def _decide(
             states |= {"pipeline": carried, "step": moved}
             context = replace(context, aggregate_D=aggregate_D)
     except PreconditionError:
-        # Groups that share nothing go on without a global model, whatever clients of others send.
+        # Groups that share nothing continue without a new global model: a client of one group must
+        # not be able to stop the round of another group.
         if not plan.customizer.isolates:
             raise
     ended("aggregate")
@@ -306,7 +312,7 @@ def _accepted(rows: Rows, verdicts: Sequence[Verdict]) -> Rows:
 
 
 def _worst(rows: Rows, verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
-    """The severest verdict of each client, in order of id; the first detector wins a tie."""
+    """The most severe verdict on each client, in order of id; the first detector wins a tie."""
     worst: dict[str, Verdict] = {
         client: Verdict(client, "rejected", "finite", float("inf"), 0.0, "update is not finite")
         for client in rows.dropped

@@ -1,4 +1,4 @@
-"""From what detectors ask for to what is done: a mode, and a bound on how many are barred."""
+"""Turns detectors' requests into decisions, by a mode and a limit on barred clients."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -16,17 +16,17 @@ def decided(
     eviction: Eviction,
     f: int | None = None,
 ) -> tuple[Verdict, ...]:
-    """The verdicts that take effect, in the order of those that detectors ask for.
+    """The verdicts that take effect, in the order of the requested verdicts `asked`.
 
-    Evictions beyond the bound become abstentions; those with most evidence (then furthest beyond
-    the threshold, then of lowest id) are carried out first.
+    Evictions beyond the bound become abstentions. The evictions with the most evidence are carried
+    out first; ties go to the score furthest from the threshold, and then to the lowest id.
 
     Args:
-        asked: one verdict per client: accepted, rejected or evicted.
-        dropped: clients whose rows are not finite, and left out in any mode.
-        standing: who is in the federation, and who is barred.
+        asked: what detectors ask for: one verdict per client, accepted, rejected or evicted.
+        dropped: clients whose rows are not finite; these rows are left out in every mode.
+        standing: which clients are in the federation, and which are barred.
         eviction: the experiment's settings.
-        f: bound on hostile clients, where the experiment states one.
+        f: bound on the number of hostile clients, if the experiment states one.
 
     >>> asked = [Verdict(c, "evicted", "test", 2.0, 1.0, "too far") for c in "ab"]
     >>> found = decided(asked, (), Standing(clients=3, founders=3), Eviction())
@@ -57,7 +57,7 @@ def decided(
 
 
 def _barring(eviction: Eviction, quarantine: bool) -> tuple[Decision, str]:
-    """What becomes of a client whose eviction is asked for and within the bound."""
+    """The decision, and why, on a client whose requested eviction is within the bound."""
     if quarantine:
         return "quarantined", f"out for {eviction.rounds} rounds"
     if eviction.by == "operator":
@@ -66,16 +66,16 @@ def _barring(eviction: Eviction, quarantine: bool) -> tuple[Decision, str]:
 
 
 def _done(verdict: Verdict, decision: Decision, why: str = "") -> Verdict:
-    """The verdict with what is done in place of what was asked for."""
+    """The verdict with the final decision in place of the requested one."""
     if decision == verdict.decision:
         return verdict
     reason = f"{verdict.reason}; {why}" if why else verdict.reason
-    asked = cast(Asked, verdict.decision)  # It comes from a detector.
+    asked = cast(Asked, verdict.decision)  # The verdict comes from a detector.
     return replace(verdict, decision=decision, asked=asked, reason=reason)
 
 
 def _observed(verdict: Verdict, dropped: bool) -> Verdict:
-    """A verdict that nobody acts on, but that a row which is not finite is left out."""
+    """The verdict in mode `observe`, which rejects only rows that are not finite."""
     return _done(verdict, "rejected" if dropped else "accepted", "nobody acts on it: observed only")
 
 

@@ -1,4 +1,4 @@
-"""Robustness as a number: the (f, κ) coefficient of a pipeline on given rows.
+"""Robustness as a number: the coefficient κ of (f, κ)-robustness of a pipeline on given rows.
 
 Legend: N rows, D coordinates, S rows of a subset, B subsets of a batch.
 """
@@ -18,13 +18,13 @@ from rampart_fl.shared.robust.pipeline import Pipeline, Spec
 from rampart_fl.shared.robust.rows import Updates
 
 EXACT = 200_000
-"""Number of subsets up to which all of them are tried."""
+"""All subsets are tried if there are at most this many."""
 BATCH = 4096
 
 
 @dataclass(frozen=True)
 class Robustness:
-    """A measured coefficient beside the known bounds.
+    """A measured coefficient, and the known bounds on it.
 
     Args:
         kappa: the largest ratio found, max over S of ‖F - mean_S‖² / (mean over S of
@@ -32,8 +32,8 @@ class Robustness:
         exact: whether every subset was tried; if not, kappa is a lower bound of the maximum.
         subsets: number of subsets tried.
         worst: ids of the subset with that ratio.
-        lower_bound: f / (n - 2f), which no rule beats on every input.
-        upper_bound: what is proven for this pipeline, None where nothing is known here.
+        lower_bound: f / (n - 2f); no rule has a smaller κ on every input.
+        upper_bound: the proven κ of this pipeline; None if this module knows none.
     """
 
     kappa: float
@@ -57,18 +57,19 @@ def kappa(
 ) -> Robustness:
     """The smallest κ with ‖F(x) - mean_S‖² <= κ/|S| Σ_S ‖x_i - mean_S‖² for all |S| = n - f.
 
-    A rule is (f, κ)-robust if one κ serves every input; this is the κ that these rows ask for.
+    A rule is (f, κ)-robust if the inequality holds with one κ for every input. This function
+    returns the κ that these particular rows require.
 
     Args:
         updates_ND: one update per row, all finite.
-        stages: as for `aggregate`; f goes to every stage that takes one.
-        f: bound on hostile rows; the subsets S leave f rows out.
+        stages: as for `aggregate`; f goes to every stage that takes such a bound.
+        f: bound on hostile rows; each subset S leaves out f rows.
         ids: distinct client ids.
-        metadata: claimed numbers per row, used by the rules that name them.
-        context: seed (for sampled subsets too) and server data.
-        samples: subsets drawn where there are more than `exact`; each of the best is then
-            improved by exchanging rows.
-        exact: number of subsets up to which all are tried.
+        metadata: numbers per row that clients claim, by name, for rules that use these names.
+        context: seed (also used to sample subsets) and server data.
+        samples: number of subsets that are sampled if there are more than `exact` subsets. The best
+            of them is then improved by exchanging rows.
+        exact: all subsets are tried if there are at most this many.
     Raises:
         PreconditionError: f is not below n / 2.
 
@@ -110,10 +111,11 @@ def kappa(
 
 
 def proven(pipeline: Pipeline, n: int, f: int) -> float | None:
-    """The known κ of a pipeline, None where there is none here or a stage has another f.
+    """The proven κ of a pipeline; None if this module knows none, or if a stage has another f.
 
     Allouah et al., Fixing by mixing, 2023: trimmed mean (b = f) 6f/(n-2f)·(1 + f/(n-2f)), Krum
-    6(1 + f/(n-2f)), median and geometric median 4(1 + f/(n-2f))²; behind NNM, 8f/(n-f)·(κ + 1).
+    6(1 + f/(n-2f)), median and geometric median 4(1 + f/(n-2f))². If NNM precedes a rule with
+    coefficient κ, the pipeline has 8f/(n-f)·(κ + 1).
 
     >>> round(proven(Pipeline.of(["nnm", "trimmed_mean"], f=3), 20, 3), 3)
     3.616
@@ -139,19 +141,20 @@ def proven(pipeline: Pipeline, n: int, f: int) -> float | None:
 
 
 def _products(rows: Rows, centre_D: Tensor) -> Tensor:
-    """<x_i - c, x_j - c> (N, N), all in float64: biases far below the spread are measured too."""
+    """<x_i - c, x_j - c> (N, N), in float64 so that biases far below the spread can be measured."""
     gram_NN = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
     for start, stop, chunk_NC in rows.chunks():
         chunk_NC = chunk_NC.double() - centre_D[start:stop]
         gram_NN += chunk_NC @ chunk_NC.T
-    # Rows so far away that float64 overflows are only very far away.
+    # If float64 overflows for distant rows, their products are clamped to a very large number.
     return gram_NN.nan_to_num(nan=0.0).clamp(-1e280, 1e280).cpu()
 
 
 def _ratios(gram_NN: Tensor, noise_N: Tensor, subsets_BS: Tensor) -> Tensor:
-    """The ratio of every subset (B,), from inner products about the aggregate.
+    """The ratio of every subset (B,), from inner products of rows relative to the aggregate.
 
-    Squares below `noise_N`, what rounding makes of each row, count as 0, and 0/0 as 0.
+    Squares below a subset's mean of `noise_N`, the squared rounding errors of rows, count as 0. The
+    ratio 0/0 also counts as 0.
     """
     size = subsets_BS.shape[1]
     member_BN = torch.zeros(len(subsets_BS), len(gram_NN), dtype=torch.float64)
@@ -182,7 +185,7 @@ def _drawn(n: int, f: int, samples: int, context: Context) -> Iterator[Tensor]:
 def _climb(
     gram_NN: Tensor, noise_N: Tensor, best: float, subset_S: Tensor
 ) -> tuple[float, Tensor, int]:
-    """Exchanges one row at a time for one outside, for as long as the ratio grows."""
+    """Repeatedly exchange one row of a subset for one row outside it, while the ratio grows."""
     n, tried = len(gram_NN), 0
     while not isinf(best):
         outside = [i for i in range(n) if i not in set(subset_S.tolist())]

@@ -1,4 +1,4 @@
-"""Blocks that stages keep from round to round, one row per client.
+"""Tensors that stages keep from round to round, with one row per client.
 
 Legend: M rows of the round, H clients remembered, D coordinates.
 """
@@ -15,13 +15,13 @@ from rampart_fl.shared.runtime.device import to_device
 def carry(
     state: State, name: str, rows: Rows, clients: Iterable[str]
 ) -> tuple[Tensor, dict[str, int]]:
-    """A new block (H, D) with what was held of every client, and where each client stands.
+    """A new block (H, D) with the row held for every client, and the position of each client.
 
     Args:
         state: the state before this round.
-        name: the block's name in it.
-        rows: the round's rows, for the shape, dtype and device.
-        clients: clients to make room for, with zeros where they are new.
+        name: the block's name in the state.
+        rows: the round's rows, which set the width, dtype and device of the block.
+        clients: clients that get a row in any case; the rows of new clients are zero.
     """
     held = state.by_id(name)
     at = {client: i for i, client in enumerate(sorted({*held, *clients}))}
@@ -32,5 +32,5 @@ def carry(
 
 
 def positions(at: dict[str, int], clients: Iterable[str], device: torch.device) -> Tensor:
-    """Where some clients stand, as an index on the block's device."""
+    """Positions of some clients' rows, as an index tensor on `device`."""
     return to_device([at[client] for client in clients], device, torch.long)

@@ -1,4 +1,4 @@
-"""Several models at once, computed chunk by chunk when they are read.
+"""Collections of models, which are computed chunk by chunk when they are read.
 
 Legend: D coordinates, M rows of the pool, L models, C coordinates of a chunk.
 """
@@ -15,29 +15,29 @@ from rampart_fl.shared.runtime.device import to_device
 
 
 class Models(ABC):
-    """Models by name; nothing is copied before it is asked for."""
+    """Models by name; no model is computed or copied before it is read."""
 
     names: tuple[str, ...]
 
     @property
     @abstractmethod
     def like(self) -> Tensor:
-        """A tensor with the models' coordinates last, on their device, of their dtype."""
+        """A tensor with the models' device, dtype and number of coordinates (last dimension)."""
 
     @abstractmethod
     def chunks(self) -> Iterator[tuple[int, int, Tensor]]:
-        """Column bounds with the chunk (L, C) of all models, which the caller must not write to."""
+        """Yields bounds of columns and the chunk (L, C) of all models there, which is read-only."""
 
     @abstractmethod
     def pick(self, names: Sequence[str]) -> "Models":
-        """Some of the models, in that order."""
+        """The models with these names, in this order."""
 
     def model(self, name: str) -> Tensor:
-        """One model (D,), as a copy."""
+        """A copy (D,) of one model."""
         return self.block([name])[0]
 
     def block(self, names: Sequence[str]) -> Tensor:
-        """Some models as a new block (L, D)."""
+        """A new block (L, D) of the models with these names."""
         block_LD = self.like.new_empty(len(names), self.like.shape[-1])
         for start, stop, chunk_LC in self.pick(names).chunks():
             block_LD[:, start:stop] = chunk_LC
@@ -72,7 +72,7 @@ class Mixture(Models):
 
 @dataclass(frozen=True, eq=False)
 class Recovered(Models):
-    """The clients' own models `reference_D + row`, by client."""
+    """The clients' own models `reference_D + row`, named by client id."""
 
     names: tuple[str, ...]
     reference_D: Tensor
@@ -92,7 +92,7 @@ class Recovered(Models):
 
 @dataclass(frozen=True, eq=False)
 class Block(Models):
-    """Models that stand side by side in memory already."""
+    """Models that are already in memory, as the rows of one tensor."""
 
     names: tuple[str, ...]
     models_LD: Tensor

@@ -19,19 +19,19 @@ from rampart_fl.shared.robust.rows import Updates
 from rampart_fl.shared.robust.rules import rules
 
 Spec = str | Mapping[str, Any] | Stage
-"""A stage: its name, a table `{"name": ..., parameter: ...}`, or the stage itself."""
+"""A stage, given by its name, as a table `{"name": ..., parameter: ...}`, or as an object."""
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Pre-aggregators in order, then a rule, as one pure step."""
+    """Pre-aggregators in order, then a rule, combined into one pure step."""
 
     preaggregators: tuple[PreAggregator, ...]
     rule: Rule
 
     @staticmethod
     def of(stages: Spec | Sequence[Spec], **defaults: Any) -> "Pipeline":
-        """A pipeline from stages; `defaults` (such as f) go to every stage that takes them.
+        """Build a pipeline; every stage gets those of the `defaults` (such as f) that it takes.
 
         >>> Pipeline.of("median", f=1).rule.f
         1
@@ -57,7 +57,7 @@ class Pipeline:
         return (*self.preaggregators, self.rule)
 
     def needs(self) -> frozenset[Need]:
-        """What its stages ask of their context."""
+        """What the stages need from their context."""
         return frozenset[Need]().union(*(stage.needs() for stage in self.stages))
 
     def init(self, dim: int) -> State:
@@ -103,7 +103,7 @@ def _stage(spec: Spec, **defaults: Any) -> Stage:
 
 
 def join_states(states: Mapping[str, State]) -> State:
-    """Several states as one, each under its key."""
+    """Joins several states into one, with each state's key as a prefix of its names."""
     return State(
         {f"{key}/{name}": t for key, state in states.items() for name, t in state.tensors.items()},
         {f"{key}/{name}": ids for key, state in states.items() for name, ids in state.ids.items()},
@@ -117,7 +117,7 @@ def split_state(state: State) -> dict[str, State]:
 
 
 def substate(state: State, key: str) -> State:
-    """The state that stands under one key."""
+    """The part of a joined state that belongs to one key."""
     prefix = f"{key}/"
     return State(
         {k.removeprefix(prefix): t for k, t in state.tensors.items() if k.startswith(prefix)},
@@ -138,18 +138,19 @@ def aggregate(
     """Aggregates updates by a rule, after any pre-aggregators.
 
     Args:
-        updates_ND: one update per row, or a sequence of vectors; NumPy arrays and lists, too.
-        stages: a rule's name, or a list of pre-aggregators ending with a rule; each by name, as a
-            table `{"name": ..., parameter: ...}`, or built.
-        f: declared bound on hostile rows, given to every stage that takes one.
-        ids: distinct client ids; with them the order of rows never matters.
-        weights: trusted weights, used by the rules that weigh.
-        metadata: claimed numbers per row, used by the rules that name them.
-        context: round, seed and server data for the rules that need them.
+        updates_ND: a matrix with one update per row, or a sequence of vectors; NumPy arrays and
+            lists are also accepted.
+        stages: a rule, or a list of pre-aggregators that ends with a rule. Each stage is given by
+            its name, as a table `{"name": ..., parameter: ...}`, or as an object.
+        f: declared bound on hostile rows, given to every stage that takes such a bound.
+        ids: distinct client ids; if they are given, the order of the rows does not matter.
+        weights: trusted weights, for rules that use them.
+        metadata: numbers per row that clients claim, by name, for rules that use these names.
+        context: round, seed and server data, for rules that need them.
     Returns:
-        The aggregate (D,), in the updates' dtype (float32 for 16-bit ones).
+        The aggregate (D,), in the updates' dtype (float32 for 16-bit dtypes).
     Raises:
-        UnknownMember, ConfigurationError: no such stage, or a wrong parameter.
+        UnknownMember, ConfigurationError: a stage does not exist, or a parameter is invalid.
         PreconditionError: too few rows for f; the message has n, f and the bound.
 
     >>> import torch
@@ -161,7 +162,7 @@ def aggregate(
     def result_of(rows: Rows) -> Tensor:
         return pipeline.apply(rows, pipeline.init(rows.dim), context or Context())[0]
 
-    # Rows are nearly always finite, which the passes of the pipeline find out at no cost.
+    # Rows are nearly always finite, and the pipeline's own passes check that at no extra cost.
     rows = Rows.of(updates_ND, ids, weights, metadata, assume_finite=True)
     with suppress(linalg.NotFinite, PreconditionError):
         result_D = result_of(rows)

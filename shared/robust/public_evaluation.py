@@ -1,6 +1,7 @@
 """Evaluates clients' models by their predictions on the server's public samples.
 
-Legend: M rows, K models of one pass, P public samples, B of one pass, C classes, D parameters.
+Legend: M rows, K models of one pass, P public samples, B public samples of one pass, C classes, D
+parameters.
 """
 
 import math
@@ -15,20 +16,24 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.robust.base import Context, Rows
 
 PASS = 4096
-"""Samples in one forward pass, over all of its models."""
+"""Largest number of samples in one forward pass, summed over its models."""
 MODELS = 8
-"""Models of one forward pass, at most."""
+"""Largest number of models in one forward pass."""
 NUMBERS = 1 << 22
-"""Numbers in the models of one forward pass: what stands beside the rows (16 MiB in float32)."""
+"""Largest number of parameters in all models of one forward pass together. This bounds the memory
+that is needed in addition to the rows (16 MiB in float32)."""
 
 
 @dataclass(frozen=True, eq=False)
 class PublicEvaluation:
-    """How each client's model does on the public samples; infinite where it predicts no numbers.
+    """How well each client's model predicts the public samples.
+
+    Both numbers are infinite for a model whose predictions are not finite.
 
     Args:
-        entropy_M: mean entropy of its predictions in nats, 0 if sure of all to ln C if of none.
-        loss_M: mean cross entropy in nats, where labels were asked for.
+        entropy_M: mean entropy of the predictions in nats, from 0 (all are certain) to ln C (all
+            are uniform).
+        loss_M: mean cross entropy in nats, if labels were requested.
     """
 
     entropy_M: Tensor
@@ -38,15 +43,15 @@ class PublicEvaluation:
 def evaluate_models(
     rows: Rows, context: Context, stage: str, labels: bool = False
 ) -> PublicEvaluation:
-    """Every model `reference + row` on all public samples.
+    """Evaluate every model `reference + row` on all public samples.
 
     Args:
         rows: one update per client.
-        context: with the reference, the network and the public samples.
-        stage: who asks, for the message.
-        labels: whether the loss is wanted as well.
+        context: has the reference, the network and the public samples.
+        stage: name of the stage that calls this function, for error messages.
+        labels: whether to compute the loss as well.
     Raises:
-        ConfigurationError: the context lacks what is asked for.
+        ConfigurationError: the context lacks something that the evaluation needs.
 
     >>> from rampart_fl.shared.robust.context import Public
     >>> def predict(models_KD, x_KB):  # one feature, two classes with logits (w x, 0)
@@ -77,7 +82,11 @@ def evaluate_models(
 
 
 def public_samples(context: Context, stage: str) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The reference model, the public samples and their labels, once it is clear they are there."""
+    """The reference model, the public samples and their labels, if there are any.
+
+    Raises:
+        ConfigurationError: the context has no reference, no network or no public samples.
+    """
     if context.predict is None or context.public is None or context.reference_D is None:
         raise ConfigurationError(
             f"{stage} needs public samples and the network: name a data set in [server.public]"
@@ -88,8 +97,8 @@ def public_samples(context: Context, stage: str) -> tuple[Tensor, Tensor, Tensor
 def information(logits_BC: Tensor) -> Tensor:
     """mean_i H(P_i) - H(mean_i P_i), P = softmax(z): minus the mutual information of x and class.
 
-    It lies in [-ln C, 0]: least for sure predictions of all classes alike, 0 where all predictions
-    are the same (SDEA, equation 6).
+    It is in [-ln C, 0]. It is smallest if predictions are certain and all classes are predicted
+    equally often, and 0 if all predictions are the same (SDEA, equation 6).
 
     >>> information(1e3 * torch.eye(2))
     tensor(-0.6931)
@@ -102,12 +111,12 @@ def information(logits_BC: Tensor) -> Tensor:
 
 
 def _entropies(log_C: Tensor) -> Tensor:
-    """Entropy in nats of distributions given by their logarithms."""
+    """Entropy, in nats, of distributions that are given as log probabilities."""
     return -(log_C.exp() * log_C).sum(-1)
 
 
 def _models(rows: Rows, reference_D: Tensor) -> Iterator[Tensor]:
-    """Some models (K, D) after the others, in the same memory."""
+    """Yields blocks (K, D) of models; each block overwrites the memory of the one before."""
     many = max(1, min(MODELS, NUMBERS // max(rows.dim, 1), len(rows)))
     block_KD = rows.block_ND.new_empty(many, rows.dim)
     for start in range(0, len(rows), many):

@@ -1,4 +1,4 @@
-"""Weights by quasi-gradients: what the spectral rules of the PAwBRoFL paper share.
+"""Weights from quasi-gradients: the common base of the spectral rules of the PAwBRoFL paper.
 
 Legend: M rows, D coordinates.
 """
@@ -16,12 +16,12 @@ from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
 
 @dataclass(frozen=True, eq=False)
 class Weighting:
-    """What a rule made of some rows.
+    """The weights that a rule gives to rows.
 
     Args:
         weights_M: q, with sum 1.
-        iterations: steps taken.
-        converged: whether ‖Cov_q‖₂ came down to ξ.
+        iterations: number of steps taken.
+        converged: whether ‖Cov_q‖₂ fell to ξ or below.
     """
 
     weights_M: Tensor
@@ -32,18 +32,19 @@ class Weighting:
 class QuasiGradientRule(Rule):
     """sum_i q_i x_i with q lowered along g_i = (vᵀ(x_i - μ_q))² until ‖Cov_q‖₂ <= ξ.
 
-    v is the top eigenvector of Cov_q. All comes from the M x M squared distances.
+    v is the top eigenvector of Cov_q. The M x M squared distances suffice to compute everything.
     """
 
     xi: float | None = Field(default=None, gt=0)
-    """ξ, largest variance along any direction, in squared units of the updates. None: twice that
-    of the n - f rows of the smallest ball around a row, which no f hostile rows can inflate."""
+    """ξ, the largest variance allowed along any direction, in squared units of the updates. None
+    selects twice the top variance of those n - f rows that lie in the smallest ball around a row.
+    Up to f hostile rows cannot inflate this value."""
     block_size: int | None = Field(default=None, ge=1)
-    """Coordinates that are weighed together; None for all of them, as in the paper."""
+    """Number of coordinates that share one set of weights; None for all, as in the paper."""
 
     @abstractmethod
     def weigh(self, distances_MM: Tensor, f: int, dim: int) -> Weighting:
-        """Weights of rows with these squared distances, over `dim` coordinates, up to f hostile."""
+        """Weights for rows of `dim` coordinates with these squared distances, at most f hostile."""
 
     def threshold(self, distances_MM: Tensor, f: int) -> float:
         """ξ for these rows."""

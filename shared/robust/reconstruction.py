@@ -1,6 +1,6 @@
-"""Can an update have come from training? Synthetic samples are sought that would cause it.
+"""Can an update come from training? A search looks for synthetic samples that would produce it.
 
-Legend: K clients, B synthetic samples of each, C classes, D parameters.
+Legend: K clients, B synthetic samples of each client, C classes, D parameters.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,16 +14,16 @@ Predict = Callable[[Tensor, Tensor], Tensor]
 """(models_KD, x_KB) -> logits (K, B, C), differentiable twice."""
 
 WORST = 1e6
-"""What an error counts that is larger, or no number."""
+"""Errors that are larger than this, or not finite, are set to this value."""
 
 
 @dataclass(frozen=True, eq=False)
 class Synthetic:
-    """What a client might have trained on.
+    """Synthetic samples, soft labels and step sizes that clients might have trained with.
 
     Args:
         x_KB: samples (K, B, *shape).
-        label_KBC: logits of soft labels.
+        label_KBC: logits of the soft labels.
         rate_K: step sizes.
     """
 
@@ -32,19 +32,19 @@ class Synthetic:
     rate_K: Tensor
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """The parts by name, one row per client each."""
+        """The three tensors by name; each has one row per client."""
         return {"samples": self.x_KB, "labels": self.label_KBC, "rates": self.rate_K}
 
 
 @dataclass(frozen=True)
 class Search:
-    """How synthetic samples are sought.
+    """Settings of the search for synthetic samples.
 
     Args:
-        steps: of gradient descent that the samples are meant to explain.
-        rates: step sizes of the search for samples, labels and step size.
-        momentum: of the search.
-        enough: the error at which a client's search ends.
+        steps: number of gradient descent steps on the samples that should reproduce the update.
+        rates: step sizes of the search for samples, for labels and for the step size.
+        momentum: momentum of the search.
+        enough: error below which a client's search ends.
     """
 
     steps: int
@@ -81,18 +81,19 @@ def search(
     limits_K: Tensor,
     how: Search,
 ) -> tuple[Tensor, Synthetic]:
-    """The errors (K,) at which the searches ended, and the synthetic samples behind them.
+    """The errors (K,) at which the searches ended, and the synthetic samples with these errors.
 
-    Gradient descent with momentum on |θ_steps - θ_0 - u|² / |u|² of every client at once; a client
-    is left as it is once its error is below `how.enough` or it has had `limits_K` iterations.
+    The search is gradient descent with momentum on |θ_steps - θ_0 - u|² / |u|², for all clients at
+    once. The search for a client ends when its error is below `how.enough`, or not finite, or after
+    `limits_K` iterations.
 
     Args:
         predict: the network.
-        start_D: the model that the updates began at.
-        update_KD: updates, none of them 0.
-        synthetic: where the search begins.
-        limits_K: the most iterations for each client.
-        how: step sizes.
+        start_D: the model that the updates started from.
+        update_KD: the updates u; none of them is 0.
+        synthetic: the starting point of the search.
+        limits_K: largest number of iterations for each client.
+        how: settings of the search.
     """
     scale_K = update_KD.abs().amax(1)
     unit_KD = update_KD / scale_K[:, None]

@@ -1,4 +1,4 @@
-"""How clients respond to the way that their models go, and what is remembered of each for that.
+"""How clients respond when their starting models move, and what is remembered to measure that.
 
 Legend: H clients remembered, K numbers of a sketch.
 """
@@ -14,18 +14,21 @@ from rampart_fl.shared.robust.base import State
 from rampart_fl.shared.robust.betting import Bet
 
 NUMBERS = ("wealth", "rounds", "limit", "longest")
-"""What is kept of every client, one number each."""
+"""Names of the numbers that are remembered for every client."""
 NEAR = 1e-5
-"""Starts whose distance is a smaller share of their length than this count as the same model."""
+"""Two starting models count as the same if their distance relative to their length is below this.
+"""
 
 
 @dataclass(frozen=True)
 class Response:
-    """How an upload u answered the way that its starting model w went since the client's last one.
+    """How a client's upload u reacted to the movement of its starting model w.
+
+    Δu and Δw are the differences from the client's last upload and last starting model.
 
     Args:
-        correlation: -<Δu, Δw> / |Δu| |Δw|: positive where the client pulls back.
-        strength: -<Δu, Δw> / |Δw|²: 1 where one upload undoes the whole way.
+        correlation: -<Δu, Δw> / |Δu| |Δw|, positive if the client pulls the model back.
+        strength: -<Δu, Δw> / |Δw|², 1 if one upload undoes the whole movement.
     """
 
     correlation: float
@@ -34,15 +37,15 @@ class Response:
 
 @dataclass
 class Known:
-    """What is remembered of one client.
+    """What is remembered about one client.
 
     Args:
-        limit: evidence above which it is evicted.
-        wealth: of the bets that have begun.
-        rounds: rounds that counted.
-        longest: its longest upload.
-        correlation: of its last response, where there was one.
-        last: sketches of its last upload and of the model that it started from.
+        limit: evidence above which the client is evicted.
+        wealth: wealth of the bets that have begun.
+        rounds: number of rounds that counted.
+        longest: length of the client's longest upload.
+        correlation: correlation of the client's last response, if there was one.
+        last: sketches of the client's last upload and of the model that this upload started from.
     """
 
     limit: float
@@ -54,16 +57,16 @@ class Known:
 
     @property
     def evidence(self) -> float:
-        """Logarithm of the e-value: bets that have begun, and those that are still to begin."""
+        """Logarithm of the e-value, over the bets that have begun and those yet to begin."""
         return Bet.evidence(self.wealth, self.rounds)
 
 
 def respond(upload_K: Tensor, start_K: Tensor, before_K: Tensor, from_K: Tensor) -> Response | None:
-    """How an upload answered the way of its starting model; None where the model did not move.
+    """How an upload reacted to the movement of its starting model; None if the model did not move.
 
     Args:
         upload_K, start_K: sketches of this upload and of the model that it started from.
-        before_K, from_K: those of the client's last one.
+        before_K, from_K: the same two sketches for the client's last upload.
 
     >>> start, target = torch.tensor([1.0, 0.0]), torch.tensor([3.0, 3.0])
     >>> respond(0.5 * (target - start), start, 0.5 * target, torch.zeros(2))
@@ -78,8 +81,8 @@ def respond(upload_K: Tensor, start_K: Tensor, before_K: Tensor, from_K: Tensor)
 
 
 def recalled(state: State) -> dict[str, Known]:
-    """What a detector's state holds of every client."""
-    # A state that was stored comes back on the device of the models.
+    """What a detector's state holds about each client, by client id."""
+    # A state that was loaded from storage is on the device of the models.
     state = State({name: held.cpu() for name, held in state.tensors.items()}, state.ids)
     numbers = {name: state.by_id(name) for name in NUMBERS}
     correlations = state.by_id("correlation")

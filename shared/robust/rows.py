@@ -1,4 +1,4 @@
-"""Rows: clients' updates in the order of their ids, as a view of the pool that holds them.
+"""Rows: clients' updates in the order of the client ids, as a view of the pool that holds them.
 
 Legend of shape suffixes: N rows of the pool, M rows that a stage sees, D coordinates.
 """
@@ -17,14 +17,14 @@ from rampart_fl.shared.robust.sketch import Traces
 from rampart_fl.shared.robust.view import View
 
 Updates = Tensor | NDArray[Any] | Sequence[Tensor | NDArray[Any] | Sequence[float]]
-"""One update per row: a matrix, or vectors of one length."""
+"""One update per row: a matrix, or a sequence of vectors of equal length."""
 NARROW = (torch.float16, torch.bfloat16)
 FLOATING = (*NARROW, torch.float32, torch.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class Rows(View):
-    """Clients' updates as rows: what the stages of a pipeline work on."""
+    """Clients' updates as rows, which the stages of a pipeline work on."""
 
     @staticmethod
     def of(
@@ -36,19 +36,20 @@ class Rows(View):
         traces: Traces | None = None,
         assume_finite: bool = False,
     ) -> "Rows":
-        """Rows in canonical order (by id), non-finite ones left out and named in `dropped`.
+        """Rows in canonical order (by id), without non-finite rows, whose ids go to `dropped`.
 
         Args:
-            updates_ND: one update per row, any floating dtype (16-bit ones are widened); NumPy
-                arrays and lists are copied.
-            ids: a distinct name per row; the position by default.
-            weights: trusted weights per row, finite and > 0.
-            metadata: claimed numbers per row.
-            traces: of the rows, in the order given.
-            assume_finite: leave out no row. The first pass over the rows that meets a number that
-                is not finite raises `linalg.NotFinite`; ask `linalg.all_finite` in the end.
+            updates_ND: one update per row, in any floating dtype (16-bit dtypes are widened to 32
+                bits); NumPy arrays and lists are copied.
+            ids: a distinct name per row; the row's position by default.
+            weights: one trusted weight per row, finite and > 0.
+            metadata: numbers that the clients claim, by name, with one number per row.
+            traces: sketches of the rows, in the same order as `updates_ND`.
+            assume_finite: keep every row without checking it. The first later pass over the rows
+                that meets a non-finite number raises `linalg.NotFinite`. A pass may also meet none,
+                so call `linalg.all_finite` in the end.
         Raises:
-            ValueError: shapes do not fit, ids repeat, a weight is not finite and positive.
+            ValueError: shapes do not match, ids repeat, or a weight is not finite and positive.
 
         >>> rows = Rows.of(torch.tensor([[1.0], [float("nan")], [3.0]]))
         >>> len(rows), rows.dropped
@@ -86,13 +87,13 @@ class Rows(View):
         )
 
     def row(self, position: int) -> Tensor:
-        """One row (D,) of the view, as a copy."""
+        """A copy (D,) of one row of the view."""
         return linalg.row(self, position)
 
     def combine(self, coefficients_M: Tensor) -> Tensor:
-        """The linear combination sum_i c_i row_i, (D,) in the pool's dtype; one pass.
+        """The linear combination sum_i c_i row_i, (D,) in the pool's dtype, in one pass.
 
-        Rows of the pool with coefficient 0 are not read into the result, whatever they hold.
+        Rows of the pool with coefficient 0 do not affect the result, even if they are not finite.
         """
         return linalg.combine(self, coefficients_M)
 
@@ -111,7 +112,7 @@ def _block(updates: Updates) -> Tensor:
 
 def _copied(values: NDArray[Any] | Sequence[float]) -> Tensor:
     if isinstance(values, np.ndarray):
-        # Reversed views and files of other machines: torch takes neither.
+        # torch accepts neither negative strides nor a byte order other than the machine's own.
         values = values.astype(values.dtype.newbyteorder("="), order="C")
     return torch.tensor(values)
 

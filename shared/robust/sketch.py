@@ -1,4 +1,4 @@
-"""Sketches: vectors of a few numbers that keep inner products, so that rows can be remembered.
+"""Sketches: short vectors that preserve inner products, so that rows can be remembered cheaply.
 
 Legend: D coordinates, K numbers of a sketch, M rows.
 """
@@ -14,20 +14,21 @@ from rampart_fl.shared.seeding import generator
 
 @lru_cache(maxsize=4)
 def _signs(dim: int, size: int, device: torch.device) -> Tensor:
-    """Random signs for `dim` coordinates, one byte each."""
+    """Random signs for `dim` coordinates, as int8."""
     draws = generator(0, "sketch", dim, size)
     return (torch.randint(0, 2, (dim,), generator=draws, dtype=torch.int8) * 2 - 1).to(device)
 
 
 def sketch(vector_D: Tensor, size: int) -> Tensor:
-    """Random signs, then sums of every `size`-th coordinate: (K,) in float32 on the CPU.
+    """Sketch (K,) of a vector, in float32 on the CPU: sums of every K-th coordinate, random signs.
 
-    y_k = sum_j s_{k + jK} x_{k + jK}. Inner products keep their mean, <y, y'> ~ <x, x'>, with a
-    deviation of about |x| |x'| / sqrt(K); up to K coordinates they are exact.
+    y_k = sum_j s_{k + jK} x_{k + jK} with random signs s. Inner products are preserved in
+    expectation, <y, y'> ~ <x, x'>, with a standard deviation of about |x| |x'| / sqrt(K). They are
+    exact if the vectors have at most K coordinates.
 
     Args:
-        vector_D: a vector; never written.
-        size: numbers of the sketch, K.
+        vector_D: a vector; never written to.
+        size: K, the size of the sketch.
 
     >>> x = torch.arange(4.0)
     >>> float(sketch(x, 8) @ sketch(2 * x, 8))
@@ -42,7 +43,7 @@ def sketch(vector_D: Tensor, size: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Traces:
-    """What a detector remembers rows by.
+    """The sketches that a detector remembers rows by.
 
     Args:
         upload_MK: sketch of every raw upload.
@@ -53,5 +54,5 @@ class Traces:
     start_MK: Tensor
 
     def keep(self, picks: Tensor) -> "Traces":
-        """Those of some rows, in the order given."""
+        """The traces of some rows, in the order given."""
         return Traces(self.upload_MK[picks], self.start_MK[picks])

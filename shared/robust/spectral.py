@@ -1,9 +1,9 @@
-"""Spectra of weighted rows, from their squared distances alone.
+"""Spectra of weighted rows, computed from their squared distances alone.
 
-Distances keep their relative accuracy pair by pair, so a row at 1e30 costs the others nothing
-once it is left out. No N x D block is made.
+The relative accuracy of each distance depends on its two rows only, so a row at 1e30 does not
+affect the accuracy of the others once it is left out. No second N x D block is created.
 
-Legend: M rows, S rows of a support, T Lanczos steps.
+Legend: M rows, S rows with a positive weight (the support), T Lanczos steps.
 """
 
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 DENSE = 400
-"""Rows from which the top eigenpair is looked for alone."""
+"""For more rows than this, Lanczos steps compute the top eigenpair alone."""
 STEPS, CHECK, RESIDUAL = 200, 10, 1e-10
-"""Most Lanczos steps, how often they are looked at, and the share of the eigenvalue that
-|G v - λ v| may have left."""
+"""Largest number of Lanczos steps, number of steps between two checks for convergence, and largest
+residual |G v - λ v| as a share of the eigenvalue λ."""
 
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """The top eigenpair of a weighted covariance, as the rows see it.
+    """The top eigenvalue of a weighted covariance, and the rows' components along its eigenvector.
 
     Args:
         variance: the largest eigenvalue of Cov_q, that is ‖Cov_q‖₂.
@@ -32,7 +32,7 @@ class Spectrum:
 
 
 def centred_gram(distances_MM: Tensor, weights_M: Tensor) -> Tensor:
-    """Inner products <x_i - μ, x_j - μ> (M, M) about the weighted mean μ = sum_i q_i x_i.
+    """Inner products <x_i - μ, x_j - μ> (M, M) relative to the weighted mean μ = sum_i q_i x_i.
 
     Args:
         distances_MM: squared Euclidean distances, float64.
@@ -47,9 +47,9 @@ def centred_gram(distances_MM: Tensor, weights_M: Tensor) -> Tensor:
 
 
 def top(distances_MM: Tensor, weights_M: Tensor) -> Spectrum:
-    """The top eigenpair of Cov_q = sum_i q_i (x_i - μ_q)(x_i - μ_q)ᵀ, through its M x M dual.
+    """The top eigenpair of Cov_q = sum_i q_i (x_i - μ_q)(x_i - μ_q)ᵀ, from its M x M dual.
 
-    Rows without weight are left out of the eigenproblem and get `along` 0.
+    Rows with weight 0 are left out of the eigenproblem, and their `along_M` is 0.
 
     Args:
         distances_MM: squared Euclidean distances, float64.
@@ -84,9 +84,9 @@ def largest(matrix_SS: Tensor) -> tuple[float, Tensor]:
 
 
 def lanczos(matrix_SS: Tensor) -> tuple[float, Tensor] | None:
-    """As `largest`, by Lanczos steps from a fixed draw; None where they do not end in time.
+    """Like `largest`, by Lanczos steps from a fixed random vector; None if they do not converge.
 
-    All directions are made orthogonal to all before, so that none comes back.
+    Every direction is made orthogonal to all earlier ones, so that no direction occurs twice.
     """
     draws = torch.Generator().manual_seed(0)
     rest_S = torch.randn(len(matrix_SS), dtype=torch.float64, generator=draws)
@@ -113,7 +113,7 @@ def lanczos(matrix_SS: Tensor) -> tuple[float, Tensor] | None:
 
 
 def reachable(distances_MM: Tensor) -> Tensor:
-    """Which rows (M,) lie at a finite distance from most: float64 overflows for the others.
+    """Mask (M,) of rows whose distances to most rows are finite, that is, do not overflow float64.
 
     >>> reachable(torch.tensor([[0.0, 1.0, torch.inf], [1.0, 0.0, torch.inf], [torch.inf] * 3]))
     tensor([ True,  True, False])
@@ -122,15 +122,15 @@ def reachable(distances_MM: Tensor) -> Tensor:
 
 
 def uniform(kept_M: Tensor) -> Tensor:
-    """Equal weights (M,) over the rows kept, float64."""
+    """Equal weights (M,) over the kept rows, in float64."""
     return kept_M.double() / int(kept_M.sum())
 
 
 def nearest(distances_MM: Tensor, count: int) -> tuple[float, Tensor]:
-    """The smallest ball around a row that holds `count` rows: its squared radius, and those rows.
+    """The squared radius of the smallest ball around a row that holds `count` rows, and these rows.
 
-    With count = n - f and f < n/2 the radius is at most the diameter of the honest rows, whatever
-    the others hold.
+    If count = n - f and f < n/2, the radius is at most the diameter of the honest rows, whatever
+    the hostile rows are.
     """
     radii_M = distances_MM.sort(dim=1).values[:, count - 1]
     centre = int(radii_M.argmin())
@@ -139,7 +139,7 @@ def nearest(distances_MM: Tensor, count: int) -> tuple[float, Tensor]:
 
 
 def honest_variance(distances_MM: Tensor, count: int) -> float:
-    """‖Cov‖₂ of the `count` rows of the smallest ball: a scale that hostile rows cannot inflate."""
+    """‖Cov‖₂ of the `count` rows in the smallest ball, a scale that hostile rows cannot inflate."""
     kept_M = torch.zeros(len(distances_MM), dtype=torch.bool)
     kept_M[nearest(distances_MM, count)[1]] = True
     return top(distances_MM, uniform(kept_M)).variance
@@ -148,7 +148,7 @@ def honest_variance(distances_MM: Tensor, count: int) -> float:
 def capped_simplex(weights_M: Tensor, cap: float) -> Tensor:
     """The KL projection of q >= 0 on {Σq = 1, q <= cap}: q_i = min(cap, s q_i) with Σ = 1.
 
-    Where fewer than 1 / cap rows have weight, the cap is raised to what those can hold.
+    If fewer than 1 / cap rows have weight, the cap is raised so that these rows can hold weight 1.
 
     >>> capped_simplex(torch.tensor([0.7, 0.1, 0.1, 0.1]), 1 / 3)
     tensor([0.3333, 0.2222, 0.2222, 0.2222])
@@ -158,7 +158,8 @@ def capped_simplex(weights_M: Tensor, cap: float) -> Tensor:
     sorted_M, order_M = weights_M.sort(descending=True, stable=True)
     tail_M = sorted_M.flip(0).cumsum(0).flip(0)
     counts_M = torch.arange(len(weights_M), dtype=weights_M.dtype)
-    # With k rows at the cap the others share 1 - k cap; the first k that fits is the projection.
+    # If k rows are at the cap, the others share 1 - k cap. The smallest k for which no other row
+    # exceeds the cap gives the projection.
     scales_M = (1 - counts_M * cap) / tail_M
     fits_M = (scales_M * sorted_M <= cap * (1 + 1e-12)) & (tail_M > 0)
     if not bool(fits_M.any()):

@@ -1,9 +1,9 @@
 """Running statistics of normalization layers, kept apart from parameters on the server.
 
-They are the last coordinates of a row (see `rampart_fl.shared.modelspec`). No norm, distance, rule,
-detector or mix ever sees them: the stages are handed the parameters' columns, and the statistics
-of the next model are the coordinate-wise median of what the accepted clients hold, within bounds.
-A mean would hand them to one client.
+They are the last coordinates of a row (see `rampart_fl.shared.modelspec`). The engine gives the
+stages only the parameters' columns, so no norm, distance, rule, detector or mix uses the
+statistics. The statistics of the next model are the coordinate-wise median of the accepted
+clients' statistics, with variances kept non-negative. With a mean, a single client could set them.
 
 Legend: M rows, K models, D parameters, S statistics, A = D + S, L models, C coordinates of a chunk.
 """
@@ -19,18 +19,18 @@ from rampart_fl.shared.robust.base import Context, Rows
 from rampart_fl.shared.robust.models import Models
 
 VARIANCE = "running_var"
-"""Last part of the name of a variance, which is not negative."""
+"""Suffix of the names of variances, which must not be negative."""
 
 
 def parameters(rows: Rows, context: Context) -> Rows:
-    """The rows over the parameters' coordinates, without a copy."""
+    """The rows restricted to the parameters' coordinates, without a copy."""
     return rows.columns(slice(0, context.trainable)) if context.statistics else rows
 
 
 def of_parameters(context: Context) -> Context:
-    """The context as the stages see it: of models without statistics.
+    """The context that stages see, in which models have no statistics.
 
-    A stage that applies the network does so with the reference's statistics.
+    If a stage applies the network, the statistics of the reference model are used.
     """
     if not context.statistics:
         return context
@@ -55,9 +55,10 @@ def of_parameters(context: Context) -> Context:
 
 
 def aggregate(rows: Rows, context: Context) -> Tensor:
-    """The next statistics (S,): the reference plus the median of the rows, variances at least 0.
+    """The next statistics (S,): the reference's plus the rows' median, with variances at least 0.
 
-    A coordinate that is not finite, and all of them where no row was accepted, stay as they were.
+    A coordinate whose new value would not be finite keeps its old value. If no row was accepted,
+    all coordinates keep their old values.
 
     >>> context = Context(
     ...     reference_D=torch.tensor([5.0, 1.0]),
@@ -81,7 +82,7 @@ def aggregate(rows: Rows, context: Context) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class WithStatistics(Models):
-    """Models (D,) that all have the same statistics (S,) behind their parameters."""
+    """Models (D,) to whose parameters the same statistics (S,) are appended."""
 
     names: tuple[str, ...]
     models: Models

@@ -1,4 +1,4 @@
-"""What is remembered of clients that are, or may be, on trial for sending copies.
+"""What is remembered about clients that are, or may be, on trial for sending copies.
 
 Legend: J decoys, K numbers of a sketch.
 """
@@ -13,27 +13,29 @@ from rampart_fl.shared.robust.base import State
 from rampart_fl.shared.robust.betting import Bet
 
 NUMBERS = ("wealth", "rounds", "limit", "trial", "waited", "length")
-"""What is kept of every client, one number each."""
+"""Names of the numbers that are remembered for every client."""
 BLOCKS = ("upload", "shift", "due_start", "due_shift")
-"""What is kept of some clients, one tensor each."""
+"""Names of the tensors that are remembered for some clients."""
 
 
 @dataclass
 class Known:
-    """What is remembered of one client.
+    """What is remembered about one client.
 
     Args:
-        limit: evidence above which it is evicted.
-        wealth: of the bets that have begun.
-        rounds: rounds that counted.
-        trial: rounds of its own that it is still on trial for.
-        waited: rounds of its own since its evidence first exceeded the limit; 0 before.
-        length: of its last upload from a model that was not changed; 0 before.
-        answer: its last answer to a challenge.
-        upload: sketch (K,) of its last upload.
-        shift: challenge and decoys (1 + J, K) of the model that its last upload started from.
-        due_start: sketch (K,) of the challenged model that it may start from next.
-        due_shift: that model's challenge and decoys (1 + J, K).
+        limit: evidence above which the client is evicted.
+        wealth: wealth of the bets that have begun.
+        rounds: number of rounds that counted.
+        trial: for how many more of its own rounds the client is on trial.
+        waited: number of the client's own rounds since its evidence first exceeded the limit; 0
+            before that.
+        length: length of the client's last upload that started from an unchanged model; 0 if there
+            is none.
+        answer: the client's last answer to a challenge.
+        upload: sketch (K,) of the client's last upload.
+        shift: challenge and decoys (1 + J, K) of the model that the last upload started from.
+        due_start: sketch (K,) of the challenged model that the client may start from next.
+        due_shift: challenge and decoys (1 + J, K) of that challenged model.
     """
 
     limit: float
@@ -50,12 +52,12 @@ class Known:
 
     @property
     def evidence(self) -> float:
-        """Logarithm of the e-value: bets that have begun, and those that are still to begin."""
+        """Logarithm of the e-value, over the bets that have begun and those yet to begin."""
         return Bet.evidence(self.wealth, self.rounds)
 
 
 def recalled(state: State) -> tuple[dict[str, Known], int]:
-    """What a state holds of every client, and how many clients were ever heard of."""
+    """What a state holds about each client, and how many clients ever joined."""
     state = State({name: held.cpu() for name, held in state.tensors.items()}, state.ids)
     numbers = {name: state.by_id(name) for name in NUMBERS}
     answers = state.by_id("answer")

@@ -1,8 +1,8 @@
-"""A view of a pool of rows: which are read, how they are mixed, what is known of them.
+"""A view of a pool of rows: which rows are read, how they are mixed, and what is known about them.
 
-Passes over rows (`linalg`) work on this; `Rows` adds what needs such a pass.
+Passes over rows (`linalg`) work on `View`. Its subclass `Rows` adds methods that need such a pass.
 
-Legend of shape suffixes: N rows of the pool, K of them in use, M rows that a stage sees,
+Legend of shape suffixes: N rows of the pool, K rows of the pool in use, M rows that a stage sees,
 L rows after a mix, D coordinates, C coordinates of one chunk.
 """
 
@@ -24,21 +24,22 @@ CHUNK = 32_768
 class View:
     """A read-only view of a pool of rows, seen through an optional mixing matrix.
 
-    The view is `mix_MK @ block_ND[index_K]`: a selection of the pool's rows, then a mix of those
-    (each the identity when None). Pre-aggregators return a new mix and never a second block;
-    `chunks` applies it.
+    The view is `mix_MK @ block_ND[index_K]`: it selects rows of the pool and then mixes them.
+    `index_K` or `mix_MK` is the identity if it is None. Pre-aggregators return a new mixing matrix
+    and never a second block; `chunks` applies the matrix.
 
     Args:
-        block_ND: the pool, one update per row; never written.
-        ids: one name per row of the view; order of rows never matters beyond these names.
-        index_K: which rows of the pool are read, in order, on the CPU; all of them when None.
+        block_ND: the pool, one update per row; never written to.
+        ids: one name per row of the view; results depend on the order of rows only through ids.
+        index_K: positions of the pool's rows that are read, in order, on the CPU; None for all.
         mix_MK: the mixing matrix over those rows, float64 on the CPU.
-        weights_M: trusted weights (float64, > 0), 1 each by default.
-        metadata: numbers per row by name: what clients claim ("loss_gap"), and what the server
-            measured ("moved", the norm of the raw upload; "fresh", 0 if judged before).
-        dropped: ids of rows already left out because they were not finite.
-        traces: what detectors remember the rows by, where one asks for it.
-        cache: what was measured of the pool, shared by all views of it.
+        weights_M: trusted weights (float64, > 0), 1 for each row by default.
+        metadata: numbers per row, by name. Some are claims of the clients ("loss_gap"). Others were
+            measured by the server: "moved" is the norm of the raw upload, and "fresh" is 0 if the
+            row was judged in an earlier round.
+        dropped: ids of rows that were left out because they were not finite.
+        traces: sketches that detectors remember the rows by, if a detector asks for them.
+        cache: measurements of the pool, shared by all views of it.
     """
 
     block_ND: Tensor
@@ -61,17 +62,17 @@ class View:
 
     @property
     def device(self) -> torch.device:
-        """Where the pool lives."""
+        """The device that holds the pool."""
         return self.block_ND.device
 
     def trusted_weights(self) -> Tensor:
-        """Weights (M,) in float64 on the CPU, 1 each where none were given."""
+        """Trusted weights (M,) in float64 on the CPU; all 1 if none were given."""
         if self.weights_M is None:
             return torch.ones(len(self), dtype=torch.float64)
         return self.weights_M
 
     def fresh(self) -> list[bool]:
-        """Whether each row is a new update; False where it was judged in an earlier round already.
+        """Whether each row is a new update; False if the row was judged in an earlier round.
 
         >>> from rampart_fl.shared.robust import Rows
         >>> Rows.of(torch.eye(2), metadata={"fresh": [1, 0]}).fresh()
@@ -81,7 +82,7 @@ class View:
         return [True] * len(self) if told_M is None else [bool(new) for new in told_M.tolist()]
 
     def chunks(self, size: int = CHUNK) -> Iterator[tuple[int, int, Tensor]]:
-        """Column bounds with the chunk (M, C) of the view, which the caller must not write to."""
+        """Yields bounds of columns, and the view's chunk (M, C) there, which is read-only."""
         mix_MK = self.mix_MK
         if mix_MK is not None:
             mix_MK = to_device(mix_MK, self.device, self.block_ND.dtype)
@@ -112,7 +113,7 @@ class View:
         )
 
     def columns(self, which: slice | Tensor) -> Self:
-        """The same rows over some coordinates only: no copy for a slice, a gather for indices.
+        """The same rows, restricted to some coordinates; copies these only if given as indices.
 
         >>> from rampart_fl.shared.robust import Rows
         >>> Rows.of(torch.tensor([[1.0, 2.0, 3.0]])).columns(slice(1, 3)).row(0)
@@ -120,7 +121,7 @@ class View:
         """
         cache = {"finite": self.cache["finite"]} if "finite" in self.cache else {}
         if isinstance(which, Tensor):
-            # Several times as fast as indexing, for drawn coordinates.
+            # For randomly drawn coordinates, `index_select` is several times as fast as indexing.
             return replace(
                 self,
                 block_ND=self.block_ND.index_select(1, to_device(which, self.device)),
@@ -133,7 +134,8 @@ class View:
     ) -> Self:
         """L new rows `by_LM @ rows`, without a copy of the pool.
 
-        Ids, weights, metadata and traces stay where L = M and no others are given.
+        If L = M, the new rows keep the ids, weights, metadata and traces of the old rows. Ids and
+        weights that are given as arguments take precedence.
         """
         names = self.ids if ids is None else tuple(ids)
         assert len(names) == len(by_LM)

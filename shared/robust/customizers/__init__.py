@@ -1,7 +1,7 @@
-"""Customizers: which models there are beside the global one, and which client gets which.
+"""Customizers make models in addition to the global one, and decide which client gets which model.
 
-To add one: a module here with a subclass of `Customizer` under `@customizers.register("name")`,
-and a test file of the same name.
+To add a customizer, add a module here that defines a subclass of `Customizer` and registers it with
+`@customizers.register("name")`, and add a test file of the same name.
 
 Legend: D coordinates, M rows of the pool.
 """
@@ -20,20 +20,23 @@ from rampart_fl.shared.robust.models import Models
 
 @dataclass(frozen=True, eq=False)
 class Customization:
-    """Which models there are beside the global one, and which client gets which.
+    """The models in addition to the global one, and which client gets which model.
 
-    One model per client, one per group of clients, and several per client are the same thing.
+    This class represents one model per client, one model per group of clients, and several models
+    per client in the same way.
 
     Args:
-        models: by name; None where everyone gets the global model. A name is a client's id, or
-            holds a colon.
-        assignment: names by client id: the model that it trains from, then those that it gets
-            beside it; `GLOBAL` stands for the global one. A client that neither this nor `groups`
-            knows gets the global model, or is probed first where the customizer says so.
-        groups: names, one of which every client not in `assignment` gets by the hash of its id.
-        voters: names of models that every client gets at the end, to decide by their majority.
-        challenged: by client, the name of the model that it trains from in place of its own; at
-            the end it gets its own.
+        models: the models by name; None if every client gets the global model. A name is a client's
+            id, or contains a colon.
+        assignment: names of models by client id. The first name is the model that the client trains
+            from; the others are models that it gets in addition. `GLOBAL` is the name of the global
+            model. A client that has neither an assignment nor a group gets the global model, or is
+            probed first if the customizer asks for that.
+        groups: names of the groups' models. Every client that is not in `assignment` gets one of
+            them, chosen by the hash of its id.
+        voters: names of models that every client gets at the end, to predict by majority vote.
+        challenged: by client id, the name of the model that the client trains from in place of its
+            own. At the end, the client gets its own model.
     """
 
     models: Models | None = None
@@ -43,12 +46,12 @@ class Customization:
     challenged: Mapping[str, str] = field(default_factory=dict)
 
     def names_for(self, client: str) -> tuple[str, ...]:
-        """The names of a client's models; none where nothing is known of it."""
+        """The names of a client's models; empty if the client has none."""
         return names_for(client, (), self.assignment, self.groups)
 
 
 class Customizer(Stage):
-    """Maps the surviving rows to a model per client."""
+    """Maps the surviving rows to a model for each client."""
 
     @property
     def probes(self) -> bool:
@@ -62,46 +65,52 @@ class Customizer(Stage):
 
     @property
     def continues(self) -> bool:
-        """Whether it goes on from its models of the last round, which `context.models` then has."""
+        """Whether the customizer continues from its models of the last round.
+
+        `context.models` then holds these models.
+        """
         return False
 
     @property
     def claims(self) -> tuple[str, ...]:
-        """Names of metrics that clients report and that this reads in `rows.metadata`."""
+        """Names of the client-reported metrics that the customizer reads from `rows.metadata`."""
         return ()
 
     @property
     def recovers(self) -> bool:
-        """Whether it needs clients' whole models, and so uploads that the server calibrates."""
+        """Whether the customizer needs clients' whole models, which requires calibrated uploads."""
         return False
 
     @property
     def isolates(self) -> bool:
-        """Whether each client's row is relative to the model that it is handed, not to the global
-        one, and nothing of one group's clients may reach another group."""
+        """Whether groups of clients share nothing.
+
+        If so, each client's row is relative to the model that the client was sent, and not to the
+        global model, and clients of one group must not influence another group.
+        """
         return False
 
     def check_rows(self, rows: Rows, context: Context) -> None:
-        """Refuses (`ConfigurationError`) what fails in every round, whatever the rows are."""
+        """Raises `ConfigurationError` for settings that would fail in every round."""
 
     @abstractmethod
     def apply(
         self, rows: Rows, similar: Rows, state: State, context: Context
     ) -> tuple[Customization, State]:
-        """The models for the clients whose rows these are, and the next state.
+        """The models for the clients that the rows come from, and the next state.
 
         Args:
             rows: surviving updates relative to `context.reference_D`; there may be none.
-            similar: the same clients' rows that similarity is judged by (the raw uploads where
-                calibration is switched off).
-            state: from `init` or the last round.
-            context: round, seed, reference.
+            similar: rows of the same clients for computing similarities between clients. These are
+                the raw uploads if calibration is switched off.
+            state: the state from `init` or from the last round.
+            context: the round, the seed and the reference model.
         """
 
     def customize_newcomer(self, probe_D: Tensor, rows: Rows, context: Context) -> Tensor:
         """Mixing weights (M,) over the pool for a client that answered a probe with `probe_D`.
 
-        Only customizers that probe (`probes`) are asked, and these bring their own.
+        This method is called only if `probes` is true; such customizers override it.
         """
         raise AssertionError(f"{self.name} does not probe")
 

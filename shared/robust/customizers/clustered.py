@@ -1,4 +1,4 @@
-"""Clustered models: clients that move alike share a model, and every such model is kept.
+"""Clustered models: clients with similar updates share a model, and every cluster keeps its model.
 
 Legend: D coordinates, M rows of the pool, C clusters.
 """
@@ -22,17 +22,18 @@ from rampart_fl.shared.robust.pipeline import join_states, substate
 class Clustered(Grouped):
     """w_c = w + rule({d_k : k in cluster c}), clusters by complete linkage on 1 - cos(d_k, d_j).
 
-    d are calibrated updates, so what a client was before stays in its row and clusters last; a
-    zero row is opposite to all. A cluster goes on under the name of the one that most of its
-    clients were in. Whoever sits out keeps its cluster, and newcomers train once from the global
-    model.
+    d are calibrated updates, that is, differences from the global model. A client's row therefore
+    includes what its model had learned in earlier rounds, which makes clusters stable. A zero row
+    counts as opposite to all others. A new cluster takes the name of the old cluster that most of
+    its clients were in. A client that does not take part in a round keeps its cluster. New clients
+    first train once from the global model.
     """
 
     paper = "Sattler et al., Clustered federated learning, 2020; FedCAP, section VI (ClusteredFL)"
     complexity = "O(n²d + n³)"
     breakdown = "inherited, in each cluster"
     clusters: int = Field(default=2, ge=1, le=64)
-    """C, clusters."""
+    """C, the number of clusters."""
 
     @property
     def recovers(self) -> bool:
@@ -77,9 +78,10 @@ class Clustered(Grouped):
 
 
 def continued(drawn_M: Tensor, held: list[int | None], clusters: int) -> list[int]:
-    """Old numbers of clusters for new ones: the pairs with most clients in common go first.
+    """Matches new clusters to old ones: entry n is the old number of the new cluster n.
 
-    Ties go to the lower new number, then to the lower old one; what is left is matched in order.
+    Pairs of a new and an old cluster with the most clients in common are matched first. Ties go to
+    the lower new number, and then to the lower old number.
 
     >>> continued(torch.tensor([0, 1, 1]), [1, 0, None], 2)
     [1, 0]

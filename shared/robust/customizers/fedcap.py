@@ -1,4 +1,4 @@
-"""FedCAP's customized aggregation: each client gets a mix of the clients that move as it does.
+"""FedCAP's customized aggregation: each client gets a mix of the models of similar clients.
 
 Legend: D coordinates, M clients in the pool.
 """
@@ -19,19 +19,20 @@ from rampart_fl.shared.robust.models import Mixture
 class FedCAP(Customizer):
     """Model k = reference + sum_i p_ki d_i, with p_kk = φ and p_ki = (1-φ) softmax_i≠k(α cos_ki).
 
-    d are calibrated updates and cos their cosine similarities (-1 beside a zero vector). The
-    softmax runs over the other clients only. A client without a row in the pool is probed: it
+    d are calibrated updates, and cos are their cosine similarities (-1 if either update is zero).
+    The softmax runs over the other clients only. A client without a row in the pool is probed: it
     trains once from the reference, and gets softmax weights over the whole pool, without φ.
     """
 
     paper = "FedCAP, section V-A, equations 4 and 5"
     complexity = "O(n²d)"
     alpha: float = Field(default=10.0, ge=0)
-    """α, scale of the similarities; 0 weighs all others alike."""
+    """α, scale of the similarities; if it is 0, all other clients get equal weights."""
     phi: float = Field(default=0.1, ge=0, le=1)
     """φ, weight of the client's own model."""
     similarity: Literal["all", "last_layer"] = "all"
-    """Which coordinates similarity is judged by; the last layer is `context.last_layer()`."""
+    """Which coordinates similarities are computed from; for the last layer, these are
+    `context.last_layer()`."""
 
     @property
     def probes(self) -> bool:

@@ -1,6 +1,6 @@
-"""FedFomo's server: it offers each client the models that helped it most, and now and then others.
+"""FedFomo's server offers each client the models that helped it most, and sometimes random ones.
 
-Legend: N clients that are known, P places of an offer.
+Legend: N known clients, P places of an offer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,14 +18,15 @@ from rampart_fl.shared.seeding import generator
 
 @customizers.register("fedfomo")
 class FedFomo(Customizer):
-    """Offers client i the M models n of largest A_in; A_in <- A_in + w_in for every report w.
+    """Offers client i the M models n with the largest A_in; a report w adds w_in to A_in.
 
-    A starts at 0, and w are the raw weights that the client's personalizer reports of its last
-    offer, each taken as 0 unless it is in 0..bound, as bound above it. A report moves only its own
-    client's row of A, so whoever lies chooses worse models for itself and nothing for anybody else.
-    Each place goes, with probability ε_t = max(0, ε - t decay), to a random client, else to the
-    best one left; ties are broken at random. Every client trains its own model and uploads it
-    relative to the global one, which nobody trains from after the first round.
+    A starts at 0. w are the raw weights that the client's personalizer reports for its last offer,
+    clipped to [0, bound]; NaN counts as 0. A report changes only the row of A that belongs to its
+    client, so a client that lies gets worse models itself and does not affect others. Each place of
+    an offer goes to a random client with probability ε_t = max(0, ε - t decay), and otherwise to
+    the best client that is left; ties are broken at random. Every client trains its own model and
+    uploads it relative to the global model. Nobody trains from the global model after its first
+    round.
     """
 
     paper = (
@@ -33,13 +34,13 @@ class FedFomo(Customizer):
     )
     complexity = "O(nd), sends M models to each client"
     peers: int = Field(default=5, ge=1, le=32)
-    """M, models that a client is offered."""
+    """M, the number of models that each client is offered."""
     epsilon: float = Field(default=0.3, ge=0, le=1)
-    """ε, share of places that go to random clients in the first round."""
+    """ε, the share of places that go to random clients in the first round."""
     decay: float = Field(default=0.05, ge=0)
-    """By how much that share falls with each round."""
+    """By how much this share decreases in each round."""
     bound: float = Field(default=100.0, gt=0)
-    """Largest raw weight that is believed."""
+    """Larger raw weights are reduced to this value."""
 
     @property
     def claims(self) -> tuple[str, ...]:
@@ -91,10 +92,10 @@ class FedFomo(Customizer):
     def _choose(
         self, client: str, ids: Sequence[str], affinity: Mapping[str, float], context: Context
     ) -> list[str]:
-        """Up to M other clients for one."""
+        """Up to M other clients whose models one client is offered."""
         draws = generator(context.seed, "robust", "offer", context.round, client)
         others = [one for one in ids if one != client]
-        # A random order first: sorting keeps it among equals.
+        # Sorting is stable, so a random order beforehand breaks ties at random.
         shuffled = [others[n] for n in torch.randperm(len(others), generator=draws).tolist()]
         best = sorted(shuffled, key=lambda one: -affinity[one])
         chance = max(0.0, self.epsilon - context.round * self.decay)

@@ -1,4 +1,4 @@
-"""FLCert: groups of clients that share nothing, and a majority vote of their models.
+"""FLCert: groups of clients share nothing, and a majority vote of their models decides.
 
 Legend: D coordinates, G groups.
 """
@@ -18,17 +18,18 @@ from rampart_fl.shared.robust.pipeline import join_states, substate
 class FLCert(Grouped):
     """w_g <- w_g + rule({u_k : hash(k) mod G = g}) for every group g; inference by majority vote.
 
-    u_k is what client k changed of its own group's model, so nothing of one group reaches another:
-    m hostile clients reach at most m votes. A tie goes to the smaller label. A group that never
-    had a client, or never enough of them for its rule, abstains. Clients count the votes on their
-    test samples when the federation ends, and how many hostile clients each decision survives.
+    u_k is the change that client k made to the model of its own group g. No group influences
+    another, so m hostile clients can change at most m votes. A tie goes to the smaller label. A
+    group that never had enough clients for its rule abstains. When the federation ends, clients
+    count the votes on their test samples, and compute how many hostile clients each decision
+    withstands.
     """
 
     paper = "Cao et al., FLCert: provably secure federated learning against poisoning attacks, 2022"
     complexity = "the rule's, in G groups"
     breakdown = "m* per decision"
     groups: int = Field(default=10, ge=1, le=64)
-    """G, groups by the hash of the client's id."""
+    """G, the number of groups that clients are assigned to by the hash of their ids."""
 
     @property
     def isolates(self) -> bool:

@@ -1,4 +1,4 @@
-"""One group of clients and its own model, moved by a rule over the group's rows.
+"""Groups of clients with a model each, which a rule over the group's rows updates.
 
 Legend: L models, D coordinates.
 """
@@ -20,21 +20,21 @@ from rampart_fl.shared.robust.pipeline import Pipeline
 
 
 def _listed(stages: Any) -> Any:
-    """Names and tables of stages as a list of tables."""
+    """Names or tables of stages, converted to a list of tables."""
     several = stages if isinstance(stages, list) else [stages]
     return [{"name": stage} if isinstance(stage, str) else stage for stage in several]
 
 
 class Grouped(Customizer):
-    """A customizer that moves several models, each by the base rule over its own clients' rows."""
+    """A customizer that updates several models, each by the base rule over its clients' rows."""
 
     rule: Annotated[list[dict[str, Any]], BeforeValidator(_listed)] = Field(
         default=[{"name": "weighted_mean"}]
     )
-    """Base rule of every group, with its own f; pre-aggregators may stand before it."""
+    """Base rule of every group, with its own f; pre-aggregators may precede it."""
 
     def model_post_init(self, context: Any, /) -> None:
-        """Builds the base rule once, so that a wrong one fails at start."""
+        """Build the base rule once, so that an invalid one fails at start."""
         for stage in self.pipeline().stages:
             if "server_update" in stage.needs():
                 raise ConfigurationError(
@@ -56,12 +56,12 @@ class Grouped(Customizer):
     def check_rows(self, rows: Rows, context: Context) -> None:
         pipeline = self.pipeline()
         if not pipeline.needs():
-            with suppress(PreconditionError):  # Groups may be small for a while.
+            with suppress(PreconditionError):  # Groups may be too small for a few rounds.
                 pipeline.apply(rows, pipeline.init(rows.dim), context)
 
 
 def numbered(kind: str, count: int) -> tuple[str, ...]:
-    """Names that no client has, in order.
+    """Numbered names, in order; no client has such a name, because it contains a colon.
 
     >>> numbered("group", 11)[:2]
     ('group:00', 'group:01')
@@ -71,7 +71,7 @@ def numbered(kind: str, count: int) -> tuple[str, ...]:
 
 
 def held(names: Sequence[str], state: State, context: Context) -> Tensor:
-    """The models (L, D) of the last round, as a new block; the reference before there was one."""
+    """A new block (L, D) of the last round's models; copies of the reference in the first round."""
     assert context.reference_D is not None
     if not state.tensors:
         return context.reference_D.repeat(len(names), 1)
@@ -81,16 +81,16 @@ def held(names: Sequence[str], state: State, context: Context) -> Tensor:
 def moved(
     pipeline: Pipeline, rows: Rows, base_D: Tensor, state: State, context: Context
 ) -> tuple[Tensor | None, State]:
-    """The model (D,) of a group after its rule, and the rule's next state.
+    """The model (D,) of a group after the base rule has updated it, and the rule's next state.
 
     Args:
         pipeline: the base rule.
-        rows: of the group's clients, relative to its model.
-        base_D: that model.
-        state: of the rule.
-        context: of the round.
+        rows: rows of the group's clients, relative to `base_D`.
+        base_D: the model that the update is added to.
+        state: the state of the rule.
+        context: the context of the round.
     Returns:
-        None and the same state where the group is empty, or too small for its rule.
+        None and the same state if the group is empty or too small for its rule.
     """
     if not len(rows):
         return None, state
@@ -106,5 +106,5 @@ def members(rows: Rows, group: Collection[str]) -> Rows:
     """The rows of some clients; only their own non-finite ones count as dropped."""
     places = [place for place, client in enumerate(rows.ids) if client in group]
     dropped = tuple(client for client in rows.dropped if client in group)
-    # Measured anew: what was measured of all rows together may hang on any of them.
+    # The cache starts empty: measurements over all rows may depend on rows of other groups.
     return replace(rows.keep(places), dropped=dropped, cache={})

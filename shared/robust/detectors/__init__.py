@@ -1,7 +1,7 @@
-"""Detectors: one verdict per row, with its evidence.
+"""Detectors give every row a verdict, with its evidence.
 
-To add one: a module here with a subclass of `Detector` under `@detectors.register("name")`, and a
-test file of the same name.
+To add a detector, add a module here that defines a subclass of `Detector` and registers it with
+`@detectors.register("name")`, and add a test file of the same name.
 """
 
 from rampart_fl.shared.families.registry import Registry
@@ -20,9 +20,10 @@ def judged(
     objection: Asked | None,
     reason: str,
 ) -> Verdict:
-    """The verdict `objection`, or that the client is accepted where there is none.
+    """A verdict with the decision `objection`, or `accepted` if there is no objection.
 
-    `reason` says how the score relates to the threshold, with the two filled in as {0} and {1}.
+    `reason` says how the score relates to the threshold. Its placeholders {0} and {1} are replaced
+    by the score and the threshold.
     """
     return Verdict(
         client=client,

@@ -1,4 +1,4 @@
-"""The detector of copies: who sends what others send, and does not answer for its own?
+"""The detector of copies: which clients send what others send, and ignore their own challenge?
 
 Legend: M rows of the round, H clients remembered, J decoys, K numbers of a sketch.
 """
@@ -22,42 +22,48 @@ from rampart_fl.shared.robust.sketch import Traces, sketch
 from rampart_fl.shared.robust.trials import Known, recalled, remembered
 
 SUSPECT = log(20)
-"""Evidence from which an objection leaves a row out of its round."""
+"""Evidence above which an objection causes a row to be left out of its round."""
 SPARE = 3.0
-"""Evidence that is kept beyond the limit, where nobody acts on it."""
+"""By how much evidence may exceed the limit, if nobody evicts the client; it is capped there."""
 PROVEN = -1.0
-"""Evidence below which a client has answered often enough for its copies to count."""
+"""Evidence at or below which a client has answered often enough to stay in the round, although
+other clients send the same as it does."""
 LEAST = 3
-"""Fewest clients not on trial whose answers tell what an answer is, or whose rows make one."""
+"""Fewest clients not on trial whose median answer is meaningful, and also fewest rows from which
+challenges are drawn."""
 EQUAL = 1e-4
-"""Distance 1 - cosine of two uploads below which they are the same."""
+"""Two uploads count as equal if their distance 1 - cosine is below this."""
 NEAR = 1e-5
-"""Starts whose distance is a smaller share of their length than this are the same model."""
+"""Two starting models count as the same if their distance relative to their length is at most this.
+"""
 
 
 @detectors.register("challenge")
 class ChallengeDetector(challenges.Challenger):
-    """Evicts clients that send what others send and do not answer a change of their own model.
+    """Evicts clients that send what others send and do not react to a change of their own model.
 
-    Colluders send one update, or nearly: Min-Max, Min-Sum, Fang, IPM, mimic, Sybil clones. Copies
-    alone prove nothing, since one of those who send the same may be the honest client that the
-    others copy. So clients whose uploads are `alike` are put on trial. For the next `trial` of its
-    own rounds each starts from a model with a random change δ of its own, in the span of the
-    other clients' updates, as long as the median upload times `strength`. Training bends δ back:
-    -<Δu, δ> > 0. A copy knows nothing of its own δ, and answers it no better than the decoys: as
-    many changes drawn alike that were sent to nobody.
+    In many attacks the colluders all send the same update, or nearly the same: Min-Max, Min-Sum,
+    Fang, IPM, mimic and Sybil clones. Copies alone prove nothing, because one of the senders may be
+    the honest client that the others copy. Clients whose uploads are `alike` are therefore put on
+    trial. In the next `trial` rounds in which such a client takes part, it starts from a model with
+    a random change δ of its own, its challenge. δ lies in the span of the other clients' updates
+    and is `strength` times as long as the median upload. Training bends δ back: -<Δu, δ> > 0. A
+    copied upload does not depend on the sender's own δ, so it answers δ no better than it answers
+    the `decoys`, which are changes that were drawn in the same way and sent to nobody.
 
-    A few clients that are not on trial are challenged beside (`controls`), and show what an answer
-    is. A round objects to a client on trial if its answer is below `share` of the median answer of
-    those not on trial, where that is at least `clear` standard deviations.
+    The detector also challenges a few clients that are not on trial (`controls`), to measure how
+    honest training answers. A round objects to a client on trial if the client's answer is below
+    `share` times the median answer of the clients not on trial. Rounds in which that median is
+    below `clear` standard deviations do not count.
 
     Evidence is the logarithm of an e-process over these objections
-    (`rampart_fl.shared.robust.betting`). An honest client is assumed to be objected to with
-    probability at most `tolerated` in each round that it is on trial and answers, given all before.
-    Then the probability that any honest client is ever evicted is below `level`. Where nobody sends
-    copies nobody is on trial, and no model is changed.
+    (`rampart_fl.shared.robust.betting`). The assumption is that, in each round in which an honest
+    client is on trial and answers, the probability of an objection to it is at most `tolerated`,
+    given all earlier rounds. Then the probability that any honest client is ever evicted is below
+    `level`. If nobody sends copies, nobody is on trial and no model is changed.
 
-    Not found: colluders that each add noise as long as an honest client's, or that train.
+    The detector does not find colluders that train, or that each add noise as long as the noise of
+    an honest client's update.
 
     >>> rows = Rows.of([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.5]])
     >>> verdicts, state = ChallengeDetector().apply(rows, State(), Context())
@@ -73,33 +79,35 @@ class ChallengeDetector(challenges.Challenger):
     level: float = Field(default=1e-3, gt=0, lt=1)
     """Probability that any honest client is ever evicted, under the assumption above."""
     tolerated: float = Field(default=0.25, gt=0, lt=1)
-    """Share of its rounds on trial that may object to an honest client."""
+    """Largest probability that a round on trial objects to an honest client."""
     expected: float = Field(default=0.65, gt=0, lt=1)
-    """Share of rounds in which a copy is expected to be objected to."""
+    """Share of rounds on trial that are expected to object to a client that sends copies."""
     alike: float = Field(default=0.99, gt=0, lt=1)
-    """Cosine of two uploads from which they may be copies."""
+    """Lowest cosine of two uploads that may be copies of each other."""
     usual: float = Field(default=0.05, gt=0, le=1)
-    """Distance 1 - cosine of copies, at most, in the median pair's."""
+    """Largest distance 1 - cosine of copies, as a multiple of the median pair's distance."""
     trial: int = Field(default=10, ge=1)
-    """A client's own rounds on trial after it sent a copy."""
+    """For how many of its own rounds a client stays on trial after it sent a copy."""
     longer: int = Field(default=50, ge=1)
-    """The same after another client on trial was found guilty."""
+    """For how many of its own rounds a client stays on trial after another client on trial was
+    found guilty."""
     wait: int = Field(default=25, ge=0)
-    """A client's own rounds that its eviction may wait for evidence on those who sent the same."""
+    """For how many of its own rounds a client's eviction may wait for evidence on the other clients
+    that sent the same."""
     strength: float = Field(default=3.0, gt=0)
-    """Length of a challenge, in median uploads."""
+    """Length of a challenge, as a multiple of the median upload's length."""
     controls: int = Field(default=5, ge=3)
-    """Clients not on trial that are challenged and drawn for a round, on average."""
+    """Average number of clients per round that are challenged although they are not on trial."""
     clear: float = Field(default=1.0, gt=0)
-    """Median answer of those not on trial from which a round tells, in standard deviations."""
+    """Lowest median answer of clients not on trial for a round to count, in standard deviations."""
     share: float = Field(default=0.25, ge=0, lt=1)
-    """Share of that median below which an answer is none."""
+    """An answer below this share of that median is objected to."""
     blocks: int = Field(default=32, ge=1)
     """Blocks of coordinates that a challenge changes independently."""
     decoys: int = Field(default=16, ge=8)
-    """Changes that a challenge is held against."""
+    """Number of decoys that a challenge is compared with."""
     sketch: int = Field(default=1024, ge=64)
-    """Numbers kept of an upload, and of a challenge, per client."""
+    """Size of the sketch that is kept of each client's upload and of each challenge."""
 
     @model_validator(mode="after")
     def _attackers_are_objected_to_more(self) -> Self:
@@ -143,7 +151,8 @@ class ChallengeDetector(challenges.Challenger):
                 if found is not None:
                     one.answer = answers[client] = found
             one.upload = upload_K
-            # A challenge bends uploads: were they to set its length, each would outgrow the last.
+            # A challenge changes the upload that answers it. If such uploads set the length of the
+            # next challenge, each challenge would be longer than the last one.
             if one.shift is None and bool(upload_K.isfinite().all()):
                 one.length = float(upload_K.norm())
             one.trial = self.trial if similar[place] else max(0, one.trial - 1)
@@ -199,7 +208,7 @@ class ChallengeDetector(challenges.Challenger):
         return customization, remembered(known, heard)
 
     def _controls(self, known: Mapping[str, Known], drawn: int, draws: torch.Generator) -> set[str]:
-        """Enough clients not on trial for about `controls` of them to be drawn next."""
+        """Enough clients not on trial that about `controls` of them take part in the next round."""
         free = sorted(client for client, one in known.items() if not one.trial)
         count = ceil(self.controls * max(1.0, len(known) / max(drawn, 1)))
         count = min(count, max(LEAST, len(free) // 2))
@@ -210,7 +219,10 @@ class ChallengeDetector(challenges.Challenger):
         return Traces(torch.stack(uploads), torch.zeros(len(rows), self.sketch))
 
     def _since(self, one: Known, traces: Traces, row: int) -> Tensor | None:
-        """Challenge and decoys (1 + J, K) since its last upload; None where there were none."""
+        """Challenge and decoys (1 + J, K) of this upload, minus those of the client's last upload.
+
+        None if neither upload started from a challenged model.
+        """
         start_K, shift = traces.start_MK[row].float(), None
         if one.due_start is not None and one.due_shift is not None:
             near = NEAR * max(float(start_K.norm()), float(one.due_start.norm()))
@@ -245,7 +257,7 @@ class ChallengeDetector(challenges.Challenger):
         similar: Sequence[Known],
         equal: Sequence[Known],
     ) -> Verdict:
-        """The verdict on an upload that these others sent too, or nearly."""
+        """The verdict on an upload, given the clients that sent `similar` or `equal` uploads."""
         objected = self._objects(one, answered, usual)
         decision: Literal["accepted", "rejected", "evicted"] = "accepted"
         if one.waited:
@@ -267,7 +279,7 @@ class ChallengeDetector(challenges.Challenger):
     def _reason(
         self, decision: str, one: Known, answered: float | None, usual: float, objected: bool
     ) -> str:
-        """One sentence: quantity, limit, unit, cohort."""
+        """The verdict's reason in one sentence: quantity, limit, unit and cohort."""
         if answered is None:
             why = "on trial: sent the same as another client" if one.trial else "sent no copy"
         else:

@@ -14,9 +14,9 @@ from rampart_fl.shared.robust.detectors import detectors, judged
 class Cosine(Detector):
     """Rejects a client whose median cosine similarity to the other clients is below `threshold`.
 
-    The median over the others is one that a minority of colluders cannot set. A zero row has
-    similarity -1 to all. A lone row is accepted. Clients with very different data are nearly
-    orthogonal: lower the threshold for them.
+    A minority of colluders cannot control the median over the other clients. A zero row has
+    similarity -1 to all other rows. If there is only one row, it is accepted. Updates of clients
+    with very different data are nearly orthogonal; lower the threshold for such federations.
     """
 
     paper = (
@@ -25,9 +25,9 @@ class Cosine(Detector):
     breakdown = "f < (n - 1)/2, where honest updates are at acute angles"
     complexity = "O(n²d)"
     threshold: float = Field(default=0.0, ge=-1, le=1)
-    """Lowest median cosine accepted."""
+    """Lowest median cosine that is accepted."""
     decision: Literal["rejected", "evicted"] = "rejected"
-    """What becomes of a client below it."""
+    """What the detector asks for if a client's median cosine is below the threshold."""
 
     def apply(
         self, rows: Rows, state: State, context: Context

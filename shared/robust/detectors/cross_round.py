@@ -19,21 +19,22 @@ from rampart_fl.shared.runtime.device import to_device
 class CrossRound(Detector):
     """Rejects a client whose cosine to its own last accepted update is out of [lower, upper].
 
-    Below `lower` it has turned round, above `upper` it repeats itself (a lazy or replaying
-    client). A client without an earlier update is accepted, and so is a row that was judged before
-    (metadata "fresh" 0): it is the same update once more. Only accepted updates are remembered, one
-    per client, so a turn does not become the new direction. A zero update has cosine -1.
+    Below `lower`, a client has reversed its direction. Above `upper`, it repeats itself, as a lazy
+    or replaying client does. A client without an earlier update is accepted. So is a row that was
+    judged in an earlier round (metadata "fresh" 0), because it is the same update again. Only the
+    last accepted update of each client is remembered, so a rejected direction never becomes the
+    one that later updates are compared with. A zero update has cosine -1.
     """
 
     paper = "Han et al., Kick bad guys out, 2023 (cross-round check)"
     breakdown = "f <= n, client by client"
     complexity = "O(nd), keeps n·d"
     lower: float = Field(default=-0.5, ge=-1, le=1)
-    """Lowest cosine accepted."""
+    """Lowest cosine that is accepted."""
     upper: float = Field(default=0.999999, ge=-1, le=1)
-    """Highest cosine accepted."""
+    """Highest cosine that is accepted."""
     decision: Literal["rejected", "evicted"] = "rejected"
-    """What becomes of a client out of these bounds."""
+    """What the detector asks for if a client's cosine is outside these bounds."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -74,7 +75,7 @@ class CrossRound(Detector):
 
 
 def _to_last(rows: Rows, state: State, known: dict[str, int]) -> list[float]:
-    """Cosine of every row to the same client's last row; 1 for a client that has none."""
+    """Cosine of every row to the same client's last accepted row; 1 for a client that has none."""
     if not known:
         return [1.0] * len(rows)
     last_HD = state.tensors["last"]
@@ -96,7 +97,7 @@ def _to_last(rows: Rows, state: State, known: dict[str, int]) -> list[float]:
 
 
 def _remember(rows: Rows, accepted: Sequence[int], state: State) -> State:
-    """The last accepted update of every client: this round's, or the one held before."""
+    """The last accepted update of every client, from this round if there is one."""
     clients = [rows.ids[i] for i in accepted]
     last_HD, at = carry(state, "last", rows, clients)
     where = positions(at, clients, rows.device)

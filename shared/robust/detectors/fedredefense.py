@@ -22,18 +22,20 @@ PARTS = ("samples", "labels", "rates")
 
 @detectors.register("fedredefense")
 class FedREDefense(Detector):
-    """Evicts who uploads u with reconstruction error above the threshold, or one that is no number.
+    """Evicts clients whose update u has a reconstruction error above the threshold or not finite.
 
-    The error is |θ_5 - w - u|² / |u|² where the search for synthetic samples, soft labels and a
-    step size ended whose five steps of gradient descent lead from w to θ_5: an update from local
-    training can be explained, noise in as many dimensions cannot (error 1, as for no update at
-    all). It presumes that clients trained all of the global model w, and an experiment is refused
-    where they start elsewhere or keep a part to themselves; training longer than a few such steps
-    can explain is taken for an attack. A client's samples are kept, and its next search begins at
-    them.
+    For each client, a search looks for synthetic samples, soft labels and a step size such that
+    five steps of gradient descent from the global model w arrive at w + u. If these steps arrive at
+    θ_5 when the search ends, the error is |θ_5 - w - u|² / |u|². The search can reconstruct an
+    update from local training, but not noise in as many dimensions. The error of noise is about 1,
+    which is also the error of an update of 0. The detector assumes that clients train the whole
+    global model w. An experiment in which clients start from other models, or keep a part of the
+    model to themselves, is therefore refused. An update from training that is longer than a few
+    such steps can explain is mistaken for an attack. A client's synthetic samples are kept, and its
+    next search starts from them.
 
-    The search ends below the threshold: the error of a client that is accepted is no smaller than
-    it had to be.
+    The search stops as soon as the error is below the threshold, so the error of an accepted client
+    is not the smallest error that a longer search could reach.
     """
 
     paper = "Xie et al., FedREDefense, 2024; MSDFL, section VII-A"
@@ -45,11 +47,11 @@ class FedREDefense(Detector):
     threshold: float = Field(default=0.6, gt=0)
     """Largest error that is accepted."""
     iterations: int = Field(default=500, ge=1)
-    """Of the search for a client that is met for the first time."""
+    """Largest number of iterations of a client's first search."""
     warm_iterations: int = Field(default=1500, ge=1)
-    """Of the search that goes on from an earlier round's samples."""
+    """Largest number of iterations of a search that starts from an earlier round's samples."""
     steps: int = Field(default=5, ge=1)
-    """Steps of gradient descent that the samples are to explain."""
+    """Steps of gradient descent on the samples that should reproduce the update."""
     per_class: int = Field(default=1, ge=1)
     """Synthetic samples for each class."""
     sample_rate: float = Field(default=0.1, gt=0)
@@ -59,9 +61,10 @@ class FedREDefense(Detector):
     rate_rate: float = Field(default=5e-5, ge=0)
     """Step size of the search for the step size, which starts at 0.05."""
     momentum: float = Field(default=0.5, ge=0, lt=1)
-    """Of all three."""
+    """Momentum of all three searches."""
     at_once: int = Field(default=16, ge=1)
-    """Clients whose searches run as one batch: their models and gradients stand side by side."""
+    """Number of clients whose searches run as one batch, with all their models and gradients in
+    memory."""
 
     def needs(self) -> frozenset[Need]:
         return frozenset({"predict"})
@@ -103,10 +106,10 @@ class FedREDefense(Detector):
         held: dict[str, dict[str, Tensor]],
         context: Context,
     ) -> tuple[dict[str, float], dict[str, dict[str, Tensor]]]:
-        """Errors of some rows, and what was found of each by part and client."""
+        """Errors of some rows, and the synthetic samples found, keyed by part and then client."""
         if context.predict is None or context.reference_D is None:
             raise ConfigurationError(f"{self.name} needs the network and the reference model")
-        errors = {rows.ids[i]: 1.0 for i in some}  # What an update of 0 keeps.
+        errors = {rows.ids[i]: 1.0 for i in some}  # Rows that are all zero keep this error.
         update_MD = torch.stack([rows.row(i) for i in some])
         moved = update_MD.ne(0).any(1).nonzero().flatten().tolist()
         if not moved:
@@ -141,7 +144,7 @@ class FedREDefense(Detector):
         context: Context,
         reference_D: Tensor,
     ) -> Synthetic:
-        """Where each client's search begins: at what was found before, or at noise."""
+        """Where each client's search starts: at its samples of an earlier round, or at noise."""
         assert context.predict is not None
         blank = torch.zeros(1, 1, *context.shape).to(reference_D)
         with torch.no_grad():

@@ -11,10 +11,10 @@ from rampart_fl.shared.robust.detectors import detectors, judged
 
 @detectors.register("norm_bound")
 class NormBound(Detector):
-    """Evicts for good every client whose calibrated update has |d| > threshold (strictly).
+    """Evicts for good every client whose calibrated update d has |d| > threshold (strictly).
 
-    The norm is that of the whole vector, infinite for a row that is not finite. All rows are
-    judged before any is removed.
+    The norm is taken over the whole vector, and is infinite for a row that is not finite. All rows
+    are judged before any row is removed.
     """
 
     paper = "FedCAP, section V-C: anomaly detection with T_norm"

@@ -1,4 +1,4 @@
-"""The default detector: does a client pull the model back, as whoever fits data must?
+"""The default detector: does a client pull the model back, as every client that fits data must?
 
 Legend: M rows of the round, H clients remembered, K numbers of a sketch.
 """
@@ -20,23 +20,25 @@ from rampart_fl.shared.robust.responses import Known, Response, recalled, rememb
 from rampart_fl.shared.robust.sketch import Traces, sketch
 
 DEVIATIONS = 3.0
-"""Standard deviations of the correlation of two random directions that turn no response."""
+"""A negative correlation counts as turned only if it is at least this many standard deviations of
+the correlation of two random directions below 0."""
 PULLS = 0.3
-"""Correlation from which a strong response is one, and not noise beside a short way."""
+"""Correlation above which a strong response is real. Below it, a response may seem strong because
+of noise in the upload, if the model moved only a little."""
 SUSPECT = log(20)
-"""Evidence from which an objection leaves a row out of its round."""
+"""Evidence above which an objection causes a row to be left out of its round."""
 SPARE = 3.0
-"""Evidence that is kept beyond the limit, where nobody acts on it."""
+"""By how much evidence may exceed the limit, if nobody evicts the client; it is capped there."""
 
 
 @dataclass(frozen=True)
 class Usual:
-    """What a round's clients are held against.
+    """What the clients of a round are compared with.
 
     Args:
-        length: the median client's longest upload.
-        most: how many times that an upload may be long.
-        informative: whether half of the clients pull back, so that a turned response tells.
+        length: length of the median client's longest upload.
+        most: longest upload that is accepted, as a multiple of `length`.
+        informative: whether half of the clients pull back, so that a turned response is meaningful.
         turned: correlation below which a response is turned.
     """
 
@@ -46,7 +48,7 @@ class Usual:
     turned: float
 
     def times(self, length: float) -> float:
-        """A length in the median client's longest."""
+        """A length as a multiple of the median client's longest upload."""
         if self.length > 0:
             return length / self.length
         return inf if length else 0.0
@@ -54,38 +56,43 @@ class Usual:
 
 @detectors.register("response")
 class ResponseDetector(Detector):
-    """Evicts clients whose updates keep answering the model in a way that no training does.
+    """Evicts clients whose updates repeatedly react to the model in a way that no training does.
 
     Local training pulls a model towards what fits the client's data. If the model that a client
     starts from moves by Δw between two of its rounds, its update changes by Δu = -A Δw plus noise,
     with A = I - (I - ηH)^K positive for K steps on a loss of curvature H. So <Δu, Δw> < 0, whatever
-    its data, its number of samples or of steps. Who reverses updates, its own or those of others,
-    turns the sign. A client is compared with itself, not with others, so rare data are no offence.
+    the client's data, number of samples or number of steps. A client that reverses updates, its own
+    or those of others, flips this sign. The detector compares a client with itself, not with other
+    clients, so it does not penalize rare data.
 
-    A round objects to a client if
-    - its response is turned: correlation below `turned`, and below what two random directions of
-      so many coordinates have, in a round in which the response of half of the clients is above
-      `informative` (early in training losses curve the other way);
-    - or it overshoots: it undoes Δw more than `overshoot` times, in an upload more than `stretched`
-      times the median client's longest;
-    - or its upload is too long: more than `long` times the median client's longest, or more where
-      lengths spread so: exp(`spread` MAD(ln longest)) times.
+    A round objects to a client for any of three reasons:
+    - Its response is turned: the correlation is below `turned`, and lower than chance explains for
+      two random directions in as many dimensions. This counts only in rounds in which at least half
+      of the clients have a correlation of `informative` or more, because early in training the
+      loss may have negative curvature.
+    - It overshoots: its upload undoes Δw more than `overshoot` times, and is more than `stretched`
+      times as long as the median client's longest upload.
+    - Its upload is too long: more than `long` times as long as the median client's longest upload,
+      or exp(`spread` MAD(ln longest)) times as long if that is more.
 
     Evidence is the logarithm of an e-process over these objections
-    (`rampart_fl.shared.robust.betting`). An honest client is assumed to be objected to with
-    probability at most `tolerated` in each of its rounds in which responses tell, given all before,
-    and `tolerated_long` in the others. Then the probability that any honest client is ever evicted
-    is below `level`, however long the federation runs and whoever joins it. An objection multiplies
-    a bet by `expected` / `tolerated`.
+    (`rampart_fl.shared.robust.betting`). The assumption is that, given all earlier rounds, the
+    probability of an objection to an honest client is at most `tolerated` in each of its rounds in
+    which responses are informative, and at most `tolerated_long` in its other rounds. Then the
+    probability that any honest client is ever evicted is below `level`, however long the federation
+    runs and whoever joins it. An objection multiplies a bet by `expected` / `tolerated`.
 
-    Rejected this round: an upload that is too long, or another objection with evidence above ln 20.
+    An upload is rejected in this round if it is too long, or if another objection applies and the
+    client's evidence is above ln 20.
 
-    An update that is scaled by less than this, and does not overshoot, is one that a client with
-    more samples would send: it is accepted. Lengths that agree to six digits count once.
+    A longer update that is within these limits and does not overshoot is accepted, because a client
+    with more samples could have sent it. In the medians over clients' longest uploads, lengths that
+    agree to six digits count once.
 
-    An honest client is judged by its own uploads; colluders reach it through the model that it is
-    sent, and below half of the clients they do not set the medians. Copies of
-    an honest update respond as an honest client does: `challenge` finds them.
+    An honest client is judged by its own uploads. Colluders can influence its verdict only through
+    the model that it is sent, and they do not determine the medians as long as they are fewer than
+    half of the clients. Copies of an honest update react as the honest client does; the detector
+    `challenge` finds them.
 
     >>> traces = Traces(torch.tensor([[1.0], [1.1], [40.0]]), torch.zeros(3, 1))
     >>> rows = Rows.of(traces.upload_MK, traces=traces)
@@ -102,25 +109,29 @@ class ResponseDetector(Detector):
     level: float = Field(default=1e-3, gt=0, lt=1)
     """Probability that any honest client is ever evicted, under the assumption above."""
     tolerated: float = Field(default=0.2, gt=0, lt=1)
-    """Share of the rounds in which responses tell that may object to an honest client."""
+    """Largest probability that a round in which responses are informative objects to an honest
+    client."""
     tolerated_long: float = Field(default=0.02, gt=0, lt=1)
-    """The same of the other rounds, in which the length alone objects."""
+    """The same probability for all other rounds, which do not object to turned responses."""
     expected: float = Field(default=0.6, gt=0, lt=1)
-    """Share of rounds in which an attacker is expected to be."""
+    """Share of rounds that are expected to object to an attacker."""
     turned: float = Field(default=-0.1, ge=-1, le=0)
     """Correlation below which a response is turned."""
     informative: float = Field(default=0.05, ge=0, le=1)
-    """Median correlation from which a round tells turned responses."""
+    """Lowest median correlation for a round to object to turned responses."""
     overshoot: float = Field(default=2.0, gt=1)
-    """Strength above which a long upload overshoots."""
+    """Strength of a response above which a stretched upload overshoots."""
     stretched: float = Field(default=3.0, gt=1)
-    """Length, in the median client's longest, from which an upload may overshoot."""
+    """Length above which an upload may overshoot, in lengths of the median client's longest upload.
+    """
     long: float = Field(default=10.0, gt=1)
-    """Length, in the median client's longest, above which an upload may be too long."""
+    """Length above which an upload may be too long, in lengths of the median client's longest
+    upload."""
     spread: float = Field(default=3.0, ge=0)
-    """Median absolute deviations of log lengths within which an upload is not too long."""
+    """Distance above the median log length within which an upload is not too long, in median
+    absolute deviations of log lengths."""
     sketch: int = Field(default=1024, ge=64)
-    """Numbers kept of an upload, and of a starting model, per client."""
+    """Size of the sketches that are kept of each client's upload and starting model."""
 
     @model_validator(mode="after")
     def _attackers_are_objected_to_more(self) -> Self:
@@ -160,14 +171,14 @@ class ResponseDetector(Detector):
         return verdicts, remembered(known, heard)
 
     def _welcome(self, known: dict[str, Known], clients: Sequence[str], heard: int) -> int:
-        """Gives each newcomer its share of the level; how many were ever heard of."""
+        """Give each new client its share of the level; return how many clients ever joined."""
         fresh = [client for client in clients if client not in known]
         share = limit(self.level, heard, len(fresh))
         known.update((client, Known(share)) for client in fresh)
         return heard + len(fresh)
 
     def _sketched(self, rows: Rows, context: Context) -> Traces:
-        """Sketches of rows that come without any: as if all had started from the reference."""
+        """Sketches for rows that have none, as if all clients had started from the reference."""
         reference_D = context.reference_D
         start_D = torch.zeros(rows.dim) if reference_D is None else reference_D
         uploads = [sketch(rows.row(i), self.sketch) for i in range(len(rows))]
@@ -179,7 +190,7 @@ class ResponseDetector(Detector):
         return lengths
 
     def _usual(self, known: Mapping[str, Known], dim: int) -> Usual:
-        """What all clients that are known, in this round or not, are like."""
+        """What is usual among all known clients, including clients that are not in this round."""
         correlations = [one.correlation for one in known.values() if one.correlation is not None]
         informative = bool(correlations) and median(correlations) >= self.informative
         turned = min(self.turned, -DEVIATIONS / min(dim, self.sketch) ** 0.5)
@@ -198,7 +209,7 @@ class ResponseDetector(Detector):
         fresh: Mapping[str, bool],
         known: Mapping[str, Known],
     ) -> dict[str, Response]:
-        """Responses of clients whose starting model has moved; the newest traces are kept."""
+        """Responses of clients whose starting model has moved; stores the clients' new sketches."""
         found = {}
         uploads_MK, starts_MK = traces.upload_MK.double(), traces.start_MK.double()
         for client, upload_K, start_K in zip(ids, uploads_MK, starts_MK, strict=True):
@@ -216,7 +227,7 @@ class ResponseDetector(Detector):
     def _judge(
         self, client: str, one: Known, length: float, response: Response | None, usual: Usual
     ) -> Verdict:
-        """The verdict on a new upload; its bet is settled."""
+        """Settle a client's bet with its new upload, and return the verdict on the upload."""
         times = usual.times(length)
         tells = response is not None and usual.informative
         too_long = times > usual.most
@@ -264,7 +275,7 @@ class ResponseDetector(Detector):
         response: Response | None,
         objections: tuple[bool, bool, bool],
     ) -> str:
-        """One sentence: quantity, limit, unit, cohort."""
+        """The verdict's reason in one sentence: quantity, limit, unit and cohort."""
         too_long, turned, overshoots = objections
         if too_long:
             why = f"upload is {times:.3g} times as long as the median client's longest, above the "

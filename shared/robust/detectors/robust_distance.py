@@ -1,7 +1,7 @@
-"""Robust distance: what stands apart is rejected, who keeps at it is evicted.
+"""Robust distance: rejects outlying rows, and evicts clients whose rows remain outliers.
 
-A row is rejected for one round on that round's numbers; a client is evicted for good only on the
-evidence of many rounds.
+A row is rejected in one round because of that round's numbers. A client is evicted for good only
+because of evidence from several rounds.
 
 Legend: M rows of the round, H clients under watch.
 """
@@ -20,30 +20,36 @@ from rampart_fl.shared.robust.detectors import detectors
 
 @detectors.register("robust_distance")
 class RobustDistance(Detector):
-    """Objects to clients that stand apart from the others and keep moving.
+    """Objects to clients whose rows are far from the other rows and that keep moving their model.
 
-    excess(x) = (x - med x) / max(mads·MAD(x), (ratio - 1)·med x): 1 lies `mads` median absolute
-    deviations above the median or at `ratio` times it, whichever is more.
+    excess(x) = (x - med x) / max(mads·MAD(x), (ratio - 1)·med x). An excess of 1 means that x is
+    `mads` median absolute deviations above the median, or `ratio` times the median, whichever is
+    more.
 
-    Two excesses: of the distance |row - median row|, which does not depend on the model that rows
-    are relative to, so that a poisoned reference moves nobody's; and of the movement, the norm of
-    the raw upload (metadata "moved"), how far the client went from the model that it was given.
-    Honest clients may stand apart for good (rare data) but settle there, and may move for good
-    (hard data) but around where the others are; who works against the others does both. Where the
-    movement is not known, the distance stands for it; a row that is not finite exceeds everything.
+    The detector computes two excesses. The first is that of the distance |row - median row|. This
+    distance does not depend on the model that rows are relative to, so a poisoned reference changes
+    nobody's distance. The second is that of the movement, which is the norm of the raw upload
+    (metadata "moved"): how far the client moved the model that it was given. An honest client with
+    rare data may remain far from the others, but it stops moving there. An honest client with hard
+    data may keep moving, but it stays near the others. A client that works against the others does
+    both. If the movement is not known, the distance takes its place. A row that is not finite
+    exceeds every bound.
 
-    Rejected this round: distance excess > 1, unless the movement excess is within `drift`.
+    A row is rejected in this round if its distance excess is above 1 and its movement excess is
+    above `drift`.
 
-    Evicted for good: S <- max(0, S + min(e, cap) - drift) exceeds `limit`, where e is the geometric
-    mean of both (0 where one is negative). One round adds cap - drift at most, so no single round
-    evicts, and an honest client that was led astray once loses its evidence again. Evidence rests
-    in a round that cannot be compared: the client was not there in the round before (who comes back
-    has further to go than who stayed), or its row was judged before (metadata "fresh" 0). It
-    belongs to the client's id and is forgotten when the client is barred, so that who comes back
-    begins anew.
+    A client is evicted for good once its evidence S <- max(0, S + min(e, cap) - drift) exceeds
+    `limit`, where e is the geometric mean of both excesses (0 if either is negative). One round
+    adds at most cap - drift, so with the default settings no single round evicts, and an honest
+    client that was led astray once loses its evidence again. Evidence does not change in a round
+    that cannot be compared, for either of two reasons: the client did not take part in the round
+    before (a client that returns has further to move than one that stayed), or its row was judged
+    in an earlier round (metadata "fresh" 0). Evidence is kept by client id and is forgotten when
+    the client is barred, so that a client that returns starts over.
 
-    It evicts honest clients whose data are rare, or many: more samples mean more steps, so such a
-    client both stands apart and keeps moving. `response` does not compare clients.
+    The detector also evicts honest clients with rare data or with many samples. More samples mean
+    more training steps, so such a client is both far from the others and keeps moving. The detector
+    `response` avoids this because it does not compare clients with each other.
 
     >>> rows = Rows.of(torch.tensor([[0.0], [1.0], [2.0], [3.0], [50.0]]))
     >>> verdicts, _ = RobustDistance().apply(rows, State(), Context())
@@ -55,11 +61,11 @@ class RobustDistance(Detector):
     breakdown = "none: identical colluders near half own the median"
     complexity = "O(n log n · d)"
     mads: float = Field(default=6.0, gt=0)
-    """Median absolute deviations above the median that are tolerated."""
+    """How many median absolute deviations above the median are tolerated."""
     ratio: float = Field(default=2.0, gt=1)
-    """Multiple of the median that is tolerated."""
+    """Which multiple of the median is tolerated."""
     drift: float = Field(default=0.35, gt=0)
-    """Excess that an honest client does not keep up."""
+    """Excess that an honest client does not sustain over many rounds."""
     cap: float = Field(default=1.35, gt=0)
     """Largest excess that counts in one round."""
     limit: float = Field(default=1.5, gt=0)
@@ -88,7 +94,7 @@ class RobustDistance(Detector):
         return tuple(verdicts), State(kept, {"evidence": ids, "present": now})
 
     def excess(self, values_M: Tensor) -> Tensor:
-        """How far norms (M,) lie above their median, in units of what is tolerated.
+        """How far norms (M,) are above their median, in units of the tolerated difference.
 
         >>> RobustDistance().excess(torch.tensor([1.0, 1.0, 1.0, 3.0]))
         tensor([0., 0., 0., 2.])
@@ -117,6 +123,6 @@ class RobustDistance(Detector):
 
 
 def _median(values_M: Tensor) -> Tensor:
-    """The mean of the middle two for an even number of values."""
+    """The median; for an even number of values, the mean of the middle two."""
     ordered_M, m = values_M.sort().values, len(values_M)
     return (ordered_M[(m - 1) // 2] + ordered_M[m // 2]) / 2

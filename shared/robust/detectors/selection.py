@@ -1,4 +1,4 @@
-"""Selection: whoever a robust rule leaves out is left out of the round."""
+"""Selection: clients that a robust rule leaves out are left out of the round."""
 
 from typing import Literal
 
@@ -14,8 +14,9 @@ from rampart_fl.shared.robust.rules import WrappedRule
 class Selection(Detector):
     """Rejects every client whose weight in a rule's result is at most `threshold` times 1/n.
 
-    The rule is any whose result is linear in the rows, and keeps its own state here. The score is
-    n times the weight: 1 for a row that counts as in a plain mean, 0 for one that is left out.
+    Any rule whose result is linear in the rows will do; its state is kept in this detector's state.
+    The score is n times the row's weight. It is 1 for a row that counts as much as in a plain mean,
+    and 0 for a row that the rule leaves out.
     """
 
     paper = "a rule's own selection, such as Blanchard et al., 2017 (Multi-Krum)"
@@ -24,11 +25,11 @@ class Selection(Detector):
     f: int = Field(default=0, ge=0)
     """Declared bound on hostile rows, given to the rule."""
     rule: WrappedRule = Field(default="multi_krum")  # type: ignore[assignment]  # built from it
-    """The rule, by name, as a table or built."""
+    """The rule, given by its name, as a table, or as a `Rule` object."""
     threshold: float = Field(default=0.0, ge=0)
-    """Largest weight rejected, in units of the uniform weight 1/n."""
+    """Largest weight that is rejected, in units of the uniform weight 1/n."""
     decision: Literal["rejected", "evicted"] = "rejected"
-    """What becomes of a client at or below it."""
+    """What the detector asks for if a client's weight is at or below the threshold."""
 
     def init(self, dim: int) -> State:
         return self.rule.init(dim)

@@ -1,7 +1,7 @@
-"""Passes over rows: everything that reads the block of updates, fast and accurate.
+"""Passes over rows: all operations that read the block of updates, implemented fast and accurately.
 
-Rows are read in the order of their ids, products are added up in float64, and no pass makes a
-second block. `native.backend()` tells which kernels are in use.
+Rows are read in the order of their ids, products are summed in float64, and no pass creates a
+second block. `native.backend()` returns which kernels are in use.
 """
 
 from rampart_fl.shared.robust.linalg.directions import cosines, cosines_to

@@ -10,14 +10,16 @@ from rampart_fl.shared.robust.linalg.products import dots, gram, norm, norms
 from rampart_fl.shared.robust.view import View
 
 PARALLEL = 0.99
-"""Cosine from which 1 - cos is taken from distances: products alone would lose its digits."""
+"""For cosines above this, 1 - cos is computed from distances, because inner products alone would
+lose its digits."""
 
 
 def cosines(rows: View) -> Tensor:
-    """Cosine similarities (M, M) of the rows, clamped to [-1, 1]; -1 beside a zero row.
+    """Cosine similarities (M, M) of the rows, clamped to [-1, 1]; -1 if either row is zero.
 
-    Between almost parallel rows 1 - cos = (|x - y|² - (|x| - |y|)²) / (2 |x| |y|) is used, where
-    their lengths are not so far apart that it would lose more digits than it saves.
+    For almost parallel rows, 1 - cos = (|x - y|² - (|x| - |y|)²) / (2 |x| |y|) is used. If the
+    lengths of two rows are very different, this formula would lose more digits than it saves, and
+    the cosine is computed from the inner product.
 
     >>> from rampart_fl.shared.robust import Rows
     >>> import torch
@@ -42,7 +44,7 @@ def cosines(rows: View) -> Tensor:
 
 
 def cosines_to(rows: View, vector_D: Tensor) -> Tensor:
-    """Cosine similarity (M,) of every row to one vector, clamped; -1 beside a zero vector."""
+    """Cosine similarity (M,) of every row to one vector, clamped; -1 if either of them is zero."""
     lengths_M = norms(rows) * norm(vector_D)
     cosines_M: Tensor = dots(rows, vector_D) / lengths_M
     return cosines_M.nan_to_num(nan=-1.0).clamp(-1, 1)

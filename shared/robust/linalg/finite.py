@@ -1,6 +1,6 @@
-"""Whether rows are finite: where that is assumed, the passes that read the rows anyway find out.
+"""Whether rows are finite; if rows are only assumed to be finite, later passes check them.
 
-Legend: N rows of the pool, K of them in use, D coordinates.
+Legend: N rows of the pool, K rows of the pool in use, D coordinates.
 """
 
 import torch
@@ -10,18 +10,19 @@ from rampart_fl.shared.robust.view import View
 
 
 class NotFinite(Exception):
-    """A pass met a number that is not finite in rows that were assumed to be."""
+    """A pass met a number that is not finite in rows that were assumed to be finite."""
 
 
 def finite_rows(block_ND: Tensor) -> list[bool]:
-    """Which rows hold only finite numbers, however large those are.
+    """Which rows hold only finite numbers, however large these numbers are.
 
     >>> finite_rows(torch.tensor([[1.0, 2.0], [float("inf"), 0.0]]))
     [True, False]
     """
     if not block_ND.numel():
         return [True] * len(block_ND)
-    # The least and the greatest number show any other that is not finite; no mask is made.
+    # The minimum and the maximum of a row are finite only if all its numbers are. Unlike a check of
+    # each number, they need no mask in memory.
     ends = [torch.stack(torch.aminmax(row_D)) for row_D in block_ND]
     finite: list[bool] = torch.stack(ends).isfinite().all(dim=1).tolist()
     return finite
@@ -36,11 +37,11 @@ def record_pass(rows: View, clean: bool) -> None:
     """Records whether a pass over all coordinates of unmixed rows met only finite numbers.
 
     Args:
-        rows: the rows of the pool that it read.
-        clean: whether its sums came out finite. Sums of finite numbers may overflow, so otherwise
-            the rows are looked at.
+        rows: the rows of the pool that the pass read.
+        clean: whether the sums of the pass are finite. If they are not, the rows themselves are
+            checked, because sums of finite numbers may overflow.
     Raises:
-        NotFinite: a row is not finite, though it was assumed to be.
+        NotFinite: a row is not finite, although all rows were assumed to be finite.
     """
     if not assumed_finite(rows):
         return

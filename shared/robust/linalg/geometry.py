@@ -1,4 +1,4 @@
-"""Distances between rows, from one Gram matrix centred on a row in their middle.
+"""Distances between rows, computed from a Gram matrix that is centred on a row in their middle.
 
 Legend: M rows of the view, K rows of the pool in use, S rows of a cluster, D coordinates.
 """
@@ -15,22 +15,24 @@ from rampart_fl.shared.robust.linalg.views import unmixed
 from rampart_fl.shared.robust.view import View
 
 NEAR = 1e-2
-"""Pairs whose squared distance is below this share of their squared distances to the centre are
-measured again from a nearer centre: float32 products alone would leave them too few digits."""
+"""If the squared distance of a pair is below this share of its squared distances to the centre, it
+is computed again with a nearer centre. Float32 products would otherwise leave too few digits."""
 OFF_CENTRE = 25.0
-"""A centre whose median squared distance is this many times the best row's is replaced."""
+"""The centre is replaced by the best row if its median squared distance to the rows is more than
+this many times that of the best row."""
 SAMPLE, PIECES = 2048, 32
-"""Coordinates, in this many runs, by which the middle row is guessed."""
+"""Number of coordinates that the middle row is estimated from, and number of contiguous runs that
+these coordinates form."""
 
 
 @dataclass(frozen=True, eq=False)
 class Geometry:
-    """Where rows lie relative to each other and to one row of the pool.
+    """The position of rows relative to each other and to one row c of the pool.
 
     Args:
-        gram_MM: <row_i - c, row_j - c>, float64; infinite where float64 overflows.
+        gram_MM: <row_i - c, row_j - c>, float64; infinite if float64 overflows.
         squared_MM: |row_i - row_j|², float64, symmetric, diagonal 0.
-        centre: which row of the block c is.
+        centre: the position of c in the block.
     """
 
     gram_MM: Tensor
@@ -50,7 +52,7 @@ def squared_distances(rows: View) -> Tensor:
 
 
 def geometry(rows: View) -> Geometry:
-    """The geometry of a view; that of the pool behind it is kept with the rows and used again."""
+    """The geometry of a view, computed from that of the pool, which the rows' cache holds."""
     plain = unmixed(rows)
     pool = _pool(plain)
     if rows.mix_MK is None:
@@ -60,7 +62,7 @@ def geometry(rows: View) -> Geometry:
     if bool(((shares_M - 1).abs() > 1e-12).any()):
         gram_KK = _with_origin(plain, pool)
         by_MK = torch.cat([by_MK, 1 - shares_M[:, None]], dim=1)
-    # Rows with coefficient 0 may be infinitely far away.
+    # Rows that are infinitely far away must not affect mixes in which their coefficient is 0.
     known_K = gram_KK.diagonal().isfinite()
     gram_MM = by_MK[:, known_K] @ gram_KK[known_K][:, known_K] @ by_MK[:, known_K].T
     lost_M = (by_MK[:, ~known_K] != 0).any(dim=1)
@@ -108,7 +110,7 @@ def _measure(plain: View) -> Geometry:
 
 
 def _refined(plain: View) -> Tensor:
-    """Distances within a cluster, from its first row, and so on for what is nearer still."""
+    """Squared distances within a cluster, centred on its first row; refines close pairs again."""
     gram_SS = gram(plain, 0)
     squared_SS = _distances(gram_SS)
     near_SS = _near(gram_SS, squared_SS)
@@ -160,7 +162,7 @@ def _clusters(near_MM: Tensor) -> list[list[int]]:
 
 
 def _middle(plain: View) -> int:
-    """The row nearest the coordinate-wise median, over a sample of coordinates."""
+    """The row nearest to the coordinate-wise median, estimated from a sample of coordinates."""
     sample_NC = plain.block_ND
     if plain.dim > SAMPLE:
         width = SAMPLE // PIECES
@@ -171,13 +173,13 @@ def _middle(plain: View) -> int:
 
 
 def _with_origin(plain: View, pool: Geometry) -> Tensor:
-    """The pool's Gram matrix (K + 1, K + 1) with the zero vector as a last row."""
+    """The pool's Gram matrix (K + 1, K + 1), with the zero vector as an additional last row."""
     k, squares_K = len(plain), norms(plain).square()
     centre = pool.centre if plain.index_K is None else plain.index_K.tolist().index(pool.centre)
     square = squares_K[centre]
     gram_KK = torch.empty(k + 1, k + 1, dtype=torch.float64)
     gram_KK[:k, :k] = pool.gram_MM
-    # <row - c, 0 - c> from |row|², which is known to more digits than |row - c|².
+    # <row - c, 0 - c> is computed from |row|², which is more accurate than |row - c|².
     gram_KK[:k, k] = gram_KK[k, :k] = (square + pool.gram_MM.diagonal() - squares_K) / 2
     gram_KK[k, k] = square
     return gram_KK

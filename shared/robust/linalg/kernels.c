@@ -1,9 +1,10 @@
 /* Passes over rows of numbers: one library per element type.
  *
- * Built by native.py with -DREAL=float|double (what a row holds) and -DWIDE=float|double (what
- * products are made of). A call gets pointers to `count` rows of `width` numbers, splits the
- * columns into parts, and adds the parts up in order: same input and same number of parts, same
- * bits, whichever threads did them. Every function returns 0, or 1 where memory is short.
+ * native.py builds this file with -DREAL=float|double (the type of the rows' numbers) and
+ * -DWIDE=float|double (the type that products are computed in). A call gets pointers to `count`
+ * rows of `width` numbers, splits the columns into parts, and adds up the sums of the parts in
+ * order. The same input and the same number of parts therefore give the same bits, whichever
+ * threads do the work. Every function returns 0, or 1 if it cannot allocate memory.
  */
 #include <pthread.h>
 #include <stdint.h>
@@ -73,7 +74,7 @@ static void *take_parts_alone(void *argument) {
   return 0;
 }
 
-/* Splits the columns into parts of whole grains, has them worked on, and adds up their sums. */
+/* Splits the columns into parts of whole grains, runs the work on them, and adds up their sums. */
 static int run(part whole, int64_t width, int64_t grain, const crew *by, double *partial,
                int64_t sums, void (*work)(part *)) {
   job j = {.work = work};
@@ -107,8 +108,9 @@ static int run(part whole, int64_t width, int64_t grain, const crew *by, double 
   return failed;
 }
 
-/* Whether one of these numbers is not finite. Exponent bits are tested, since the build promises
- * the compiler finite numbers: adding to an exponent of ones alone carries into the sign. */
+/* Whether one of these numbers is not finite. The test uses exponent bits, because the build flags
+ * promise the compiler that all numbers are finite. Adding 1 to the exponent carries into the sign
+ * bit only if all bits of the exponent are ones. */
 static int not_finite(const REAL *x, int64_t count) {
 #define CARRIES(type, sign, one)                  \
   {                                               \
@@ -158,8 +160,9 @@ static void mean_of_ranks(const REAL *tile, int64_t w, const part *p, double *su
   for (int64_t k = 0; k < w; k++) out[k] = (REAL)(sum[k] * share);
 }
 
-/* Mean of the `keep` ranks nearest the median, the lower one where two are equally near. In sorted
- * order those are neighbours: rank j leaves for rank j + keep while x[j] + x[j+keep] < 2 median. */
+/* Mean of the `keep` ranks nearest the median; if two are equally near, the lower one counts. In
+ * sorted order these ranks are contiguous: rank j + keep replaces rank j while
+ * x[j] + x[j+keep] < 2 median. */
 static void mean_near_median(const REAL *tile, int64_t w, const part *p, double *sum,
                              unsigned char *left, REAL *out) {
   int64_t m = p->count, keep = p->last, spare = m - keep;
@@ -185,7 +188,7 @@ static void mean_near_median(const REAL *tile, int64_t w, const part *p, double 
   for (int64_t k = 0; k < w; k++) out[k] = (REAL)(sum[k] / (double)keep);
 }
 
-/* One tile of every row, while the next one is fetched. */
+/* Loads one tile of every row, and prefetches the next tile. */
 static void load_tile(const part *p, int64_t c, int64_t w, REAL *tile) {
   int64_t have = p->end - c < w ? p->end - c : w;
   for (int64_t i = 0; i < p->count; i++) {
@@ -200,7 +203,7 @@ static void load_tile(const part *p, int64_t c, int64_t w, REAL *tile) {
 typedef REAL lanes __attribute__((vector_size(BYTES)));
 #define MIX_LANES ((int64_t)(BYTES / sizeof(REAL)))
 
-/* Mixed rows, the first of which becomes one more row of the source, for the others to build on. */
+/* Computes mixed rows. The first one becomes an additional source row that the others build on. */
 static void mix_tile(const part *p, int64_t w, REAL *source, REAL *tile) {
   for (int64_t i = 0; i <= p->mixed; i++) {
     REAL *to = i ? tile + (i - 1) * w : source + p->count * w;

@@ -1,7 +1,8 @@
-"""The compiled kernels: built once with the machine's C compiler, kept in a cache, or done without.
+"""The compiled kernels, which are built once with the machine's C compiler and kept in a cache.
 
-`RAMPART_KERNELS` decides: `auto` (compile where a compiler works, the default), `native` (fail
-without one) or `torch` (never compile). `backend()` tells what is in use and why.
+`RAMPART_KERNELS` selects the kernels: `auto` (the default) compiles them if a compiler works,
+`native` fails without a working compiler, and `torch` never compiles and uses torch instead.
+`backend()` returns what is in use and why.
 """
 
 import ctypes
@@ -28,18 +29,19 @@ PLAIN = ("-O3", "-std=gnu11", "-shared", "-fPIC", "-pthread")
 FAST = ("-fno-signed-zeros", "-ffinite-math-only", "-fno-math-errno", "-fno-trapping-math")
 TUNED = (("-march=native", "-mprefer-vector-width=512"), ("-march=native",), ("-mcpu=native",), ())
 SECONDS = 60
-"""Most time that one compilation may take."""
+"""Time limit for one compilation."""
 PARTS = 64
-"""Parts that the columns are split into, whatever the number of threads: sums keep their bits."""
+"""Number of parts that the columns are split into. It does not depend on the number of threads, so
+that sums are equal bit for bit for any number of threads."""
 PARTIAL = 1 << 23
-"""Most numbers that the sums of all parts may hold together."""
+"""Largest number of partial sums, over all parts together."""
 ELEMENT = {torch.float32: "float", torch.float64: "double"}
 
 _lock = threading.Lock()
 
 
 class Crew(ctypes.Structure):
-    """Who does the work of a kernel, and in how many parts."""
+    """How a kernel's work is divided: the number of threads, and the number of parts."""
 
     _fields_ = [
         ("threads", ctypes.c_int),
@@ -49,7 +51,7 @@ class Crew(ctypes.Structure):
 
 
 class Kernels:
-    """The functions of one built library, by name, for one element type."""
+    """The functions of one compiled library for one element type, called by name."""
 
     def __init__(self, path: Path) -> None:
         self._library = ctypes.CDLL(str(path))
@@ -58,10 +60,11 @@ class Kernels:
         """Runs one kernel over as many threads as torch uses.
 
         Args:
-            sums: how many sums it adds up, if any; its parts' sums are made here and those of
-                all columns are returned (float64). Of no rows there are none: nothing runs.
+            sums: number of sums that the kernel computes; None if it computes none. This method
+                allocates the buffer for the sums of all parts, and returns the sums over all
+                columns (float64). If `sums` is 0, because there are no rows, nothing runs.
         Raises:
-            MemoryError: its buffers could not be had.
+            MemoryError: the kernel could not allocate its buffers.
         """
         if sums == 0:
             return torch.zeros(0, dtype=torch.float64)
@@ -74,7 +77,7 @@ class Kernels:
 
 
 def choice() -> str:
-    """The value of `RAMPART_KERNELS`, checked."""
+    """The value of `RAMPART_KERNELS`, after validation."""
     value = os.environ.get("RAMPART_KERNELS", "auto")
     if value not in ("auto", "native", "torch"):
         raise ConfigurationError(f"RAMPART_KERNELS is auto, native or torch, not {value!r}")
@@ -82,16 +85,16 @@ def choice() -> str:
 
 
 def backend() -> str:
-    """Which kernels the CPU path uses: `native`, or `torch: ` and the reason."""
+    """Which kernels the CPU path uses: `native`, or `torch: ` followed by the reason."""
     kernels, reason = _load("float", "float")
     return "native" if kernels else f"torch: {reason}"
 
 
 def kernels_for(dtype: torch.dtype, device: torch.device, wide: bool = False) -> Kernels | None:
-    """The kernels for rows of this type, or None where torch has to do.
+    """The kernels for rows of this type; None if torch must be used instead.
 
     Args:
-        wide: products in float64 whatever the rows hold.
+        wide: whether products are computed in float64 regardless of the rows' dtype.
     """
     if device.type != "cpu" or dtype not in ELEMENT:
         return None
@@ -100,13 +103,13 @@ def kernels_for(dtype: torch.dtype, device: torch.device, wide: bool = False) ->
 
 
 def threads() -> int:
-    """How many threads a pass may use: as many as torch does."""
+    """Number of threads that a pass may use, which is the number that torch uses."""
     return torch.get_num_threads()
 
 
 @functools.cache
 def _parallel() -> int | None:
-    """Where libgomp, as torch has loaded it, starts its threads; None without one."""
+    """Address of `GOMP_parallel` in torch's own copy of libgomp; None if there is no such copy."""
     for path in Path(torch.__file__).with_name("lib").glob("libgomp*.so*"):
         try:
             entry = ctypes.CDLL(str(path)).GOMP_parallel
@@ -164,7 +167,10 @@ def _compile(compiler: str, path: Path, defines: Sequence[str]) -> None:
 
 
 def _processor() -> str:
-    """What `-march=native` depends on, so that a shared cache never serves another machine."""
+    """The processor features that `-march=native` depends on.
+
+    They are part of the cache key, so that a machine never loads a library built for another one.
+    """
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -175,7 +181,7 @@ def _processor() -> str:
 
 
 def _cache() -> Path:
-    """A folder that only this user can write to: code is loaded from it."""
+    """A folder that only this user can write to, because code is loaded from it."""
     for folder in (caches.folder(), Path(tempfile.gettempdir()) / f"rampart-{os.getuid()}"):
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -190,16 +196,16 @@ def _cache() -> Path:
 
 
 def pointers(rows: Sequence[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
-    """The addresses of contiguous rows, as C takes them."""
+    """The addresses of contiguous rows, as an array for C."""
     return (ctypes.c_void_p * len(rows))(*(row.data_ptr() for row in rows))
 
 
 def address(tensor: Tensor) -> ctypes.c_void_p:
-    """Where a contiguous tensor lies."""
+    """The address of a contiguous tensor."""
     assert tensor.is_contiguous()
     return ctypes.c_void_p(tensor.data_ptr())
 
 
 def size(number: int) -> ctypes.c_int64:
-    """A count as C takes it."""
+    """A count, converted for C."""
     return ctypes.c_int64(number)

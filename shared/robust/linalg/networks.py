@@ -1,7 +1,7 @@
-"""Sorting networks, cut down to the ranks that a rule needs.
+"""Sorting networks, pruned to the ranks that a rule needs.
 
-A comparator (i, j, kind) puts the lesser of wires i and j on i and the greater on j; `kind` says
-which of the two anyone reads afterwards.
+A comparator (i, j, kind) puts the smaller value of wires i and j on i, and the greater value on j.
+`kind` says which of the two values is read afterwards.
 """
 
 import functools
@@ -33,15 +33,16 @@ def merge_exchange(n: int) -> list[tuple[int, int]]:
 
 @functools.lru_cache(maxsize=256)
 def network(n: int, first: int, last: int, ordered: bool = False) -> tuple[Comparator, ...]:
-    """Comparators after which wires first .. last - 1 hold the ranks first .. last - 1.
+    """Comparators that bring the ranks first .. last - 1 to the wires first .. last - 1.
 
     Args:
-        ordered: whether those wires must be in order, or only hold those ranks as a set.
+        ordered: whether these wires must be sorted, or may hold these ranks in any order.
 
     >>> len(network(20, 0, 20, ordered=True)), len(network(20, 9, 11)), len(network(5, 0, 5))
     (97, 80, 0)
     """
-    # Seen from the end, a wire is unread, in the set (any member will do), or read as a rank.
+    # The loop runs backwards. What is read of a wire later is nothing (unread), any member of the
+    # set of ranks (member), or one certain rank (rank).
     unread, member, rank = range(3)
     wanted = rank if ordered else member
     state = [wanted if first <= wire < last else unread for wire in range(n)]

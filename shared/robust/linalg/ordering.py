@@ -1,11 +1,11 @@
-"""Coordinate by coordinate: medians, trimmed means and means around the median.
+"""Coordinate-wise medians, trimmed means and means around the median.
 
-On a CPU with a compiler a pruned sorting network runs on tiles of columns in cache; without one the
-same network runs on blocks of rows in torch, or, from `SORT_FROM` rows on, numpy sorts transposed
-blocks. Other devices sort.
+On a CPU with a C compiler, a pruned sorting network runs on tiles of columns that fit into the
+cache. Without a compiler, the same network runs in torch on blocks of columns, or, for `SORT_FROM`
+rows or more, numpy sorts transposed blocks. Other devices sort with torch.
 
-Legend: M rows of the view, K rows of the pool in use, D coordinates, C coordinates of a chunk;
-R = 1 + M and S = K + 1 with the base that mixed rows build on.
+Legend: M rows of the view, K rows of the pool in use, D coordinates, C coordinates of a chunk.
+R = 1 + M and S = K + 1 include the base row that mixed rows build on.
 """
 
 import functools
@@ -23,17 +23,17 @@ from rampart_fl.shared.robust.linalg.views import pieces, unmixed
 from rampart_fl.shared.robust.view import View
 
 MOST_WIRES = 1024
-"""Rows up to which a compiled network is used."""
+"""Largest number of rows for which a compiled network is used."""
 SORT_FROM = 33
-"""Rows from which sorting beats a network that runs in torch."""
+"""Smallest number of rows for which sorting is faster than a network that runs in torch."""
 BLOCK = 65_536
-"""Most coordinates of a block on which a network runs in torch, with torch's own threads."""
+"""Largest number of coordinates in a block on which a network runs in torch."""
 BLOCKS = 8
-"""Into how many blocks fewer coordinates are split at least, for the sake of memory."""
+"""The coordinates are split into about this many blocks or more, to save memory."""
 SORT_BLOCK = 8192
-"""Coordinates of a transposed block that is sorted."""
+"""Number of coordinates in a transposed block that is sorted."""
 DEVICE_NUMBERS = 1 << 26
-"""Numbers that another device sorts at once."""
+"""Number of values that a device other than the CPU sorts at once."""
 
 
 def median(rows: View) -> Tensor:
@@ -60,7 +60,7 @@ def trimmed_mean(rows: View, b: int) -> Tensor:
 def mean_around_median(rows: View, keep: int) -> Tensor:
     """Per coordinate (D,), the mean of the `keep` values nearest the median.
 
-    Of two values equally near the median the lower one counts as nearer.
+    If two values are equally near the median, the lower one counts as nearer.
 
     >>> from rampart_fl.shared.robust import Rows
     >>> mean_around_median(Rows.of(torch.tensor([[0.0], [1.0], [2.1], [3.3], [100.0]])), 4)
@@ -74,7 +74,7 @@ def mean_around_median(rows: View, keep: int) -> Tensor:
 def _by_rank(rows: View, first: int, last: int) -> Tensor:
     """Mean of the ranks first .. last - 1, or of the `last` ranks nearest the median if first < 0.
 
-    Ranks are numbered from the least value.
+    Rank 0 is the smallest value.
     """
     m = len(rows)
     out_D = torch.empty(rows.dim, dtype=rows.block_ND.dtype, device=rows.device)
@@ -94,7 +94,7 @@ def _by_rank(rows: View, first: int, last: int) -> Tensor:
 
 
 def _compiled(kernels: native.Kernels, rows: View, first: int, last: int, out_D: Tensor) -> None:
-    """The network on tiles; rows of the pool are mixed tile by tile on the way."""
+    """Run the compiled network on tiles of columns; the kernel mixes rows of the pool per tile."""
     m, mix = len(rows), None
     if rows.mix_MK is not None and rows.block_ND.stride(1) == 1:
         starts, froms, by = recipe(rows.mix_MK)
@@ -122,11 +122,12 @@ def _compiled(kernels: native.Kernels, rows: View, first: int, last: int, out_D:
 
 
 def recipe(mix_MK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """A mixing matrix as terms: where those of each row begin (M + 2,), their rows and factors.
+    """A mixing matrix as a list of terms: each row's first term (M + 2,), and terms' rows, factors.
 
-    The first row is a base that the others may build on, as row K of the pool. Its coefficients
-    are those that most rows have (nothing, where they have none in common): then a row that is far
-    from most is no part of it, and rows that average nearly the same rows take a few terms each.
+    The first row is a base that the other rows may build on as if it were row K of the pool. Its
+    coefficients are the medians over all rows of the mixing matrix, or nothing if a base saves no
+    terms. A row of the pool that most mixes leave out is therefore not part of the base, and mixes
+    that average nearly the same rows need only a few terms each.
 
     >>> [terms.tolist() for terms in recipe(torch.tensor([[1.0, 1, 1], [1, 1, 1], [1, 1, 0]]))]
     [[0, 3, 4, 5, 7], [0, 1, 2, 3, 3, 2, 3], [1.0, 1.0, 1.0, 1.0, 1.0, -1.0, 1.0]]
@@ -147,7 +148,7 @@ def recipe(mix_MK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 @functools.lru_cache(maxsize=256)
 def _table(m: int, first: int, last: int) -> Tensor:
-    """The network as C takes it."""
+    """The network as a table for C."""
     return torch.tensor(_network(m, first, last), dtype=torch.int16).reshape(-1, 3)
 
 
@@ -174,7 +175,7 @@ def _through_network(chunk_MC: Tensor, first: int, last: int) -> Tensor:
 
 
 def _through_sort(rows: View, first: int, last: int, out_D: Tensor) -> None:
-    """Sorts transposed blocks, on as many Python threads as torch uses: numpy lets them run."""
+    """Sort transposed blocks, on as many Python threads as torch uses; numpy releases the GIL."""
 
     def one(start: int) -> None:
         stop = min(start + SORT_BLOCK, rows.dim)
@@ -188,11 +189,11 @@ def _through_sort(rows: View, first: int, last: int, out_D: Tensor) -> None:
 
     with ThreadPoolExecutor(native.threads()) as pool:
         for _ in pool.map(one, range(0, rows.dim, SORT_BLOCK)):
-            pass  # Raises what a block has raised.
+            pass  # The iteration raises any exception that a block has raised.
 
 
 def _mean(sorted_MC: Tensor, first: int, last: int) -> Tensor:
-    """Mean (C,) of some ranks; the same two cases as `kernels.c`."""
+    """Mean (C,) of some ranks, with the same two cases of `first` as in `kernels.c`."""
     if first >= 0:
         return sorted_MC[first:last].mean(dim=0)
     m, keep = len(sorted_MC), last

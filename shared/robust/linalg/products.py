@@ -1,4 +1,4 @@
-"""Sums over coordinates: combinations, norms, inner products, cosines; float64 sums throughout.
+"""Combinations of rows, norms and inner products.
 
 Legend: M rows of the view, K rows of the pool in use, D coordinates, C coordinates of a chunk.
 """
@@ -17,9 +17,9 @@ from rampart_fl.shared.robust.view import View
 from rampart_fl.shared.runtime.device import to_device
 
 TINY = 1e-30
-"""Mean square of a coordinate under which float32 products may vanish."""
+"""If the mean square of coordinates is below this, float32 products may underflow to 0."""
 BLOCK = 8192
-"""Coordinates that are widened to float64 at a time."""
+"""Number of coordinates that are converted to float64 at a time."""
 
 
 def survey(block_ND: Tensor) -> tuple[list[bool], Tensor]:
@@ -38,7 +38,7 @@ def survey(block_ND: Tensor) -> tuple[list[bool], Tensor]:
 
 
 def all_finite(rows: View) -> bool:
-    """Whether the pool is finite: as its passes told where that was assumed, or else by looking."""
+    """Whether the pool is finite, by a pass over it if no earlier pass has checked all its rows."""
     if assumed_finite(rows):
         rows.cache["finite"] = all(survey(rows.block_ND)[0])
     return bool(rows.cache["finite"])
@@ -47,7 +47,7 @@ def all_finite(rows: View) -> bool:
 def combine(rows: View, coefficients_M: Tensor) -> Tensor:
     """The linear combination sum_i c_i row_i (D,) in the pool's dtype.
 
-    Rows with coefficient 0 are never read, so what they hold cannot reach the result.
+    Rows with coefficient 0 are never read, so they do not affect the result even if not finite.
 
     >>> from rampart_fl.shared.robust import Rows
     >>> combine(Rows.of(torch.tensor([[1.0, 2.0], [3.0, 4.0]])), torch.tensor([0.5, 0.5]))
@@ -78,7 +78,8 @@ def combine(rows: View, coefficients_M: Tensor) -> Tensor:
         )
         record_pass(chosen, clean=not broken.item())
         return out_D
-    # A copy of the rows in the order of their ids: their place in memory must not show.
+    # The chunks are copied in the order of ids, so that the result does not depend on the order of
+    # rows in memory.
     shares = to_device(weights, rows.device, out_D.dtype)
     for start, stop, chunk_KC in chosen.chunks(plain_width(rows)):
         out_D[start:stop] = shares @ chunk_KC.contiguous()
@@ -88,7 +89,7 @@ def combine(rows: View, coefficients_M: Tensor) -> Tensor:
 
 
 def row(rows: View, position: int) -> Tensor:
-    """One row (D,) of the view, as a copy."""
+    """A copy (D,) of one row of the view."""
     if rows.mix_MK is not None:
         unit_M = torch.zeros(len(rows), dtype=torch.float64)
         unit_M[position] = 1
@@ -98,7 +99,7 @@ def row(rows: View, position: int) -> Tensor:
 
 
 def uniform(m: int, positions: Sequence[int] | Tensor) -> Tensor:
-    """Coefficients (M,) of the mean of some rows, for `combine`.
+    """Coefficients (M,), for `combine`, of the mean of some rows.
 
     >>> uniform(3, [0, 2])
     tensor([0.5000, 0.0000, 0.5000], dtype=torch.float64)
@@ -109,7 +110,7 @@ def uniform(m: int, positions: Sequence[int] | Tensor) -> Tensor:
 
 
 def norms(rows: View, centre_D: Tensor | None = None) -> Tensor:
-    """Euclidean norms |row_i - centre| (M,), float64 on the CPU; the centre is 0 by default.
+    """Euclidean norms |row_i - centre| (M,), in float64 on the CPU; the centre is 0 by default.
 
     >>> from rampart_fl.shared.robust import Rows
     >>> norms(Rows.of(torch.tensor([[3.0, 4.0], [0.0, 0.0]])))
@@ -130,8 +131,8 @@ def norms(rows: View, centre_D: Tensor | None = None) -> Tensor:
 def norm(vector_D: Tensor) -> float:
     """Euclidean norm of one vector, with squares and sums in float64.
 
-    In blocks that stay in the cache: torch's own float64 norm of a long float32 vector takes some
-    twenty times as long on a CPU.
+    The vector is processed in blocks that fit into the CPU's cache. For a long float32 vector on a
+    CPU, torch's own float64 norm takes some twenty times as long.
 
     >>> norm(torch.tensor([3.0, 4.0]))
     5.0
@@ -197,12 +198,12 @@ def _products_by_torch(rows: View, centre_D: Tensor | None, wide: bool) -> Tenso
 def gram(rows: View, centre: int | None = None) -> Tensor:
     """Inner products <row_i - c, row_j - c> (M, M), float64 on the CPU, symmetric.
 
-    Products are made in float32 and added up in float64, blockwise; where they overflow or vanish
-    in float32 all is done again in float64.
+    For float32 rows, products are computed in float32, and blocks of them are summed in float64. If
+    products overflow or underflow in float32, the whole matrix is computed again in float64.
 
     Args:
-        rows: to be multiplied.
-        centre: the position of the row c that is subtracted from all; none by default.
+        rows: the rows to multiply.
+        centre: position of the row c that is subtracted from all rows; by default, c is 0.
 
     >>> from rampart_fl.shared.robust import Rows
     >>> gram(Rows.of(torch.tensor([[3.0, 4.0], [1.0, 0.0]])))
@@ -218,7 +219,7 @@ def gram(rows: View, centre: int | None = None) -> Tensor:
 
 
 def _lost(rows: View, centre: int | None, gram_MM: Tensor) -> bool:
-    """Whether products overflowed in float32, or all of a row's vanished that is not the centre."""
+    """Whether products overflowed in float32, or the square of a non-zero row underflowed."""
     if not bool(gram_MM.isfinite().all()):
         return True
     small_M = gram_MM.diagonal() < TINY * rows.dim

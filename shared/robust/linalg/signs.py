@@ -1,4 +1,4 @@
-"""How many numbers of every row are positive, negative and zero.
+"""Counts of the positive, negative and zero coordinates of every row.
 
 Legend: M rows of the view, R coordinates that are counted.
 """
@@ -12,10 +12,10 @@ from rampart_fl.shared.robust.view import CHUNK, View
 
 
 def signs(rows: View, columns_R: Tensor | None = None) -> Tensor:
-    """Numbers (M, 3) of positive, negative and zero coordinates, float64 on the CPU.
+    """Counts (M, 3) of positive, negative and zero coordinates, in float64 on the CPU.
 
     Args:
-        columns_R: which coordinates are counted; all of them when None.
+        columns_R: which coordinates are counted; None for all.
 
     >>> from rampart_fl.shared.robust import Rows
     >>> signs(Rows.of(torch.tensor([[3.0, -1.0, 0.0, 2.0]])))
@@ -34,7 +34,8 @@ def signs(rows: View, columns_R: Tensor | None = None) -> Tensor:
         ).reshape(len(rows), 2)
     else:
         counts_M2 = torch.zeros(len(rows), 2, dtype=torch.float64, device=rows.device)
-        # Gathered piece by piece: all drawn columns at once would be a tenth of the block.
+        # Columns are gathered piece by piece to save memory: all drawn columns at once would take a
+        # tenth of the block's size.
         drawn = () if columns_R is None else torch.split(columns_R, CHUNK)
         for part in [rows] if columns_R is None else map(rows.columns, drawn):
             for _, _, chunk_MC in part.chunks():

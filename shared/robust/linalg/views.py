@@ -1,4 +1,4 @@
-"""How passes read rows: whole rows of the pool where nothing is mixed, else chunk by chunk.
+"""How passes read rows: as whole rows of the pool if nothing is mixed, and else chunk by chunk.
 
 Legend: M rows of the view, K rows of the pool in use, D coordinates, C coordinates of a chunk.
 """
@@ -11,11 +11,11 @@ from torch import Tensor
 from rampart_fl.shared.robust.view import View
 
 MIXED_BYTES = 1 << 24
-"""Size of one chunk of mixed rows."""
+"""Size in bytes of one chunk of mixed rows."""
 
 
 def unmixed(rows: View) -> View:
-    """The K rows of the pool behind a view, named by their position."""
+    """The K rows of the pool that a view reads, named by their position."""
     k = len(rows.block_ND) if rows.index_K is None else len(rows.index_K)
     names = tuple(str(i) for i in range(k))
     return replace(rows, ids=names, mix_MK=None, weights_M=None, metadata={})
@@ -30,7 +30,7 @@ def sources(rows: View) -> list[Tensor]:
 
 
 def pieces(rows: View) -> Iterator[tuple[int, int, Sequence[Tensor]]]:
-    """Column bounds and the view's M rows there, each contiguous: what native kernels read."""
+    """Yields bounds of columns, and the view's M rows there, contiguous as native kernels need."""
     if rows.mix_MK is None and rows.block_ND.stride(1) == 1:
         yield 0, rows.dim, sources(rows)
         return
@@ -39,11 +39,11 @@ def pieces(rows: View) -> Iterator[tuple[int, int, Sequence[Tensor]]]:
 
 
 def plain_width(rows: View) -> int:
-    """How many coordinates torch multiplies at once, in the rows' own precision."""
+    """Number of coordinates whose products torch sums at once in the rows' own precision."""
     return 1 << 14 if rows.device.type == "cpu" else 1 << 16
 
 
 def mixed_width(rows: View) -> int:
-    """How many coordinates of mixed rows one chunk holds."""
+    """Number of coordinates in one chunk of mixed rows."""
     size = max(1, len(rows)) * rows.block_ND.element_size()
     return max(1024, min(1 << 16, MIXED_BYTES // size) // 1024 * 1024)

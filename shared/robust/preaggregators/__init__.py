@@ -1,7 +1,7 @@
-"""Pre-aggregators: rows in, rows out, before a rule.
+"""Pre-aggregators, which turn rows into other rows before a rule aggregates them.
 
-To add one: a module here with a subclass of `PreAggregator` under
-`@preaggregators.register("name")`, and a test file of the same name.
+To add a pre-aggregator, add a module here that defines a subclass of `PreAggregator` and registers
+it with `@preaggregators.register("name")`, and add a test file of the same name.
 """
 
 from rampart_fl.shared.families.registry import Registry

@@ -1,4 +1,4 @@
-"""ARC: the longest rows cut to the longest of the others.
+"""ARC: clips the longest rows to the length of the longest other row.
 
 Legend: M rows.
 """
@@ -13,7 +13,7 @@ from rampart_fl.shared.robust.preaggregators.clipping import factors
 
 @preaggregators.register("arc")
 class ARC(PreAggregator):
-    """Cuts the floor(2f/n (n - f)) longest rows to the length of the next longest one.
+    """Clips the floor(2f/n (n - f)) longest rows to the length of the next longest row.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> aggregate(torch.tensor([[1.0], [2.0], [3.0], [90.0]]), ["arc", "weighted_mean"], f=1)

@@ -1,4 +1,4 @@
-"""Bucketing: means of small groups of rows, drawn anew every round.
+"""Bucketing: means of small groups of rows, which are drawn at random in every round.
 
 Legend: M rows, L buckets.
 """
@@ -14,13 +14,13 @@ from rampart_fl.shared.robust.preaggregators import preaggregators
 
 @preaggregators.register("bucketing")
 class Bucketing(PreAggregator):
-    """A random permutation of the rows in buckets of s, each replaced by its mean.
+    """Permutes the rows at random, and replaces each bucket of s rows by its mean.
 
-    Trusted weights and metadata become those of the bucket's mean too.
+    Trusted weights and metadata are averaged over each bucket, too.
 
-    f stays as it is, since every hostile row may spoil a bucket of its own; so 2f must be less
-    than the number of buckets (f = 0 for this stage alone waives that). The last bucket may be
-    short.
+    f does not change, because every hostile row may spoil a different bucket. Therefore 2f must be
+    less than the number of buckets; setting f = 0 for this stage alone waives this condition. The
+    last bucket may have fewer rows.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> aggregate(torch.tensor([[1.0], [2.0], [6.0]]), [{"name": "bucketing", "s": 3}, "median"])
@@ -31,7 +31,7 @@ class Bucketing(PreAggregator):
     breakdown = "f < n/2s"
     complexity = "O(nd)"
     s: int = Field(default=2, ge=1)
-    """Rows of a bucket."""
+    """Number of rows in a bucket."""
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Rows, State, Report]:
         f, n = self.tolerated(rows), len(rows)

@@ -1,4 +1,4 @@
-"""Clipping: every row cut to a fixed length.
+"""Clipping: clips every row to a fixed length.
 
 Legend: M rows.
 """

@@ -1,4 +1,4 @@
-"""GAS: rows scored, piece by piece, against a rule's result, and the nearest kept.
+"""GAS: scores rows by their distance from a rule's result, piece by piece, and keeps the nearest.
 
 Legend: M rows, D coordinates.
 """
@@ -18,9 +18,10 @@ from rampart_fl.shared.robust.rules import rules
 
 @preaggregators.register("gas")
 class GAS(PreAggregator):
-    """Keeps the n - f rows of least sum_c |x_i,c - F(x_.,c)| over a random split into p pieces.
+    """Keeps the n - f rows with the smallest sum_c |x_i,c - F(x_.,c)| over p random pieces c.
 
-    F is the wrapped rule; follow with `weighted_mean` for the aggregate of the paper.
+    F is the wrapped rule, and the pieces c are a random split of the coordinates. For the aggregate
+    of the paper, use `weighted_mean` as the next stage.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> rows = torch.tensor([[0.0, 1.0], [1.0, 0.0], [2.0, 2.0], [90.0, 90.0]])
@@ -34,9 +35,9 @@ class GAS(PreAggregator):
     breakdown = "inherited"
     complexity = "that of the rule"
     rule: str | dict[str, Any] = "median"
-    """The rule F, by name or as a table; f is that of this stage unless the table has one."""
+    """The rule F, by name or as a table. It gets this stage's f unless the table has its own f."""
     pieces: int = Field(default=1000, ge=1)
-    """p, how many pieces the coordinates are split into; at most one piece per coordinate."""
+    """p, the number of pieces that the coordinates are split into; at most one per coordinate."""
 
     _wrapped: Rule = PrivateAttr()
 

@@ -1,8 +1,9 @@
-"""Aggregation rules: rows in, one vector out.
+"""Aggregation rules, which turn rows into one vector.
 
-To add one: a module here with a subclass of `Rule` under `@rules.register("name")`, its parameters
-as pydantic fields, and a test file of the same name under `tests/shared/robust/rules/`. The
-contract suite (`tests/contracts/test_rules.py`) finds it by itself.
+To add a rule, add a module here that defines a subclass of `Rule`, with its parameters as pydantic
+fields, and registers it with `@rules.register("name")`. Add a test file of the same name under
+`tests/shared/robust/rules/`. The contract suite (`tests/contracts/test_rules.py`) finds the rule
+automatically.
 """
 
 from typing import Annotated, Any
@@ -20,4 +21,5 @@ def _built(value: Any, info: ValidationInfo) -> Rule:
 
 
 WrappedRule = Annotated[Rule, BeforeValidator(_built)]
-"""A rule as another stage's parameter: by name, as a table or built. It gets that stage's f."""
+"""A rule as a parameter of another stage, given by its name, as a table, or as a `Rule` object. A
+rule given by name or table gets the f of that stage."""

@@ -1,4 +1,4 @@
-"""Bulyan: rows picked by repeated Krum, then a mean around their median.
+"""Bulyan: picks rows by repeated Krum, then takes the mean around the median of the picked rows.
 
 Legend: M rows, R rows that remain, D coordinates.
 """
@@ -11,16 +11,17 @@ from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
 from rampart_fl.shared.robust.rules import rules
 
 TIE = 1e-12
-"""Difference of scores, as a share of the largest squared distance, that is rounding: rows that a
-pre-aggregator made equal tie on any processor."""
+"""Scores whose difference is at most this share of the largest squared distance are tied. Rounding
+errors then cannot separate rows that a pre-aggregator made equal, on any processor."""
 
 
 @rules.register("bulyan")
 class Bulyan(Rule):
-    """n - 2f picks by Krum with removal, then per coordinate the n - 4f values nearest the median.
+    """Picks n - 2f rows by Krum, then averages per coordinate the n - 4f values nearest the median.
 
-    With r rows left, Krum counts r - f - 2 neighbours, and at least one. Ties of scores go to the
-    lower id, of distances to the median to the lower value.
+    Each picked row is removed before the next pick. When r rows remain, Krum counts r - f - 2
+    neighbours, but at least one. If scores are tied, the lower id wins. If distances to the median
+    are tied, the lower value wins.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> rows = torch.tensor([[0.0], [1.0], [2.1], [3.3], [4.6], [6.0], [100.0]])
@@ -44,7 +45,7 @@ class Bulyan(Rule):
 
 
 def picks(squared_MM: Tensor, count: int, f: int) -> list[int]:
-    """Positions in the order in which repeated Krum takes them.
+    """Positions of rows, in the order in which repeated Krum picks them.
 
     >>> points = torch.tensor([0.0, 1.0, 2.1, 3.3, 4.6, 6.0, 100.0], dtype=torch.float64)
     >>> picks((points[:, None] - points).square(), 5, 1)
@@ -60,7 +61,7 @@ def picks(squared_MM: Tensor, count: int, f: int) -> list[int]:
         scores_R = nearest_RR[:, :neighbours].sum(axis=1)
         pick = int((scores_R <= scores_R.min() + blur).argmax())
         taken.append(left.pop(pick))
-        # Every row loses one entry, and what is left of it stays sorted.
+        # Every remaining row loses one entry, and its other entries stay sorted.
         kept_RR = rows_RR != taken[-1]
         kept_RR[pick] = False
         nearest_RR = nearest_RR[kept_RR].reshape(len(left), len(left))

@@ -1,4 +1,4 @@
-"""CAF: the mean whose covariance is smallest on the way of filtering outlying directions away.
+"""CAF: filters outlying directions step by step, and keeps the mean with the smallest covariance.
 
 Legend: M rows, D coordinates.
 """
@@ -15,8 +15,8 @@ from rampart_fl.shared.robust.rules import rules
 class CAF(Rule):
     """While sum c > n - 2f: c_i <- c_i (1 - τ_i / max τ), τ_i = (vᵀ(x_i - μ_c))², v = top of Cov_c.
 
-    The maximum is over rows with c > 0. The result is the μ_c of least ‖Cov_c‖₂ that was met;
-    with f = 0 the mean.
+    All c_i start at 1. The maximum is taken over rows with c > 0. The result is the μ_c with the
+    smallest ‖Cov_c‖₂ among all steps. If f = 0, it is the mean.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> aggregate(torch.tensor([[0.0], [0.0], [0.0], [0.0], [10.0]]), "caf", f=1)
@@ -37,7 +37,7 @@ class CAF(Rule):
 
 
 def filtered(squared_MM: Tensor, f: int) -> tuple[Tensor, int]:
-    """The weights (M,) of the mean of least top variance, and the number of steps.
+    """The weights (M,) of the mean with the smallest top variance, and the number of steps.
 
     >>> filtered(torch.zeros(3, 3, dtype=torch.float64), 1)[0]
     tensor([0.3333, 0.3333, 0.3333], dtype=torch.float64)

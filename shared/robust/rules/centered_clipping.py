@@ -1,4 +1,4 @@
-"""Centred clipping: a mean of differences to the last aggregate, each cut to a length.
+"""Centred clipping: a mean of differences from the last aggregate, each clipped to a length.
 
 Legend: M rows, D coordinates.
 """
@@ -14,7 +14,9 @@ from rampart_fl.shared.runtime.device import to_device
 
 @rules.register("centered_clipping")
 class CenteredClipping(Rule):
-    """v <- v + (1/n) sum_i (x_i - v) min(1, τ / |x_i - v|), from the last round's v (first 0).
+    """v <- v + (1/n) sum_i (x_i - v) min(1, τ / |x_i - v|), starting from the last round's v.
+
+    In the first round, v starts at 0.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
@@ -26,7 +28,8 @@ class CenteredClipping(Rule):
     breakdown = "f < n/2"
     complexity = "O(nd)"
     tau: float | None = Field(default=None, gt=0)
-    """τ, in the units of the updates; by default the median of |x_i - v|, so that scale is free."""
+    """τ, in the units of the updates. By default it is the median of |x_i - v|, so that it adapts
+    to the scale of the updates."""
     iterations: int = Field(default=1, ge=1)
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:

@@ -13,8 +13,9 @@ from rampart_fl.shared.robust.rules import rules
 class Clustered(Rule):
     """Weighted mean over the larger of two complete-linkage clusters at distance 1 - cos.
 
-    A zero row counts as opposite to all others. Clusters of one size: the one with the lowest id.
-    Directions only: a row of the larger cluster may have any length, so it bounds no magnitude.
+    A zero row counts as opposite to all others. If both clusters have the same size, the cluster
+    that contains the lowest id is used. Only directions matter: a row of the larger cluster may
+    have any length, so the rule does not bound magnitudes.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

@@ -1,6 +1,6 @@
-"""Divide and conquer: leave out what stands out along the top singular direction.
+"""Divide and conquer: leaves out the rows that are outliers along the top singular direction.
 
-Legend: M rows, D coordinates, R of them drawn.
+Legend: M rows, D coordinates, R drawn coordinates.
 """
 
 import torch
@@ -17,10 +17,11 @@ from rampart_fl.shared.robust.rules import rules
 class DnC(Rule):
     """Mean of the rows that survive every one of `iterations` spectral tests.
 
-    Each test draws R coordinates, centres them on the mean, scores s_i = (vᵀ(x_i - μ))² with v
-    the top right-singular vector, and leaves out the c f highest. The kept sets are intersected;
-    an empty intersection means no update. One huge row hides a merely large one from the test, so
-    hostile rows of very different sizes are not bounded.
+    Each test draws R coordinates and centres them on their mean. It scores each row as
+    s_i = (vᵀ(x_i - μ))², where v is the top right-singular vector, and leaves out the c f rows with
+    the highest scores. The rule averages the rows that all tests keep; if there are none, the
+    global model is not updated. A huge row can hide a merely large row from the test, so the rule
+    does not bound hostile rows of very different sizes.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
@@ -34,9 +35,10 @@ class DnC(Rule):
     iterations: int = Field(default=5, ge=1)
     """Number of tests."""
     sample: int = Field(default=10_000, ge=1)
-    """R, coordinates drawn for a test; all of them where D is not larger."""
+    """R, the number of coordinates drawn for each test; if D is not larger, all are used."""
     c: float = Field(default=1.0, gt=0)
-    """Rows left out by a test, as a multiple of f (rounded down)."""
+    """Number of rows that each test leaves out, as a multiple of f (the product is rounded down).
+    """
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         m = len(rows)

@@ -1,4 +1,4 @@
-"""Filtering: the row that stands out most loses all its weight, until none stands out.
+"""Filtering: in each step, the most outlying row loses all its weight, until no row is an outlier.
 
 Legend: M rows.
 """
@@ -14,8 +14,9 @@ from rampart_fl.shared.robust.rules import rules
 class Filtering(QuasiGradientRule):
     """While ‖Cov_q‖₂ > ξ: q_i <- q_i (1 - g_i / max g), then renormalized.
 
-    At least one row goes per step, and never more than 2f in all; where the next step would take
-    more, the weights stay as they are and the report says that they have not converged.
+    Each step removes at least one row, and all steps together remove at most 2f rows. If the next
+    step would remove more, the weights stay as they are, and the report says that they have not
+    converged.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

@@ -1,4 +1,4 @@
-"""FLTrust: the server's own small data set says which way is forward."""
+"""FLTrust: trusts updates by their similarity to an update trained on the server's own data."""
 
 import torch
 from torch import Tensor
@@ -13,8 +13,8 @@ from rampart_fl.shared.robust.rules import rules
 class FLTrust(Rule):
     """sum_i T_i x_i |u| / |x_i| / sum_i T_i, with T_i = max(0, cos(x_i, u)), u the server's update.
 
-    u is `context.server_update_D`. No row with T > 0: no update. The result is never longer than
-    u, and scaling a row changes nothing.
+    u is `context.server_update_D`. If no row has T > 0, the global model is not updated. The result
+    is never longer than u, and scaling a row does not change the result.
 
     >>> from rampart_fl.shared.robust import Context, aggregate
     >>> import torch
@@ -34,7 +34,7 @@ class FLTrust(Rule):
         server_D = context.own_update(self.name, rows.dim)
         trust_M = linalg.cosines_to(rows, server_D).clamp(min=0)
         length = linalg.norm(server_D)
-        # A zero row has trust 0; its length only has to divide.
+        # A zero row has trust 0, so its clamped length only avoids a division by 0.
         scales_M = length / linalg.norms(rows).clamp(min=torch.finfo(torch.float64).tiny)
         shares_M = torch.where(trust_M > 0, trust_M * scales_M, 0.0)
         shares_M /= float(trust_M.sum()) or 1.0

@@ -1,4 +1,4 @@
-"""FoolsGold: Sybils give themselves away by moving together over the rounds.
+"""FoolsGold: Sybils are recognized because their updates, summed over rounds, are aligned.
 
 Legend: M rows of the round, H clients ever seen, D coordinates.
 """
@@ -14,18 +14,22 @@ from rampart_fl.shared.robust.memory import carry
 from rampart_fl.shared.robust.rules import rules
 
 RESOLVED = 1e-6
-"""Histories whose cosine is closer to 1 than this are one: rounding must not tell clones apart."""
+"""Histories whose cosine differs from 1 by less than this count as equal, so that rounding errors
+do not separate clones."""
 
 
 @rules.register("foolsgold")
 class FoolsGold(Rule):
-    """sum_i α_i x_i with α_i low for clients whose summed updates H_i point where another's do.
+    """sum_i α_i x_i with a low α_i if the summed updates H_i point in another client's direction.
 
-    cs = cos(H_i, H_j) off the diagonal, v_i = max_j cs_ij; where v_i < v_j, cs_ij shrinks by
-    v_i / v_j (pardoning); α_i = 1 - max_j cs_ij in [0, 1], divided by the largest, then
-    ln(α / (1 - α)) + 1/2 in [0, 1]. The history is kept by client id, and an update that stays for
-    several rounds (metadata "fresh" 0) is summed once. All α zero: no update.
-    A defence against Sybils only: honest clones are zeroed, and magnitudes are not bounded.
+    cs_ij = cos(H_i, H_j) for i ≠ j, and v_i = max_j cs_ij. If v_i < v_j, cs_ij is multiplied by
+    v_i / v_j (pardoning). Then α_i = 1 - max_j cs_ij, clipped to [0, 1] and divided by the largest
+    α. The final α is ln(α / (1 - α)) + 1/2, clipped to [0, 1]. The history H is kept by client id,
+    and an update that is used in several rounds (metadata "fresh" 0) is added to it once. If all α
+    are zero, the global model is not updated.
+
+    This rule defends against Sybils only. Honest clients with equal updates get weight zero, and
+    magnitudes are not bounded.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
@@ -37,7 +41,8 @@ class FoolsGold(Rule):
     breakdown = "none"
     complexity = "O(n²d), keeps n·d"
     normalize: Literal["weights", "count", "none"] = "weights"
-    """What the weighted sum is divided by: sum of α, number of rows, or nothing (the original)."""
+    """What the weighted sum is divided by: the sum of all α, the number of rows, or nothing, as in
+    the original."""
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         state = _remember(rows, state)
@@ -70,7 +75,7 @@ class FoolsGold(Rule):
 def _remember(rows: Rows, state: State) -> State:
     """The history with this round's updates added, one row per client ever seen."""
     history_HD, at = carry(state, "history", rows, rows.ids)
-    # A sum past the range of the dtype stays the longest vector there is, not an infinite one.
+    # Coordinates of a sum that would overflow the dtype are clamped to its largest finite number.
     largest, fresh = torch.finfo(history_HD.dtype).max, rows.fresh()
     for start, stop, chunk_MC in rows.chunks(4 * CHUNK):
         for client, row_C, new in zip(rows.ids, chunk_MC, fresh, strict=True):

@@ -1,7 +1,7 @@
 """The geometric median, by smoothed Weiszfeld steps on coefficients.
 
-Every iterate is a convex combination of the rows, so distances come from their Gram matrix and
-the block is read twice whatever the number of steps.
+Every iterate is a convex combination of the rows, so the Gram matrix of the rows gives all
+distances, and the block of rows is read only twice, regardless of the number of steps.
 
 Legend: M rows, D coordinates.
 """
@@ -16,15 +16,16 @@ from rampart_fl.shared.robust.linalg import Geometry
 from rampart_fl.shared.robust.rules import rules
 
 OUTLYING = 1e3
-"""A row this many times farther from the middle row than the median row is not started from."""
+"""The starting mean excludes rows that are more than this many times as far from the middle row as
+the row at median distance."""
 
 
 @rules.register("geometric_median")
 class GeometricMedian(Rule):
     """argmin_z sum_i a_i |x_i - z|, by z <- sum b_i x_i / sum b_i, b_i = a_i / max(ν, |x_i - z|).
 
-    The steps start at the mean (of the rows that are not absurdly far off) and end once z moves by
-    less than `tolerance` times the mean distance.
+    The steps start at the mean of all rows that are not extremely far away, and end once z moves by
+    at most `tolerance` times the mean distance.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> square = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
@@ -36,11 +37,13 @@ class GeometricMedian(Rule):
     breakdown = "f < n/2"
     complexity = "O(n²d)"
     nu: float = Field(default=1e-6, gt=0)
-    """ν, the least distance that is divided by, in the units of the updates."""
+    """ν, the lower bound on the distances that b_i is computed with, in the units of the updates.
+    """
     iterations: int = Field(default=100, ge=1)
     tolerance: float = Field(default=1e-8, ge=0)
     weighted: bool = False
-    """Whether a_i are the trusted weights (then hostile rows may hold less than half of them)."""
+    """Whether a_i are the trusted weights; if so, hostile rows must hold less than half of the
+    total weight."""
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         self.require_majority(rows)
@@ -52,7 +55,7 @@ class GeometricMedian(Rule):
         return rows.combine(weights_M), state, report
 
     def weights(self, geometry: Geometry, masses_M: Tensor) -> tuple[Tensor, int]:
-        """Coefficients (M,) of the geometric median, and how many steps were made."""
+        """Coefficients (M,) of the geometric median, and the number of steps taken."""
         known_M = geometry.gram_MM.diagonal().isfinite()
         masses_M = masses_M.where(known_M, 0)
         gram_MM = torch.where(known_M[:, None] & known_M, geometry.gram_MM, 0)
@@ -75,7 +78,7 @@ class GeometricMedian(Rule):
 
 
 def _starts(squared_MM: Tensor) -> Tensor:
-    """Which rows the first mean is made of, as 0 and 1 (M,)."""
+    """Mask (M,) that is 1 for rows that are part of the starting mean, and 0 for other rows."""
     radii_M = squared_MM.sort(dim=1).values[:, len(squared_MM) // 2]
     middle = int(radii_M.argsort(stable=True)[0])
     return (squared_MM[middle] <= OUTLYING**2 * radii_M[middle]).double()

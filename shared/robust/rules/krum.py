@@ -1,4 +1,4 @@
-"""Krum: the one row that lies closest to its nearest neighbours.
+"""Krum: the single row that is closest to its nearest neighbours.
 
 Legend: M rows, D coordinates.
 """
@@ -12,9 +12,10 @@ from rampart_fl.shared.robust.rules import rules
 
 
 def scores(squared_MM: Tensor, f: int) -> Tensor:
-    """Krum's scores (M,): the sum of squared distances to the m - f - 2 nearest other rows.
+    """Krum's scores (M,): sums of squared distances to each row's m - f - 2 nearest other rows.
 
-    At least one neighbour is counted, so that the last picks of Bulyan are defined.
+    At least one neighbour always counts, so that the scores for the last picks of Bulyan are
+    defined.
 
     >>> points = torch.tensor([[0.0], [1.0], [2.0], [100.0]], dtype=torch.float64)
     >>> scores((points - points.T).square(), 0)
@@ -29,7 +30,7 @@ def scores(squared_MM: Tensor, f: int) -> Tensor:
 
 
 def require_krum(rule: Rule, rows: Rows) -> int:
-    """The tolerated f, once n >= 2f + 3 holds (any n will do where f is 0)."""
+    """Returns the tolerated f after it has checked that n >= 2f + 3 (if f is 0, any n will do)."""
     f = rule.tolerated(rows)
     rule.require(rows, 2 * f + 3 if f else 1, f"n >= 2f + 3 = {2 * f + 3} rows")
     return f

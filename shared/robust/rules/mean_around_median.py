@@ -9,7 +9,7 @@ from rampart_fl.shared.robust.rules import rules
 
 @rules.register("mean_around_median")
 class MeanAroundMedian(Rule):
-    """Per coordinate, the mean of the n - f values nearest the median; the lower one on a tie.
+    """Per coordinate, the mean of the n - f values nearest the median; ties go to the lower value.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

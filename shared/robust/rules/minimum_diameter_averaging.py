@@ -1,8 +1,8 @@
-"""Minimum-diameter averaging: the mean of the n - f rows that lie closest together.
+"""Minimum-diameter averaging: the mean of the n - f rows that are closest together.
 
-A subset has diameter at most r if and only if the rows left out cover every pair farther apart
-than r. So the least r is found by bisection over the distances, each step a vertex cover of at
-most f rows, instead of a walk through all subsets.
+A subset has diameter at most r if and only if the rows left out cover every pair of rows that are
+farther apart than r. Bisection over the distances therefore finds the smallest r without a search
+through all subsets. Each step of the bisection looks for a vertex cover of at most f rows.
 
 Legend: M rows, D coordinates.
 """
@@ -20,17 +20,17 @@ from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
 from rampart_fl.shared.robust.rules import rules
 
 Graph = Mapping[int, int]
-"""The neighbours of every vertex, as the bits of a number."""
+"""The neighbours of every vertex, encoded as the bits of an integer."""
 
 
 class Steps:
-    """Counts the steps of a search, and ends one that takes too many."""
+    """Counts the steps of a search, and aborts a search that takes too many steps."""
 
     def __init__(self, most: int) -> None:
         self.most = self.left = most
 
     def take(self) -> None:
-        """One more step; `PreconditionError` once there are none left."""
+        """Count one more step; raises `PreconditionError` if no steps are left."""
         self.left -= 1
         if self.left < 0:
             raise PreconditionError(
@@ -41,7 +41,7 @@ class Steps:
 
 @rules.register("minimum_diameter_averaging")
 class MinimumDiameterAveraging(Rule):
-    """The mean of the n - f rows of least diameter; of several such sets, the one of lowest ids.
+    """The mean of the n - f rows with the smallest diameter; ties go to the set of lowest ids.
 
     >>> import torch
     >>> from rampart_fl.shared.robust import aggregate
@@ -54,7 +54,8 @@ class MinimumDiameterAveraging(Rule):
     breakdown = "f < n/2"
     complexity = "O(n²d) and 2^f at worst"
     most: int = Field(default=500_000, ge=1)
-    """The most steps that the search may take (some 20,000 in a second); then the round fails."""
+    """Largest number of steps of the search, which takes some 20,000 steps per second. If the
+    search needs more steps, the round fails."""
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         f = self.require_majority(rows)
@@ -65,7 +66,9 @@ class MinimumDiameterAveraging(Rule):
 
 
 def tightest(squared_MM: Tensor, f: int, steps: Steps) -> tuple[list[int], float]:
-    """The m - f positions of least diameter, lexicographically first, and that diameter.
+    """The m - f positions with the smallest diameter, and that diameter.
+
+    If several sets have this diameter, the lexicographically first one is returned.
 
     >>> import torch
     >>> points = torch.tensor([0.0, 5.0, 1.0, 2.0], dtype=torch.float64)
@@ -85,7 +88,7 @@ def tightest(squared_MM: Tensor, f: int, steps: Steps) -> tuple[list[int], float
     for row in range(m):
         if out >> row & 1 or len(kept) == m - f:
             continue
-        # Keeping a row means leaving out all that are too far from it.
+        # If this row is kept, all rows that are too far from it must be left out.
         leaves = out | graph[row]
         left = f - leaves.bit_count()
         if left >= 0 and covered(_without(graph, leaves), left, steps):
@@ -98,7 +101,7 @@ def tightest(squared_MM: Tensor, f: int, steps: Steps) -> tuple[list[int], float
 
 
 def covered(graph: Graph, most: int, steps: Steps) -> bool:
-    """Whether some `most` vertices touch every edge.
+    """Whether there are `most` vertices that together touch every edge.
 
     >>> triangle = {0: 0b110, 1: 0b101, 2: 0b011}
     >>> covered(triangle, 1, Steps(9)), covered(triangle, 2, Steps(9))

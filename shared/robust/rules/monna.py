@@ -1,4 +1,4 @@
-"""MoNNA: the mean of the rows nearest to a pivot that is trusted.
+"""MoNNA: the mean of the rows nearest to a trusted pivot.
 
 Legend: M rows, D coordinates.
 """
@@ -14,7 +14,7 @@ from rampart_fl.shared.robust.rules import rules
 
 @rules.register("monna")
 class MoNNA(Rule):
-    """The mean of the n - f rows nearest to the pivot, ties by id.
+    """The mean of the n - f rows nearest to the pivot; ties go to the lower id.
 
     >>> import torch
     >>> from rampart_fl.shared.robust import aggregate
@@ -27,8 +27,8 @@ class MoNNA(Rule):
     breakdown = "f < n/2 beside a trusted pivot"
     complexity = "O(nd)"
     pivot: str | None = None
-    """Id of the trusted client, without whose row a round fails; the server's own update where none
-    is named."""
+    """Id of the trusted client whose row is the pivot; a round without this row fails. If None, the
+    server's own update is the pivot."""
 
     def needs(self) -> frozenset[Need]:
         return frozenset({"server_update"}) if self.pivot is None else frozenset()

@@ -26,7 +26,7 @@ class MultiKrum(Rule):
     breakdown = "n >= 2f + 3"
     complexity = "O(n²d)"
     m: int | None = Field(default=None, ge=1)
-    """How many rows are averaged; n - f by default."""
+    """Number of rows that are averaged; n - f by default."""
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         f = require_krum(self, rows)

@@ -1,4 +1,4 @@
-"""No-Regret: weights descend along the quasi-gradient, and none may grow past its cap.
+"""No-Regret: weights descend along the quasi-gradient, and no weight may exceed a cap.
 
 Legend: M rows.
 """
@@ -12,15 +12,16 @@ from rampart_fl.shared.robust.quasi_gradient import QuasiGradientRule, Weighting
 from rampart_fl.shared.robust.rules import rules
 
 NEGLIGIBLE = 1e-3
-"""Share of the uniform weight below which a row no longer sets the default step."""
+"""The default step ignores rows whose weight is below this share of the uniform weight."""
 
 
 @rules.register("no_regret")
 class NoRegret(QuasiGradientRule):
     """While ‖Cov_q‖₂ > ξ: q <- KL projection of q_i (1 - s g_i) on {Σq = 1, q_i <= 1/((1-ε)m')}.
 
-    First, rows with more than 2f others farther than `radius` go, which leaves m'. ε = f/n and
-    s = ηε / (2σ²d). With f = 0 the cap leaves only the mean.
+    First, rows with more than 2f other rows farther away than `radius` are removed, which leaves m'
+    rows. ε = f/n and s = ηε / (2σ²d). If f = 0, the cap admits only uniform weights, so the result
+    is the mean.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
@@ -32,16 +33,17 @@ class NoRegret(QuasiGradientRule):
     breakdown = "f < n/2"
     complexity = "O(n²d + t n³) for t steps"
     radius: float | None = Field(default=None, gt=0)
-    """The Ω(√(d log m)) of the paper, in units of the updates. None: twice the radius of the
+    """The Ω(√(d log m)) of the paper, in units of the updates. None selects twice the radius of the
     smallest ball around a row that holds n - f rows, so that no row of that ball is removed. A
-    radius that would leave nobody is not applied."""
+    radius that would remove all rows is ignored."""
     sigma2: float | None = Field(default=None, gt=0)
-    """σ², the bound on the honest covariance. None: the step s is η / max g, where g is largest
-    among the rows that still have weight."""
+    """σ², the bound on the honest covariance. If None, the step s is η / max g, with the maximum
+    taken over rows whose weight is not negligible."""
     eta: float = Field(default=0.5, gt=0, lt=1)
     """η, the step size."""
     max_iterations: int = Field(default=200, ge=1)
-    """Steps after which the weights are returned as they are, reported as not converged."""
+    """Number of steps after which the current weights are returned and reported as not converged.
+    """
 
     def weigh(self, distances_MM: Tensor, f: int, dim: int) -> Weighting:
         m = len(distances_MM)
@@ -72,7 +74,7 @@ class NoRegret(QuasiGradientRule):
         return Weighting(weights_M, step + 1, False)
 
     def prefilter(self, distances_MM: Tensor, f: int) -> Tensor:
-        """Which rows (M,) have at most 2f others out of `radius`."""
+        """Mask (M,) of the rows that have at most 2f other rows outside `radius`."""
         squared = (
             4 * spectral.nearest(distances_MM, len(distances_MM) - f)[0]
             if self.radius is None

@@ -1,4 +1,4 @@
-"""The weighted mean of rows cut to a length."""
+"""The weighted mean of rows that are clipped to a fixed length."""
 
 from pydantic import Field
 from torch import Tensor
@@ -10,7 +10,7 @@ from rampart_fl.shared.robust.rules import rules
 
 @rules.register("norm_clipping")
 class NormClipping(Rule):
-    """sum_i w_i x_i min(1, c / |x_i|) / sum_i w_i; never longer than the threshold c.
+    """sum_i w_i x_i min(1, c / |x_i|) / sum_i w_i, which is never longer than the threshold c.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

@@ -1,4 +1,4 @@
-"""PAwBRoFL: among the rows that a robust rule trusts, those that do worst count more.
+"""PAwBRoFL: among the rows that a robust rule trusts, those with the largest loss gap count more.
 
 Legend: M rows, D coordinates.
 """
@@ -19,10 +19,10 @@ from rampart_fl.shared.robust.rules import WrappedRule, rules
 class PerformanceAware(Rule):
     """|r| h / |h| with r = sum_i q_i x_i by any rule and h = sum_i q_i softmax(q_i gap_i / μ) x_i.
 
-    gap_i = f_i(θ) - f_i* is what client i says that its loss fell by in training: metadata
-    "loss_gap". It is a claim: unbounded, one row with q > 0 can take the whole direction, though
-    never a greater length than r; `max_gap` bounds it. Gaps that are not finite count as 0.
-    h = 0 gives r.
+    gap_i = f_i(θ) - f_i* (metadata "loss_gap") is by how much the loss of client i fell in
+    training, as the client claims. If gaps are not bounded by `max_gap`, one row with q > 0 can
+    determine the whole direction of the result, though the result is never longer than r. Gaps that
+    are not finite count as 0. If h = 0, the result is r.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
@@ -35,12 +35,13 @@ class PerformanceAware(Rule):
     breakdown = "that of its rule, in norm"
     complexity = "that of its rule, and O(nd)"
     rule: WrappedRule = Field(default="no_regret")  # type: ignore[assignment]  # built from it
-    """The rule that gives q: one whose result is linear in the rows. It gets the same f."""
+    """The rule that gives the weights q. Its result must be linear in the rows. It gets this
+    stage's f."""
     mu: float = Field(default=1.0, gt=0)
-    """μ, the temperature: the larger, the nearer to the rule alone. As q is about 1/n, gaps count
-    by about gap / (n μ)."""
+    """μ, the temperature. The larger it is, the less gaps change the direction of the rule's
+    result. Since q is about 1/n, a gap adds about gap / (n μ) to a row's logit."""
     max_gap: float | None = Field(default=None, gt=0)
-    """Gaps are clipped to [0, max_gap]; None takes them as they are."""
+    """Gaps are clipped to [0, max_gap]; if it is None, they are not clipped."""
 
     def init(self, dim: int) -> State:
         return self.rule.init(dim)
@@ -67,12 +68,12 @@ class PerformanceAware(Rule):
         return directed_D.mul_(scale), state, Report(self.name, rows.ids, columns, values)
 
     def bounded(self, gaps_M: Tensor) -> Tensor:
-        """The gaps as they count: finite, and within [0, max_gap] where that is set."""
+        """The gaps, with non-finite ones set to 0, and clipped to [0, max_gap] if it is set."""
         gaps_M = torch.where(gaps_M.isfinite(), gaps_M, 0.0)
         return gaps_M if self.max_gap is None else gaps_M.clamp(0, self.max_gap)
 
     def reweigh(self, weights_M: Tensor, gaps_M: Tensor) -> Tensor:
-        """q_i softmax(q_i gap_i / μ) up to a factor, with sum 1; 0 where q is 0.
+        """q_i softmax(q_i gap_i / μ), normalized to sum 1; 0 for rows with q = 0.
 
         >>> PerformanceAware(mu=1.0).reweigh(torch.tensor([0.5, 0.5]), torch.tensor([2.0, 0.0]))
         tensor([0.7311, 0.2689])
@@ -80,6 +81,6 @@ class PerformanceAware(Rule):
         if not bool(weights_M.any()):
             return weights_M
         logits_M = (weights_M * gaps_M / self.mu).nan_to_num()
-        # The sum over all rows cancels in h / |h|, so a softmax over the trusted ones is the same
-        # and cannot underflow to nothing.
+        # The normalization of the softmax over all rows cancels in h / |h|. A softmax over the
+        # trusted rows alone thus gives the same direction, and cannot underflow to all zeros.
         return (logits_M + weights_M.log()).softmax(dim=0)

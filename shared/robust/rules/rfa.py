@@ -1,4 +1,4 @@
-"""RFA: the geometric median as its paper runs it."""
+"""RFA: the geometric median with the settings of the RFA paper."""
 
 from pydantic import Field
 

@@ -1,4 +1,4 @@
-"""Sageflow: models that are unsure of public samples go, those that err on them count less."""
+"""Sageflow: drops models uncertain on public samples; weighs the others by their losses on them."""
 
 import torch
 from pydantic import Field
@@ -11,17 +11,18 @@ from rampart_fl.shared.robust.public_evaluation import evaluate_models
 from rampart_fl.shared.robust.rules import rules
 
 LEAST = 1e-3
-"""Total of the unnormalized weights up to which nothing is worth aggregating."""
+"""If the unnormalized weights sum to at most this, nothing is aggregated."""
 
 
 @rules.register("sageflow")
 class Sageflow(Rule):
-    """sum_i q_i x_i with q_i ~ n_i max(l_i, floor)^-δ, 0 where the entropy is E_th or more.
+    """sum_i q_i x_i with q_i ~ n_i max(l_i, floor)^-δ, or q_i = 0 if the entropy is E_th or more.
 
-    l_i and the entropy are means over the server's labelled public samples, of client i's model
-    (the reference and its update); n_i is its trusted weight's share of all. Where the total comes
-    to 1e-3 or less, no update. Each model is judged on its own: a model that predicts the public
-    samples well may still be anything elsewhere.
+    l_i and the entropy are the mean loss and the mean prediction entropy of client i's model (the
+    reference plus the client's update) on the server's labelled public samples. n_i is the client's
+    share of all trusted weights. If the unnormalized weights sum to 1e-3 or less, the global model
+    is not updated. Each model is judged on its own, and only on the public samples; a model that
+    predicts these well may behave arbitrarily on other samples.
 
     >>> import torch
     >>> from rampart_fl.shared.robust import Context, aggregate
@@ -40,11 +41,14 @@ class Sageflow(Rule):
     breakdown = "none"
     complexity = "O(nd), and n models on the public samples"
     entropy: float = Field(default=1.0, gt=0)
-    """E_th in nats; a model that is sure of nothing has ln C (2.3 for ten classes)."""
+    """E_th, in nats. A model that predicts all C classes with equal probability has entropy ln C
+    (2.3 for ten classes)."""
     delta: float = Field(default=1.0, ge=0)
-    """δ: how much a greater loss lowers a weight; 0 weighs by samples alone."""
+    """δ, which sets how much a greater loss lowers a weight. If it is 0, losses do not affect the
+    weights."""
     floor: float = Field(default=1e-6, gt=0)
-    """Losses below count as this: a loss of 0 would take all."""
+    """Smaller losses are raised to this value, because a model with loss 0 would get all the
+    weight."""
 
     def needs(self) -> frozenset[Need]:
         return frozenset({"predict", "public", "labels"})

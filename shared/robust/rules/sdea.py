@@ -1,4 +1,4 @@
-"""SDEA: weights that make the mixed model sure of public samples, and of all classes alike.
+"""SDEA: weights for which the mixed model is confident, and predicts all classes equally often.
 
 Legend: M rows, V views, B samples of a batch, P public samples, C classes, D parameters.
 """
@@ -20,11 +20,11 @@ from rampart_fl.shared.runtime.device import to_device
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """Weights that were learned.
+    """The learned weights and the losses of the search for them.
 
     Args:
         weights_M: softmax of the logits, with sum 1.
-        first, last: mean loss over the first and over the last epoch.
+        first, last: mean loss over the first epoch and over the last epoch.
     """
 
     weights_M: Tensor
@@ -34,15 +34,17 @@ class Learned:
 
 @rules.register("sdea")
 class SDEA(Rule):
-    """sum_i a_i x_i, a = softmax(M) with M descending mean H(P) - H(mean P) on public samples.
+    """sum_i a_i x_i with a = softmax(M), where M minimizes mean H(P) - H(mean P) on public samples.
 
-    P are the predictions of the one model `reference + sum_i a_i x_i`. Then the cooperative
-    cluster: of two groups of weights the lower keeps them, and the others share the rest equally;
-    a single group means uniform weights. So up to three rows are always averaged, and as FINCH
-    leaves nobody alone, one attacker is never set apart by it. Nobody's weight is 0.
+    P are the predictions of the mixed model `reference + sum_i a_i x_i`. The learned weights are
+    then grouped into clusters. The cluster with the lowest mean keeps its weights, and all other
+    rows share the remaining weight equally. If there is only one cluster, weights are uniform. Up
+    to three rows are therefore always averaged. FINCH never leaves a row in a cluster of its own,
+    so it never separates a single attacker. Clustering gives no row the weight 0.
 
-    The samples need no labels; where they mean nothing, such as noise, the paper expects it to
-    fail. While the mixed model's predictions are not finite, the longest row is left out.
+    The samples need no labels. The paper expects the rule to fail if they are meaningless, such as
+    noise. As long as the mixed model's predictions are not finite, the longest row is left out and
+    the weights are learned again.
 
     >>> import torch
     >>> from rampart_fl.shared.robust import Context, aggregate
@@ -61,22 +63,24 @@ class SDEA(Rule):
     breakdown = "none"
     complexity = "O(nd) a step, and one model's pass; n models on the public samples"
     learning_rate: float = Field(default=0.005, gt=0)
-    """Of Adam on the logits M, which start equal in every round."""
+    """Learning rate of Adam on the logits M, which start equal in every round."""
     weight_decay: float = Field(default=1e-5, ge=0)
     """L2 penalty on the logits."""
     epochs: int = Field(default=20, ge=1)
     """Passes over the public samples in a round."""
     batch_size: int = Field(default=64, ge=1)
-    """Public samples of a step; with few of them classes are diverse by chance alone."""
+    """Public samples per step. If a batch is small, how often each class occurs in it is mostly
+    chance."""
     views: int = Field(default=1, ge=1)
-    """Random views of a batch whose losses are averaged, where the samples are augmented; the
-    paper's code takes two."""
+    """Number of random views of a batch whose losses are averaged, if the samples are augmented.
+    The paper's code uses two."""
     clusters: Literal["finch", "finch_first", "k_means", "dbscan", "none"] = "finch"
-    """How the weights are grouped: FINCH down to the two groups of the paper's text; FINCH's first
-    partition, as in its code, which may be of more; two means; DBSCAN; or `none`, which leaves
-    them as they were learned."""
+    """How the weights are grouped. `finch` runs FINCH down to two groups, as in the paper's text;
+    `finch_first` takes FINCH's first partition, which may have more groups, as in the paper's code;
+    `k_means` uses two means; `dbscan` uses DBSCAN; `none` leaves the learned weights unchanged."""
     radius: float = Field(default=0.25, gt=0)
-    """Reach of `dbscan` in units of the uniform weight 1/n; the paper gives none."""
+    """Neighbourhood radius of `dbscan` in units of the uniform weight 1/n; the paper states none.
+    """
 
     def needs(self) -> frozenset[Need]:
         return frozenset({"predict", "public"})
@@ -106,7 +110,7 @@ class SDEA(Rule):
         return rows.combine(weights_M), state, Report(self.name, rows.ids, columns, values)
 
     def learn(self, rows: Rows, context: Context) -> Learned | None:
-        """Weights for these rows; None where some prediction on the way is not finite."""
+        """Weights for these rows; None if a gradient was not finite at some step."""
         _, x_P, _ = public_samples(context, self.name)
         draws = context.generator(self.name)
         logits_M = torch.zeros(len(rows), dtype=torch.float64)
@@ -132,8 +136,8 @@ class SDEA(Rule):
     ) -> tuple[Tensor, Tensor]:
         """The loss of a batch, and its gradient (M,) in the logits.
 
-        The mixed model is one model: dL/da_i = <dL/dw, x_i>, and with a = softmax(M)
-        dL/dM_i = a_i (dL/da_i - sum_j a_j dL/da_j), in which the reference cancels.
+        One backward pass through the mixed model w suffices, because dL/da_i = <dL/dw, x_i>. With
+        a = softmax(M), dL/dM_i = a_i (dL/da_i - sum_j a_j dL/da_j), so the reference cancels.
         """
         assert context.reference_D is not None and context.predict is not None
         assert context.public is not None
@@ -158,9 +162,9 @@ class SDEA(Rule):
 
 
 def cooperative(weights_M: Tensor, labels_M: Tensor) -> Tensor:
-    """The cluster of the least mean keeps its weights; all others share the rest equally.
+    """Weights in which the cluster of lowest mean keeps its own, and all others share the rest.
 
-    A single cluster: uniform weights.
+    The rest is shared equally. If there is only one cluster, the weights are uniform.
 
     >>> cooperative(torch.tensor([0.5, 0.3, 0.15, 0.05]), torch.tensor([0, 0, 1, 1]))
     tensor([0.4000, 0.4000, 0.1500, 0.0500])

@@ -1,6 +1,6 @@
-"""SignGuard: plausible lengths, the larger group by sign statistics, clipped to the median.
+"""SignGuard: keeps rows of plausible length in the largest cluster by signs, and clips them.
 
-Legend: M rows, D coordinates, R of them drawn.
+Legend: M rows, D coordinates, R drawn coordinates.
 """
 
 from typing import Self
@@ -20,9 +20,10 @@ from rampart_fl.shared.robust.rules import rules
 class SignGuard(Rule):
     """Mean of the kept rows, each clipped to the median norm of all rows.
 
-    Kept are rows with lower <= |x| / median <= upper that are also in the largest mean-shift
-    cluster by their shares of positive, negative and zero coordinates, over drawn coordinates.
-    None kept: no update. The result is never longer than the median norm.
+    A row is kept if lower <= |x| / median <= upper, and if it is in the largest mean-shift cluster.
+    Rows are clustered by their shares of positive, negative and zero values among randomly drawn
+    coordinates. If no row is kept, the global model is not updated. The result is never longer than
+    the median norm.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
@@ -37,11 +38,11 @@ class SignGuard(Rule):
     breakdown = "f < n/2, in norm"
     complexity = "O(nd + n²)"
     lower: float = Field(default=0.1, ge=0)
-    """Shortest length kept, in median norms."""
+    """Shortest length that is kept, as a multiple of the median norm."""
     upper: float = Field(default=3.0, gt=0)
-    """Longest length kept, in median norms."""
+    """Longest length that is kept, as a multiple of the median norm."""
     fraction: float = Field(default=0.1, gt=0, le=1)
-    """Share of the coordinates drawn for the sign statistics."""
+    """Share of the coordinates that are drawn for the sign statistics."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

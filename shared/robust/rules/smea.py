@@ -16,14 +16,17 @@ from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
 from rampart_fl.shared.robust.rules import rules
 
 BATCH = 4096
-"""Subsets whose eigenvalues are taken at once."""
+"""Number of subsets whose eigenvalues are computed at once."""
 SLACK = 1e-5
-"""Share of a bound that the rounding of distances may take."""
+"""Lower bounds are reduced by this share, because rounded distances may have made them too large.
+"""
 
 
 @rules.register("smea")
 class SMEA(Rule):
-    """The mean of the (n - f)-subset with the least ‖Cov‖₂, of all subsets; lowest ids on a tie.
+    """The mean of that subset of n - f rows which has the smallest ‖Cov‖₂.
+
+    If subsets are tied, the one with the lowest ids is used.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> aggregate(torch.tensor([[0.0], [1.0], [2.1], [3.3], [100.0]]), "smea", f=1)
@@ -34,7 +37,7 @@ class SMEA(Rule):
     breakdown = "f < n/2"
     complexity = "O(n²d) and C(n, f) eigenvalues"
     most: int = Field(default=200_000, ge=1)
-    """The most subsets that are looked through; more are refused."""
+    """Largest number of subsets that the rule searches; if there are more, it fails."""
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         f, n = self.require_majority(rows), len(rows)
@@ -50,10 +53,10 @@ class SMEA(Rule):
 
 
 def calmest(squared_MM: Tensor, size: int) -> tuple[list[int], float]:
-    """The positions of the subset of least top variance, and that variance.
+    """The positions of the subset with the smallest top variance, and that variance.
 
-    Eigenvalues are taken of those subsets only whose lower bound leaves them a chance; the first
-    whose rows are all the same ends the search.
+    Eigenvalues are computed only for subsets whose lower bound does not exceed the best variance so
+    far. The search ends early at a subset whose rows are all equal.
 
     >>> points = torch.tensor([0.0, 5.0, 1.0, 2.0], dtype=torch.float64)
     >>> calmest((points[:, None] - points).square(), 3)[0]
@@ -69,7 +72,7 @@ def calmest(squared_MM: Tensor, size: int) -> tuple[list[int], float]:
             continue
         reach = min(least, float(_variances(squared_MM, at_BS[lowest : lowest + 1])[0]))
         chance_B = bounds_B <= reach
-        chance_B[lowest] = True  # Rounding may put its own bound above it.
+        chance_B[lowest] = True  # Because of rounding, its bound may exceed its own variance.
         at_BS = at_BS[chance_B]
         variances_B = _variances(squared_MM, at_BS)
         first = int(variances_B.argsort(stable=True)[0])
@@ -91,10 +94,10 @@ def _variances(squared_MM: Tensor, at_BS: Tensor) -> Tensor:
 
 
 def _bounds(squared_MM: Tensor, at_BS: Tensor) -> Tensor:
-    """Numbers (B,) that the top variances are not below; infinite where distances are.
+    """Lower bounds (B,) on the subsets' top variances; infinite if a distance is not finite.
 
-    |G|² / tr G for the subset's centred Gram matrix G, whose top eigenvalue is at least that:
-    tr G = sum d / 2s and |G|² = (|d|² - 2/s |d 1|² + (sum d)² / s²) / 4 for its distances d.
+    The top eigenvalue of a subset's centred Gram matrix G is at least |G|² / tr G. For s rows with
+    squared distances d, tr G = sum d / 2s and |G|² = (|d|² - 2/s |d 1|² + (sum d)² / s²) / 4.
     """
     size = at_BS.shape[1]
     in_BM = torch.zeros(len(at_BS), len(squared_MM), dtype=torch.float64).scatter_(1, at_BS, 1)

@@ -24,8 +24,9 @@ class TrimmedMean(Rule):
     breakdown = "f <= b < n/2"
     complexity = "O(n log²n d)"
     b: Annotated[int, Field(ge=0)] | Literal["f", "half_f"] = "f"
-    """Values cut on each side: a number, `f`, or `half_f` for floor(f/2) as FedCAP compares with
-    (half of the hostile values then stay by design)."""
+    """How many values are cut on each side: a number, `f`, or `half_f`. The latter is floor(f/2),
+    the variant that FedCAP compares with; about half of the hostile values then remain by
+    design."""
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         f = self.tolerated(rows)

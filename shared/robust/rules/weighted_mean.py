@@ -1,4 +1,4 @@
-"""The weighted mean (FedAvg), the reference that is not robust."""
+"""The weighted mean (FedAvg), a baseline that is not robust."""
 
 from torch import Tensor
 
@@ -8,7 +8,7 @@ from rampart_fl.shared.robust.rules import rules
 
 @rules.register("weighted_mean")
 class WeightedMean(Rule):
-    """sum_i w_i x_i / sum_i w_i with the trusted weights; a single hostile row moves it anywhere.
+    """sum_i w_i x_i / sum_i w_i with trusted weights w; one hostile row can move it anywhere.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

@@ -19,7 +19,7 @@ MODULES = {
 LONGEST = 350
 """Lines of a module; a longer one has more than one idea."""
 LONGER = {
-    "rampart_fl.services.aggregator.worker.coordinator": 389,  # the phases, read from top to bottom
+    "rampart_fl.services.aggregator.worker.coordinator": 407,  # the phases, read from top to bottom
 }
 
 SERVICES = ("rampart_fl.services",)

@@ -93,6 +93,8 @@ class Pool:
         self.reference = reference
         self.reference_D = vectors.read(reference)
         self._start_D: Tensor | None = None
+        self._started: str | None = None
+        """Digest of the model in `_start_D`; None once it was written over."""
         self._slots = {client: slot for slot, client in enumerate(sorted(clients))}
         if spare_ND is None or len(spare_ND) != len(self._slots):
             spare_ND = self._block(len(self._slots))
@@ -141,6 +143,8 @@ class Pool:
             start_D = self._start(started)
             if start_D is self.reference_D:
                 start_D = start_D.clone()
+            else:
+                self._started = None  # The subtraction below writes over it.
             base_D = self.reference_D if base == self.reference else self._vectors.read(base)
             # On the CPU, numpy computes this on the calling thread: that is enough for one pass,
             # and torch need not wake its threads.
@@ -159,7 +163,9 @@ class Pool:
         """A model (D,) that a client started from; the next call may overwrite the tensor."""
         if started == self.reference:
             return self.reference_D
-        self._start_D = self._vectors.read(started, self._start_D)
+        if self._start_D is None or started != self._started:
+            self._start_D = self._vectors.read(started, self._start_D)
+            self._started = started
         return self._start_D
 
     def _trace(self, client: str, moved_D: Tensor, started: str) -> None:

@@ -145,4 +145,4 @@ def watch(
             view.show(found, records)
             if found.phase == "done":
                 return
-            time.sleep(0.5)
+            time.sleep(0.5)  # The table shows the status, which is polled.

@@ -178,7 +178,7 @@ def networked(experiment: Experiment, folder: Path) -> dict[str, Any]:
         federation.start_clients()
         while (status := federation.operator.status()).phase != "done":
             federation.processes.check("redis", "aggregator")
-            time.sleep(0.5)
+            time.sleep(0.5)  # The status is polled until the federation ends.
         records = federation.operator.rounds()
     return {
         "experiment": experiment.name,

@@ -86,6 +86,21 @@ def test_traces_are_of_the_raw_upload_and_of_the_model_it_started_from(
     assert row(pool, "b") == [2, 1, 7, 4]
 
 
+def test_a_starting_model_is_read_once_for_its_trace_and_its_row(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row's arithmetic writes over the model, so the next client's row reads it again."""
+    start, read = shelf.put([2, 0, 5, 1]), list[str]()
+    pool = Pool(shelf.vectors, shelf.reference, ["a", "b"], traces=64)
+    through = shelf.vectors.read
+    monkeypatch.setattr(
+        shelf.vectors, "read", lambda digest, *out: read.append(digest) or through(digest, *out)
+    )
+    load(pool, shelf.receipt("a", [1, 0, 0, 0], start), shelf.receipt("b", [0, 1, 0, 0], start))
+    assert read.count(start) == 2
+    assert row(pool, "a") == [2, -1, 4, 0] and row(pool, "b") == [1, 0, 4, 0]
+
+
 def test_without_a_detector_that_asks_there_are_no_traces(shelf: Shelf) -> None:
     pool = shelf.pool("a")
     load(pool, shelf.receipt("a", [1, 2, 3, 4]))

@@ -12,7 +12,7 @@ from torch import Tensor
 from rampart_fl.shared.robust.base import State
 from rampart_fl.shared.robust.betting import Bet
 
-NUMBERS = ("wealth", "rounds", "limit", "trial", "waited", "length")
+NUMBERS = ("wealth", "rounds", "limit", "trial", "seen", "waited", "length")
 """Names of the numbers that are remembered for every client."""
 BLOCKS = ("upload", "shift", "due_start", "due_shift")
 """Names of the tensors that are remembered for some clients."""
@@ -27,6 +27,7 @@ class Known:
         wealth: wealth of the bets that have begun.
         rounds: number of rounds that counted.
         trial: for how many more of its own rounds the client is on trial.
+        seen: for how many more of its own rounds another copy puts the client on trial.
         waited: number of the client's own rounds since its evidence first exceeded the limit; 0
             before that.
         length: length of the client's last upload that started from an unchanged model; 0 if there
@@ -42,6 +43,7 @@ class Known:
     wealth: float = 0.0
     rounds: int = 0
     trial: int = 0
+    seen: int = 0
     waited: int = 0
     length: float = 0.0
     answer: float | None = None
@@ -54,6 +56,19 @@ class Known:
     def evidence(self) -> float:
         """Logarithm of the e-value, over the bets that have begun and those yet to begin."""
         return Bet.evidence(self.wealth, self.rounds)
+
+    def sighted(self, copied: bool, rounds: int) -> None:
+        """Count down the trial of a client, or put it on trial at its second copy in `rounds`.
+
+        >>> one = Known(limit=9.0)
+        >>> [one.sighted(copied, 10) or one.trial for copied in (True, False, True, False)]
+        [0, 0, 10, 9]
+        """
+        if copied and (self.trial or self.seen):
+            self.trial = rounds
+        else:
+            self.trial = max(0, self.trial - 1)
+        self.seen = rounds if copied else max(0, self.seen - 1)
 
 
 def recalled(state: State) -> tuple[dict[str, Known], int]:
@@ -68,6 +83,7 @@ def recalled(state: State) -> tuple[dict[str, Known], int]:
             wealth=float(numbers["wealth"][client]),
             rounds=int(numbers["rounds"][client]),
             trial=int(numbers["trial"][client]),
+            seen=int(numbers["seen"][client]),
             waited=int(numbers["waited"][client]),
             length=float(numbers["length"][client]),
             answer=float(answers[client]) if client in answers else None,

@@ -4,27 +4,24 @@ Legend: M rows of the round, H clients remembered, J decoys, K numbers of a sket
 """
 
 from collections.abc import Mapping, Sequence
-from math import ceil, exp, log
+from math import ceil
 from statistics import median
-from typing import Literal, Self
+from typing import Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor
 
 from rampart_fl.shared.robust import challenges
 from rampart_fl.shared.robust.base import Context, Rows, State, Verdict
-from rampart_fl.shared.robust.betting import Bet, limit
+from rampart_fl.shared.robust.betting import Bet
 from rampart_fl.shared.robust.copies import copies, within
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.detectors import detectors
+from rampart_fl.shared.robust.sequential import SUSPECT, SequentialDetector
 from rampart_fl.shared.robust.sketch import Traces, sketch
 from rampart_fl.shared.robust.trials import Known, recalled, remembered
 
-SUSPECT = log(20)
-"""Evidence above which an objection causes a row to be left out of its round."""
-SPARE = 3.0
-"""By how much evidence may exceed the limit, if nobody evicts the client; it is capped there."""
 PROVEN = -1.0
 """Evidence at or below which a client has answered often enough to stay in the round, although
 other clients send the same as it does."""
@@ -39,17 +36,18 @@ NEAR = 1e-5
 
 
 @detectors.register("challenge")
-class ChallengeDetector(challenges.Challenger):
+class ChallengeDetector(SequentialDetector, challenges.Challenger):
     """Evicts clients that send what others send and do not react to a change of their own model.
 
     In many attacks the colluders all send the same update, or nearly the same: Min-Max, Min-Sum,
     Fang, IPM, mimic and Sybil clones. Copies alone prove nothing, because one of the senders may be
-    the honest client that the others copy. Clients whose uploads are `alike` are therefore put on
-    trial. In the next `trial` rounds in which such a client takes part, it starts from a model with
-    a random change δ of its own, its challenge. δ lies in the span of the other clients' updates
-    and is `strength` times as long as the median upload. Training bends δ back: -<Δu, δ> > 0. A
-    copied upload does not depend on the sender's own δ, so it answers δ no better than it answers
-    the `decoys`, which are changes that were drawn in the same way and sent to nobody.
+    the honest client that the others copy. Clients whose uploads are `alike` in two rounds are
+    therefore put on trial. In the next `trial` rounds in which such a client takes part, it starts
+    from a model with a random change δ of its own, its challenge. δ lies in the span of the other
+    clients' updates and is `strength` times as long as the median upload. Training bends δ back:
+    -<Δu, δ> > 0. A copied upload does not depend on the sender's own δ, so it answers δ no better
+    than it answers the `decoys`, which are changes that were drawn in the same way and sent to
+    nobody.
 
     The detector also challenges a few clients that are not on trial (`controls`), to measure how
     honest training answers. A round objects to a client on trial if the client's answer is below
@@ -67,8 +65,8 @@ class ChallengeDetector(challenges.Challenger):
 
     >>> rows = Rows.of([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.5]])
     >>> verdicts, state = ChallengeDetector().apply(rows, State(), Context())
-    >>> [verdict.decision for verdict in verdicts], state.by_id("trial")["0"].item() > 0
-    (['rejected', 'rejected', 'accepted', 'accepted'], True)
+    >>> [verdict.decision for verdict in verdicts]
+    ['rejected', 'rejected', 'accepted', 'accepted']
     """
 
     paper = (
@@ -76,8 +74,6 @@ class ChallengeDetector(challenges.Challenger):
     )
     breakdown = "none: half of those not on trial must be honest, and who is copied must answer"
     complexity = "O(nd), keeps n sketches; n on trial: O(n²d) for their models"
-    level: float = Field(default=1e-3, gt=0, lt=1)
-    """Probability that any honest client is ever evicted, under the assumption above."""
     tolerated: float = Field(default=0.25, gt=0, lt=1)
     """Largest probability that a round on trial objects to an honest client."""
     expected: float = Field(default=0.65, gt=0, lt=1)
@@ -87,7 +83,8 @@ class ChallengeDetector(challenges.Challenger):
     usual: float = Field(default=0.05, gt=0, le=1)
     """Largest distance 1 - cosine of copies, as a multiple of the median pair's distance."""
     trial: int = Field(default=10, ge=1)
-    """For how many of its own rounds a client stays on trial after it sent a copy."""
+    """For how many of its own rounds a client stays on trial after it sent a copy. A client comes
+    on trial if it sends two copies within as many rounds."""
     longer: int = Field(default=50, ge=1)
     """For how many of its own rounds a client stays on trial after another client on trial was
     found guilty."""
@@ -106,27 +103,13 @@ class ChallengeDetector(challenges.Challenger):
     """Blocks of coordinates that a challenge changes independently."""
     decoys: int = Field(default=16, ge=8)
     """Number of decoys that a challenge is compared with."""
-    sketch: int = Field(default=1024, ge=64)
-    """Size of the sketch that is kept of each client's upload and of each challenge."""
-
-    @model_validator(mode="after")
-    def _attackers_are_objected_to_more(self) -> Self:
-        if self.expected <= self.tolerated:
-            raise ValueError(f"expected {self.expected} is not above tolerated {self.tolerated}")
-        return self
-
-    @property
-    def traces(self) -> int:
-        return self.sketch
 
     def apply(
         self, rows: Rows, state: State, context: Context
     ) -> tuple[tuple[Verdict, ...], State]:
         known, heard = recalled(state)
-        fresh_ids = [client for client in (*rows.ids, *rows.dropped) if client not in known]
-        share = limit(self.level, heard, len(fresh_ids))
-        known.update((client, Known(share)) for client in fresh_ids)
-        traces = rows.traces or self._sketched(rows)
+        heard = self._admit(known, (*rows.ids, *rows.dropped), heard, Known)
+        traces = rows.traces or self._sketched(rows, context)
         fresh = [i for i, new in enumerate(rows.fresh()) if new]
         ids = [rows.ids[i] for i in fresh]
         fresh_MK = traces.upload_MK[fresh].double()
@@ -155,7 +138,7 @@ class ChallengeDetector(challenges.Challenger):
             # next challenge, each challenge would be longer than the last one.
             if one.shift is None and bool(upload_K.isfinite().all()):
                 one.length = float(upload_K.norm())
-            one.trial = self.trial if similar[place] else max(0, one.trial - 1)
+            one.sighted(bool(similar[place]), self.trial)
         given = [k.answer for k in known.values() if not k.trial and k.answer is not None]
         usual = median(given) if len(given) >= LEAST else 0.0
         for client in ids:
@@ -174,7 +157,7 @@ class ChallengeDetector(challenges.Challenger):
             )
             for client in rows.ids
         )
-        return verdicts, remembered(known, heard + len(fresh_ids))
+        return verdicts, remembered(known, heard)
 
     def challenge(
         self,
@@ -214,10 +197,6 @@ class ChallengeDetector(challenges.Challenger):
         count = min(count, max(LEAST, len(free) // 2))
         return {free[i] for i in torch.randperm(len(free), generator=draws)[:count].tolist()}
 
-    def _sketched(self, rows: Rows) -> Traces:
-        uploads = [sketch(rows.row(i), self.sketch) for i in range(len(rows))]
-        return Traces(torch.stack(uploads), torch.zeros(len(rows), self.sketch))
-
     def _since(self, one: Known, traces: Traces, row: int) -> Tensor | None:
         """Challenge and decoys (1 + J, K) of this upload, minus those of the client's last upload.
 
@@ -241,10 +220,8 @@ class ChallengeDetector(challenges.Challenger):
 
     def _bet(self, one: Known, answered: float | None, usual: float) -> None:
         if self._tells(one, answered, usual):
-            one.rounds += 1
             objected = self._objects(one, answered, usual)
-            wealth = Bet(self.tolerated, self.expected).settled(one.wealth, one.rounds, objected)
-            one.wealth = min(wealth, exp(one.limit + SPARE))
+            self._settle(one, Bet(self.tolerated, self.expected), objected)
         if one.waited or one.evidence > one.limit:
             one.waited += 1
 
@@ -272,16 +249,25 @@ class ChallengeDetector(challenges.Challenger):
             detector=self.name,
             score=min(one.evidence, 1e300),
             threshold=one.limit,
-            reason=self._reason(decision, one, answered if tells else None, usual, objected),
+            reason=self._reason(
+                decision, one, answered if tells else None, usual, objected, bool(similar)
+            ),
             evidence=one.evidence,
         )
 
     def _reason(
-        self, decision: str, one: Known, answered: float | None, usual: float, objected: bool
+        self,
+        decision: str,
+        one: Known,
+        answered: float | None,
+        usual: float,
+        objected: bool,
+        copied: bool,
     ) -> str:
         """The verdict's reason in one sentence: quantity, limit, unit and cohort."""
         if answered is None:
-            why = "on trial: sent the same as another client" if one.trial else "sent no copy"
+            why = "on trial: " if one.trial else ""
+            why += "sent the same as another client" if copied else "sent no copy"
         else:
             side = "is below" if objected else "reaches"
             why = (
@@ -289,10 +275,9 @@ class ChallengeDetector(challenges.Challenger):
                 f"standard deviations (median of others {usual:.2f})"
             )
         if one.waited:
-            odds = f"{1 / self.level:,.0f}"
             waits = " waits for evidence on the other senders;" if decision == "rejected" else ""
             return (
                 f"evidence exceeded {one.limit:.3g} after {one.rounds} rounds on trial "
-                f"(false-eviction level 1 in {odds});{waits} {why}"
+                f"({self.odds});{waits} {why}"
             )
         return f"{why}; evidence {one.evidence:.3g} of {one.limit:.3g}"

@@ -13,11 +13,12 @@ import torch
 from pydantic import Field, model_validator
 
 from rampart_fl.shared.robust import linalg
-from rampart_fl.shared.robust.base import Context, Detector, Rows, State, Verdict
-from rampart_fl.shared.robust.betting import Bet, limit
+from rampart_fl.shared.robust.base import Context, Rows, State, Verdict
+from rampart_fl.shared.robust.betting import Bet
 from rampart_fl.shared.robust.detectors import detectors
 from rampart_fl.shared.robust.responses import Known, Response, recalled, remembered, respond
-from rampart_fl.shared.robust.sketch import Traces, sketch
+from rampart_fl.shared.robust.sequential import SUSPECT, SequentialDetector
+from rampart_fl.shared.robust.sketch import Traces
 
 DEVIATIONS = 3.0
 """A negative correlation counts as turned only if it is at least this many standard deviations of
@@ -25,10 +26,6 @@ the correlation of two random directions below 0."""
 PULLS = 0.3
 """Correlation above which a strong response is real. Below it, a response may seem strong because
 of noise in the upload, if the model moved only a little."""
-SUSPECT = log(20)
-"""Evidence above which an objection causes a row to be left out of its round."""
-SPARE = 3.0
-"""By how much evidence may exceed the limit, if nobody evicts the client; it is capped there."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ class Usual:
 
 
 @detectors.register("response")
-class ResponseDetector(Detector):
+class ResponseDetector(SequentialDetector):
     """Evicts clients whose updates repeatedly react to the model in a way that no training does.
 
     Local training pulls a model towards what fits the client's data. If the model that a client
@@ -106,8 +103,6 @@ class ResponseDetector(Detector):
     )
     breakdown = "none: an honest client answers for itself, but colluders move the model it is sent"
     complexity = "O(nd), keeps n sketches"
-    level: float = Field(default=1e-3, gt=0, lt=1)
-    """Probability that any honest client is ever evicted, under the assumption above."""
     tolerated: float = Field(default=0.2, gt=0, lt=1)
     """Largest probability that a round in which responses are informative objects to an honest
     client."""
@@ -130,29 +125,21 @@ class ResponseDetector(Detector):
     spread: float = Field(default=3.0, ge=0)
     """Distance above the median log length within which an upload is not too long, in median
     absolute deviations of log lengths."""
-    sketch: int = Field(default=1024, ge=64)
-    """Size of the sketches that are kept of each client's upload and starting model."""
 
     @model_validator(mode="after")
-    def _attackers_are_objected_to_more(self) -> Self:
-        if self.expected <= self.tolerated:
-            raise ValueError(f"expected {self.expected} is not above tolerated {self.tolerated}")
+    def _other_rounds_tolerate_less(self) -> Self:
         if self.tolerated_long > self.tolerated:
             raise ValueError(
                 f"tolerated_long {self.tolerated_long} is above tolerated {self.tolerated}"
             )
         return self
 
-    @property
-    def traces(self) -> int:
-        return self.sketch
-
     def apply(
         self, rows: Rows, state: State, context: Context
     ) -> tuple[tuple[Verdict, ...], State]:
         known = recalled(state)
         heard = int(state.tensors.get("heard", torch.tensor(0)))
-        heard = self._welcome(known, (*rows.ids, *rows.dropped), heard)
+        heard = self._admit(known, (*rows.ids, *rows.dropped), heard, Known)
         traces = rows.traces or self._sketched(rows, context)
         lengths = dict(zip(rows.ids, self._lengths(rows), strict=True))
         lengths |= dict.fromkeys(rows.dropped, inf)
@@ -169,20 +156,6 @@ class ResponseDetector(Detector):
             for client, length in lengths.items()
         )
         return verdicts, remembered(known, heard)
-
-    def _welcome(self, known: dict[str, Known], clients: Sequence[str], heard: int) -> int:
-        """Give each new client its share of the level; return how many clients ever joined."""
-        fresh = [client for client in clients if client not in known]
-        share = limit(self.level, heard, len(fresh))
-        known.update((client, Known(share)) for client in fresh)
-        return heard + len(fresh)
-
-    def _sketched(self, rows: Rows, context: Context) -> Traces:
-        """Sketches for rows that have none, as if all clients had started from the reference."""
-        reference_D = context.reference_D
-        start_D = torch.zeros(rows.dim) if reference_D is None else reference_D
-        uploads = [sketch(rows.row(i), self.sketch) for i in range(len(rows))]
-        return Traces(torch.stack(uploads), sketch(start_D, self.sketch).expand(len(rows), -1))
 
     def _lengths(self, rows: Rows) -> list[float]:
         lengths_M = rows.metadata.get("moved")
@@ -237,7 +210,8 @@ class ResponseDetector(Detector):
             far = response.strength > self.overshoot and response.correlation > PULLS
             overshoots = far and times > self.stretched
         objected = too_long or turned or overshoots
-        self._bet(one, objected, self.tolerated if tells else self.tolerated_long)
+        tolerated = self.tolerated if tells else self.tolerated_long
+        self._settle(one, Bet(tolerated, tolerated * self.expected / self.tolerated), objected)
         decision: Literal["accepted", "rejected", "evicted"] = "accepted"
         if one.evidence > one.limit:
             decision = "evicted"
@@ -254,12 +228,6 @@ class ResponseDetector(Detector):
             ),
             evidence=one.evidence,
         )
-
-    def _bet(self, one: Known, objected: bool, tolerated: float) -> None:
-        one.rounds += 1
-        bet = Bet(tolerated, tolerated * self.expected / self.tolerated)
-        wealth = bet.settled(one.wealth, one.rounds, objected)
-        one.wealth = min(wealth, exp(one.limit + SPARE))
 
     def _stale(self, client: str, one: Known) -> Verdict:
         return Verdict(
@@ -292,9 +260,8 @@ class ResponseDetector(Detector):
             pull = "" if response is None else f", response {response.correlation:.2f}"
             why = f"upload is {times:.3g} times the median client's longest{pull}: no objection"
         if decision == "evicted":
-            odds = f"{1 / self.level:,.0f}"
             return (
                 f"evidence {one.evidence:.3g} exceeds {one.limit:.3g} after {one.rounds} rounds "
-                f"(false-eviction level 1 in {odds}); {why}"
+                f"({self.odds}); {why}"
             )
         return f"{why}; evidence {one.evidence:.3g} of {one.limit:.3g}"

@@ -170,6 +170,19 @@ def test_challenges_do_not_outgrow_each_other() -> None:
     )
 
 
+def test_one_copy_puts_nobody_on_trial() -> None:
+    """Two clients with similar data may be alike once, and a trial costs accuracy."""
+    federation = Federation(12, trial=3)
+    for _ in range(4):
+        federation.run(1, colluders(4, CRAFTED["ipm"]))
+        federation.run(3)
+    assert not federation.challenged
+    federation.run(1, colluders(4, CRAFTED["ipm"]))
+    federation.run(2)
+    federation.run(1, colluders(4, CRAFTED["ipm"]))
+    assert federation.challenged >= names(range(8, 12))
+
+
 def test_a_trial_ends_when_no_copies_come() -> None:
     federation = Federation(12, trial=3)
     federation.run(2, colluders(4, CRAFTED["ipm"]))
@@ -180,9 +193,11 @@ def test_a_trial_ends_when_no_copies_come() -> None:
 
 def test_verdicts_are_one_sentence_with_quantity_limit_and_level() -> None:
     rows = Rows.of(torch.cat([torch.eye(5, 50), torch.ones(2, 50)]))
-    verdicts, _ = ChallengeDetector().apply(rows, State(), Context())
+    verdicts, state = ChallengeDetector().apply(rows, State(), Context())
     assert verdicts[0].reason == "sent no copy; evidence 0 of 8.99"
-    assert verdicts[6].reason.startswith("on trial: sent the same as another client; evidence")
+    assert verdicts[6].reason == "sent the same as another client; evidence 0 of 8.99"
+    verdicts, _ = ChallengeDetector().apply(rows, state, Context(round=1))
+    assert verdicts[6].reason == "on trial: sent the same as another client; evidence 0 of 8.99"
     federation = Federation(20, 2)
     federation.run(15, colluders(6, CRAFTED["ipm"]))
     known, heard = recalled(split_state(federation.state)[KEY])

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.learning.cohort import Batches, Cohort
-from rampart_fl.shared.learning.data import ClientData
-from rampart_fl.shared.learning.learner import Learner
-from rampart_fl.shared.learning.local import train
+from rampart_fl.shared.learning.data.client_data import ClientData
+from rampart_fl.shared.learning.training.cohort import Batches, Cohort
+from rampart_fl.shared.learning.training.learner import Learner
+from rampart_fl.shared.learning.training.local import train
 
 NETWORKS: dict[str, tuple[dict[str, Any], str, tuple[int, ...]]] = {
     "digits": (Experiment.load("digits-benign").model, "digits", (1, 8, 8)),

@@ -72,11 +72,11 @@ class Idle:
 
 
 async def rampart_client(url: str, join_token: str, folder: Path, dim: int, number: int) -> None:
+    from rampart_fl.shared.agent.client import AggregatorClient
+    from rampart_fl.shared.agent.identity import establish
+    from rampart_fl.shared.agent.loop import participate
     from rampart_fl.shared.modelspec import ModelSpec
     from rampart_fl.shared.protocol import wire
-    from rampart_fl.shared.protocol.client import AggregatorClient
-    from rampart_fl.shared.protocol.identity import establish
-    from rampart_fl.shared.protocol.participate import participate
 
     hidden = max(1, round((dim - 10) / 75))
     spec = ModelSpec.of(

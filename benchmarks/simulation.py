@@ -22,8 +22,8 @@ import torch
 from torch.nn import functional
 
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.learning.data import client_data
-from rampart_fl.shared.learning.vector import build_module
+from rampart_fl.shared.learning.data.client_data import client_data
+from rampart_fl.shared.learning.network.vector import build_module
 from rampart_fl.shared.simulation import Simulation
 
 STEPS = 60

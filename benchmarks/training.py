@@ -7,7 +7,7 @@ numbers, because speed does not depend on the data. All ways to train take turns
 that other load on the machine affects all of them:
 
     plain      one torch module and one torch.optim.SGD per client, client after client
-    rampart    `rampart_fl.shared.learning.local.train`, which the simulator and the agents use
+    rampart    `train` of `learning.training.local`, which the simulator and the agents use
     fedcap     rampart with FedCAP's personalizer: it trains two models, so samples count twice
 
 Each figure is the median over turns. The columns "processor" use the CPU time of this process
@@ -29,14 +29,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.learning.cohort import Batches, Cohort
-from rampart_fl.shared.learning.data import ClientData
-from rampart_fl.shared.learning.learner import Learner
-from rampart_fl.shared.learning.local import train
-from rampart_fl.shared.learning.models import models
-from rampart_fl.shared.learning.personalizers import personalizers
-from rampart_fl.shared.learning.stacked import Stacked
-from rampart_fl.shared.learning.vector import flatten, load
+from rampart_fl.shared.learning.data.client_data import ClientData
+from rampart_fl.shared.learning.network.models import models
+from rampart_fl.shared.learning.network.stacked import Stacked
+from rampart_fl.shared.learning.network.vector import flatten, load
+from rampart_fl.shared.learning.training.cohort import Batches, Cohort
+from rampart_fl.shared.learning.training.learner import Learner
+from rampart_fl.shared.learning.training.local import train
+from rampart_fl.shared.learning.training.personalizers import personalizers
 from rampart_fl.shared.runtime import cpus
 
 DIGITS = Experiment.load("digits-benign").model

@@ -59,14 +59,14 @@ def _validate(experiment: Experiment) -> None:
     from rampart_fl.shared.attacks.data import attacks as data_attacks
     from rampart_fl.shared.attacks.model import attacks as model_attacks
     from rampart_fl.shared.attacks.triggers import parse_trigger
-    from rampart_fl.shared.learning.datasets import datasets
-    from rampart_fl.shared.learning.models import models
-    from rampart_fl.shared.learning.objectives import parse_terms
-    from rampart_fl.shared.learning.partitions import partitions
-    from rampart_fl.shared.learning.personalizers import personalizers
-    from rampart_fl.shared.learning.schedules import schedules
+    from rampart_fl.shared.learning.data.datasets import datasets
+    from rampart_fl.shared.learning.data.partitions import partitions
+    from rampart_fl.shared.learning.network.models import models
+    from rampart_fl.shared.learning.network.vector import initial_model
     from rampart_fl.shared.learning.server_resources import check_needs
-    from rampart_fl.shared.learning.vector import initial_model
+    from rampart_fl.shared.learning.training.objectives import parse_terms
+    from rampart_fl.shared.learning.training.personalizers import personalizers
+    from rampart_fl.shared.learning.training.schedules import schedules
 
     plan = build_plan(experiment)
     check_needs(experiment, plan)

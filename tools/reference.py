@@ -19,12 +19,12 @@ from rampart_fl.shared.attacks.model import attacks as model_attacks
 from rampart_fl.shared.experiment import sweep
 from rampart_fl.shared.experiment.schema import Experiment, Table
 from rampart_fl.shared.families.registry import Registry
-from rampart_fl.shared.learning.datasets import datasets
-from rampart_fl.shared.learning.models import models
-from rampart_fl.shared.learning.objectives import objectives
-from rampart_fl.shared.learning.partitions import partitions
-from rampart_fl.shared.learning.personalizers import personalizers
-from rampart_fl.shared.learning.schedules import schedules
+from rampart_fl.shared.learning.data.datasets import datasets
+from rampart_fl.shared.learning.data.partitions import partitions
+from rampart_fl.shared.learning.network.models import models
+from rampart_fl.shared.learning.training.objectives import objectives
+from rampart_fl.shared.learning.training.personalizers import personalizers
+from rampart_fl.shared.learning.training.schedules import schedules
 from rampart_fl.shared.robust.customizers import customizers
 from rampart_fl.shared.robust.detectors import detectors
 from rampart_fl.shared.robust.preaggregators import preaggregators

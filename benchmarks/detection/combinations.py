@@ -161,6 +161,6 @@ class Combination:
 
 
 def _total(data_set: str) -> int:
-    from rampart_fl.shared.learning.datasets import datasets
+    from rampart_fl.shared.learning.data.datasets import datasets
 
     return datasets.get(data_set).total

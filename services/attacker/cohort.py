@@ -25,8 +25,8 @@ from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import SettingsConfigDict
 from safetensors.numpy import save
 
-from rampart_fl.shared.protocol.http_client import bearer
-from rampart_fl.shared.protocol.retries import RETRIED
+from rampart_fl.shared.agent.http_client import bearer
+from rampart_fl.shared.agent.retries import RETRIED
 from rampart_fl.shared.runtime.process import ServiceSettings
 
 log = logging.getLogger(__name__)

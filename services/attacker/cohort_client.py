@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from safetensors.numpy import load
 
 from rampart_fl.services.attacker.cohort import REFERENCE, STARTED
+from rampart_fl.shared.agent.client import Refused
+from rampart_fl.shared.agent.http_client import HttpClient, bearer
+from rampart_fl.shared.agent.retries import RETRIED, Again, repeat
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.protocol import wire
-from rampart_fl.shared.protocol.client import Refused
-from rampart_fl.shared.protocol.http_client import HttpClient, bearer
 from rampart_fl.shared.protocol.refusals import Late
-from rampart_fl.shared.protocol.retries import RETRIED, Again, repeat
 
 PATIENCE = 120.0
 """Seconds to wait for a cohort that does not answer."""

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rampart_fl.services.attacker.cohort_client import CohortClient
+from rampart_fl.shared.agent.learning_client import LearningClient
 from rampart_fl.shared.attacks.base import DataAttack, Knowledge, ModelAttack
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.selection import select
-from rampart_fl.shared.learning.attacker_probes import fresh, jacobian
-from rampart_fl.shared.learning.data import ClientData, poisoned
-from rampart_fl.shared.learning.local import LocalResult
-from rampart_fl.shared.learning.participant import LearningClient
+from rampart_fl.shared.learning.data.client_data import ClientData, poisoned
 from rampart_fl.shared.learning.server_resources import ServerResources
+from rampart_fl.shared.learning.training.attacker_probes import fresh, jacobian
+from rampart_fl.shared.learning.training.local import LocalResult
 from rampart_fl.shared.protocol.messages import Ticket
 from rampart_fl.shared.robust.engine import Plan
 from rampart_fl.shared.validation import build_plan

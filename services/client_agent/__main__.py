@@ -3,7 +3,7 @@
 import sys
 
 from rampart_fl.services.client_agent.custom import from_path
-from rampart_fl.shared.learning.agent import AgentSettings, honest, host
+from rampart_fl.shared.agent.host import AgentSettings, honest, host
 from rampart_fl.shared.runtime.process import run_service
 
 

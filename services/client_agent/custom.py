@@ -25,11 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from rampart_fl.shared.agent.host import AgentContext, AgentSettings, Build, host
+from rampart_fl.shared.agent.learning_client import Keeper
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.families.importpath import load_callable
-from rampart_fl.shared.learning.agent import AgentContext, AgentSettings, Build, host
-from rampart_fl.shared.learning.participant import Keeper
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Report, Ticket

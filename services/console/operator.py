@@ -7,9 +7,10 @@ import httpx
 from httpx_sse import SSEError, connect_sse
 from pydantic import TypeAdapter, ValidationError
 
+from rampart_fl.shared.agent.http_client import bearer, trusted
+from rampart_fl.shared.agent.retries import RETRIED, Again, repeat_blocking
 from rampart_fl.shared.errors import ConfigurationError, RampartError, Unavailable
 from rampart_fl.shared.experiment.eviction import Mode
-from rampart_fl.shared.protocol.http_client import bearer, trusted
 from rampart_fl.shared.protocol.messages import (
     ClientInfo,
     FederationStatus,
@@ -17,7 +18,6 @@ from rampart_fl.shared.protocol.messages import (
     Proposal,
     RoundRecord,
 )
-from rampart_fl.shared.protocol.retries import RETRIED, Again, repeat_blocking
 
 T = TypeVar("T")
 SILENCE = 60.0

@@ -14,11 +14,11 @@ from typing import Any, Self, TypeVar
 
 from rampart_fl.services.console.launcher.local import LocalFederation
 from rampart_fl.services.console.operator import Operator
+from rampart_fl.shared.agent.client import AggregatorClient
+from rampart_fl.shared.agent.identity import Identity, establish, kept_fresh
+from rampart_fl.shared.agent.loop import Participant, participate
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.protocol.client import AggregatorClient
-from rampart_fl.shared.protocol.identity import Identity, establish, kept_fresh
 from rampart_fl.shared.protocol.messages import FederationStatus, Ticket
-from rampart_fl.shared.protocol.participate import Participant, participate
 from rampart_fl.shared.validation import validate
 
 T = TypeVar("T")

@@ -1,1 +1,5 @@
-"""What a client does: its data, its model, its local training and personalization."""
+"""What a client does with its data: samples, networks, local training and personalization.
+
+Each subpackage has one subject: `data`, `network` and `training`. Code that sends or receives
+belongs in `rampart_fl.shared.agent`.
+"""

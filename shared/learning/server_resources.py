@@ -11,13 +11,13 @@ from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment.schema import Experiment, Training
-from rampart_fl.shared.learning.augmentation import strong, weak
-from rampart_fl.shared.learning.cohort import Batches, Cohort
-from rampart_fl.shared.learning.data import ClientData
-from rampart_fl.shared.learning.datasets import datasets
-from rampart_fl.shared.learning.learner import Learner
-from rampart_fl.shared.learning.local import train
-from rampart_fl.shared.learning.server_data import fitting, server_data
+from rampart_fl.shared.learning.data.augmentation import strong, weak
+from rampart_fl.shared.learning.data.client_data import ClientData
+from rampart_fl.shared.learning.data.datasets import datasets
+from rampart_fl.shared.learning.data.server_data import fitting, server_data
+from rampart_fl.shared.learning.training.cohort import Batches, Cohort
+from rampart_fl.shared.learning.training.learner import Learner
+from rampart_fl.shared.learning.training.local import train
 from rampart_fl.shared.robust.context import Context, Need, Public
 from rampart_fl.shared.robust.engine import Plan
 

@@ -1,4 +1,4 @@
-"""The protocol between the aggregator and its clients: messages, wire format and client.
+"""The protocol between the aggregator and its clients: messages, wire format and refusals.
 
-No module of this package needs torch.
+No module of this package needs torch, and none opens a connection.
 """

@@ -14,14 +14,14 @@ from rampart_fl.shared.attacks.base import DataAttack, Knowledge, ModelAttack
 from rampart_fl.shared.attacks.data import attacks as data_attacks
 from rampart_fl.shared.attacks.model import attacks as model_attacks
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.learning.attacker_probes import fresh, jacobian
-from rampart_fl.shared.learning.cohort import Batches, Cohort
-from rampart_fl.shared.learning.data import ClientData, client_data, poisoned
-from rampart_fl.shared.learning.learner import Learner
-from rampart_fl.shared.learning.local import Trained, train
-from rampart_fl.shared.learning.personalizers import Offers
-from rampart_fl.shared.learning.privacy import STEPS
-from rampart_fl.shared.learning.votes import vote
+from rampart_fl.shared.learning.data.client_data import ClientData, client_data, poisoned
+from rampart_fl.shared.learning.network.votes import vote
+from rampart_fl.shared.learning.training.attacker_probes import fresh, jacobian
+from rampart_fl.shared.learning.training.cohort import Batches, Cohort
+from rampart_fl.shared.learning.training.learner import Learner
+from rampart_fl.shared.learning.training.local import Trained, train
+from rampart_fl.shared.learning.training.personalizers import Offers
+from rampart_fl.shared.learning.training.privacy import STEPS
 from rampart_fl.shared.protocol.reports import with_gap
 from rampart_fl.shared.robust.engine import Plan
 from rampart_fl.shared.runtime.device import to_device

@@ -31,12 +31,12 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.learning.cohort import Batches, Cohort
-from rampart_fl.shared.learning.data import ClientData
-from rampart_fl.shared.learning.learner import Learner
-from rampart_fl.shared.learning.local import train
-from rampart_fl.shared.learning.personalizers import Batch, personalizers
-from rampart_fl.shared.learning.personalizers.interpolated import Interpolated
+from rampart_fl.shared.learning.data.client_data import ClientData
+from rampart_fl.shared.learning.training.cohort import Batches, Cohort
+from rampart_fl.shared.learning.training.learner import Learner
+from rampart_fl.shared.learning.training.local import train
+from rampart_fl.shared.learning.training.personalizers import Batch, personalizers
+from rampart_fl.shared.learning.training.personalizers.interpolated import Interpolated
 
 if TYPE_CHECKING:
     from rampart_fl.shared.simulation.interpolation import ExactRound

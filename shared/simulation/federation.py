@@ -41,7 +41,7 @@ class SimulationResult:
         models: the model that each client would train from next, keyed by client.
         personal: the personal tensors of each client, keyed by client.
         votes: the counts of each client if models decide by majority, keyed by client; see
-            `rampart_fl.shared.learning.votes`.
+            `rampart_fl.shared.learning.network.votes`.
         seconds: wall time.
     """
 

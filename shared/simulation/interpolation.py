@@ -15,10 +15,10 @@ from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError, PreconditionError
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.learning.cohort import Batches, Cohort
-from rampart_fl.shared.learning.local import Trained, evaluate_many
-from rampart_fl.shared.learning.personalizers import Batch
-from rampart_fl.shared.learning.task import mean_loss_gradients
+from rampart_fl.shared.learning.training.cohort import Batches, Cohort
+from rampart_fl.shared.learning.training.local import Trained, evaluate_many
+from rampart_fl.shared.learning.training.personalizers import Batch
+from rampart_fl.shared.learning.training.task import mean_loss_gradients
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.robust.base import Rows, State

@@ -114,7 +114,7 @@ def weighted(experiment: Experiment, term: str, value: float) -> Experiment:
     >>> found.training.objective
     [{'name': 'hmsdfl', 'lambda': 0.5}]
     """
-    from rampart_fl.shared.learning.objectives import objectives
+    from rampart_fl.shared.learning.training.objectives import objectives
 
     old, key = experiment.training.objective, objectives.get(term).weight_name
     known = any(spec["name"] == term for spec in old)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rampart_fl.services.client_agent.custom import take_part
+    from rampart_fl.shared.agent.loop import Participant
     from rampart_fl.shared.attacks import craft
     from rampart_fl.shared.attacks.base import DataAttack, Knowledge, ModelAttack
     from rampart_fl.shared.errors import (
@@ -23,13 +24,12 @@ if TYPE_CHECKING:
     )
     from rampart_fl.shared.experiment import Experiment
     from rampart_fl.shared.experiment.sweep import Sweep
-    from rampart_fl.shared.learning.datasets import Dataset
-    from rampart_fl.shared.learning.models import Model
-    from rampart_fl.shared.learning.objectives import Objective
-    from rampart_fl.shared.learning.partitions import Partition
-    from rampart_fl.shared.learning.personalizers import Personalizer
-    from rampart_fl.shared.learning.schedules import Schedule
-    from rampart_fl.shared.protocol.participate import Participant
+    from rampart_fl.shared.learning.data.datasets import Dataset
+    from rampart_fl.shared.learning.data.partitions import Partition
+    from rampart_fl.shared.learning.network.models import Model
+    from rampart_fl.shared.learning.training.objectives import Objective
+    from rampart_fl.shared.learning.training.personalizers import Personalizer
+    from rampart_fl.shared.learning.training.schedules import Schedule
     from rampart_fl.shared.robust import Context, Report, Rows, State, Verdict, aggregate
     from rampart_fl.shared.robust.base import Detector, PreAggregator, Rule
     from rampart_fl.shared.robust.customizers import Customizer

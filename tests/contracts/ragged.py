@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.learning.data import ClientData
-from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.learning.data.client_data import ClientData
+from rampart_fl.shared.learning.training.learner import Learner
 
 NAMES = ["a", "b", "c"]
 SIZES = (10, 7, 4)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.learning.datasets import Dataset, datasets, openml
-from rampart_fl.shared.learning.datasets.files import CACHE, VARIABLE, FileDataset
+from rampart_fl.shared.learning.data.datasets import Dataset, datasets, openml
+from rampart_fl.shared.learning.data.datasets.files import CACHE, VARIABLE, FileDataset
 
 FROM_FILES = [name for name in datasets.names() if issubclass(datasets.get(name), FileDataset)]
 TEXTS = {"ag_news"}

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.learning.models import models
-from rampart_fl.shared.learning.stacked import Stacked
-from rampart_fl.shared.learning.vector import flatten, load
+from rampart_fl.shared.learning.network.models import models
+from rampart_fl.shared.learning.network.stacked import Stacked
+from rampart_fl.shared.learning.network.vector import flatten, load
 
 
 class Own(nn.Module):

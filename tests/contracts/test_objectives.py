@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from rampart_fl.shared.learning.cohort import Batches, Cohort, Draws
-from rampart_fl.shared.learning.learner import Learner
-from rampart_fl.shared.learning.local import Trained, train, train_round
-from rampart_fl.shared.learning.objectives import Objective, Point, objectives
-from rampart_fl.shared.learning.personalizers import Batch
+from rampart_fl.shared.learning.training.cohort import Batches, Cohort, Draws
+from rampart_fl.shared.learning.training.learner import Learner
+from rampart_fl.shared.learning.training.local import Trained, train, train_round
+from rampart_fl.shared.learning.training.objectives import Objective, Point, objectives
+from rampart_fl.shared.learning.training.personalizers import Batch
 from tests.contracts import ragged
 from tests.contracts.ragged import NAMES, SIZES, clients, received
 

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment.schema import Data
-from rampart_fl.shared.learning import data as learning_data
-from rampart_fl.shared.learning.data import client_data, divided
-from rampart_fl.shared.learning.datasets import Samples
-from rampart_fl.shared.learning.partitions import partitions
+from rampart_fl.shared.learning.data import client_data as learning_data
+from rampart_fl.shared.learning.data.client_data import client_data, divided
+from rampart_fl.shared.learning.data.datasets import Samples
+from rampart_fl.shared.learning.data.partitions import partitions
 
 PARAMETERS: dict[str, dict[str, Any]] = {
     "dominant_groups": {"groups": [[0, 1, 2], [3, 4], [5, 6, 7]], "samples": 20},

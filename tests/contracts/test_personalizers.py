@@ -10,10 +10,10 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.learning.cohort import Batches, Cohort
-from rampart_fl.shared.learning.learner import Learner
-from rampart_fl.shared.learning.local import train, train_round
-from rampart_fl.shared.learning.personalizers import personalizers
+from rampart_fl.shared.learning.training.cohort import Batches, Cohort
+from rampart_fl.shared.learning.training.learner import Learner
+from rampart_fl.shared.learning.training.local import train, train_round
+from rampart_fl.shared.learning.training.personalizers import personalizers
 from rampart_fl.shared.simulation import simulate
 from tests.contracts.ragged import NAMES, SIZES, clients, learner_of, received
 

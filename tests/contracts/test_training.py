@@ -14,16 +14,16 @@ from torch import Tensor, nn
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment.schema import Training
-from rampart_fl.shared.learning.cohort import Batches, Cohort
-from rampart_fl.shared.learning.data import ClientData
-from rampart_fl.shared.learning.learner import Learner
-from rampart_fl.shared.learning.local import train, train_round
-from rampart_fl.shared.learning.models import models
-from rampart_fl.shared.learning.objectives import objectives, parse_terms
-from rampart_fl.shared.learning.personalizers import personalizers
-from rampart_fl.shared.learning.scoring import SCORINGS
-from rampart_fl.shared.learning.stacked import Stacked
-from rampart_fl.shared.learning.vector import flatten, load
+from rampart_fl.shared.learning.data.client_data import ClientData
+from rampart_fl.shared.learning.network.models import models
+from rampart_fl.shared.learning.network.stacked import Stacked
+from rampart_fl.shared.learning.network.vector import flatten, load
+from rampart_fl.shared.learning.training.cohort import Batches, Cohort
+from rampart_fl.shared.learning.training.learner import Learner
+from rampart_fl.shared.learning.training.local import train, train_round
+from rampart_fl.shared.learning.training.objectives import objectives, parse_terms
+from rampart_fl.shared.learning.training.personalizers import personalizers
+from rampart_fl.shared.learning.training.scoring import SCORINGS
 
 NAMES, SIZES, CLASSES = ["a", "b", "c"], (7, 4, 2), 5
 SHAPES = ((1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 1, 200), (12,))

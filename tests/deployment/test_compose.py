@@ -11,7 +11,7 @@ import pytest
 from rampart_fl.services.aggregator.server import DRAIN
 from rampart_fl.services.console.join_tokens import shares
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.learning.datasets.files import VARIABLE as DATA
+from rampart_fl.shared.learning.data.datasets.files import VARIABLE as DATA
 from rampart_fl.shared.runtime.process import SECRETS
 from rampart_fl.shared.validation import validate
 

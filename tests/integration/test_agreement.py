@@ -15,7 +15,7 @@ from rampart_fl.services.aggregator.state.round_store import RoundStore
 from rampart_fl.services.console.launcher.local import LocalFederation
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import final_figures
-from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.learning.training.learner import Learner
 from rampart_fl.shared.protocol.messages import Receipt
 from rampart_fl.shared.simulation import simulate
 from tests.integration.hosted import QUICK, Hosted, vector

@@ -21,12 +21,12 @@ from rampart_fl.services.console.launcher.processes import (
     wait_until_listening,
 )
 from rampart_fl.services.console.operator import Operator
+from rampart_fl.shared.agent.client import AggregatorClient
+from rampart_fl.shared.agent.identity import establish
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
-from rampart_fl.shared.protocol.client import AggregatorClient
-from rampart_fl.shared.protocol.identity import establish
 from rampart_fl.shared.protocol.messages import Ticket
 from rampart_fl.shared.runtime.tokens import mint
 

@@ -9,9 +9,9 @@ from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Standing
-from rampart_fl.shared.learning.data import client_data
-from rampart_fl.shared.learning.learner import Learner
-from rampart_fl.shared.learning.local import train_round
+from rampart_fl.shared.learning.data.client_data import client_data
+from rampart_fl.shared.learning.training.learner import Learner
+from rampart_fl.shared.learning.training.local import train_round
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Receipt, Report
 from rampart_fl.shared.protocol.traffic import claims, model_bytes, upload_bytes

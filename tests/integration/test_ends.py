@@ -124,7 +124,7 @@ class Bystander(Scripted):
 
 
 def test_heartbeats_tell_who_is_there(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rampart_fl.shared.protocol.participate.HEARTBEAT", 0.2)
+    monkeypatch.setattr("rampart_fl.shared.agent.loop.HEARTBEAT", 0.2)
     hosted = host(experiment(3), offline_after=3.0)
     for name in NAMES:
         hosted.take_part(name, Bystander(name))

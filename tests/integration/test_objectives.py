@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from rampart_fl.shared.agent.learning_client import Keeper
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.learning.participant import Keeper
-from rampart_fl.shared.learning.privacy import STEPS
+from rampart_fl.shared.learning.training.privacy import STEPS
 from rampart_fl.shared.simulation import simulate
 from tests.integration.hosted import Hosted, vector
 

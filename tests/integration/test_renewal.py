@@ -7,7 +7,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from rampart_fl.shared.protocol import identity
+from rampart_fl.shared.agent import identity
 from tests.integration.hosted import FEDCAP, Hold, Hosted, experiment
 
 NAMES = ["ada", "bob", "cleo"]

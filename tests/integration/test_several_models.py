@@ -17,13 +17,13 @@ from benchmarks import chaos
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.attacker.hostile import HostileClient
+from rampart_fl.shared.agent.client import Refused
+from rampart_fl.shared.agent.learning_client import LearningClient, client_experiment
 from rampart_fl.shared.assignment import group_of
 from rampart_fl.shared.attacks.data import attacks as data_attacks
 from rampart_fl.shared.attacks.model import attacks
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.learning.data import client_data
-from rampart_fl.shared.learning.participant import LearningClient, client_experiment
-from rampart_fl.shared.protocol.client import Refused
+from rampart_fl.shared.learning.data.client_data import client_data
 from rampart_fl.shared.protocol.messages import Ticket
 from rampart_fl.shared.robust.customizers.flcert import FLCert
 from rampart_fl.shared.simulation import simulate

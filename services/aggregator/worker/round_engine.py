@@ -20,8 +20,8 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Decision, Standing
 from rampart_fl.shared.figures.records import decisions
-from rampart_fl.shared.learning.personalizers import personalizers
 from rampart_fl.shared.learning.server_resources import ServerResources
+from rampart_fl.shared.learning.training.personalizers import personalizers
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Receipt, VerdictRecord
@@ -117,7 +117,7 @@ class RoundEngine:
     @staticmethod
     def first_model(experiment: Experiment, blobs: Blobs) -> tuple[ModelSpec, Snapshot]:
         """Stores a new federation's first model; returns its spec and the first snapshot."""
-        from rampart_fl.shared.learning.vector import initial_model
+        from rampart_fl.shared.learning.network.vector import initial_model
 
         spec, model_D = initial_model(experiment)
         digest = blobs.put(wire.encode(spec, model_D.numpy()))

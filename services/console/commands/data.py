@@ -14,7 +14,7 @@ from rich.table import Table
 from rampart_fl.shared.errors import ConfigurationError, RampartError
 
 if TYPE_CHECKING:
-    from rampart_fl.shared.learning.datasets import Dataset
+    from rampart_fl.shared.learning.data.datasets import Dataset
 
 data = typer.Typer(
     no_args_is_help=True,
@@ -27,7 +27,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
 @data.command("list")
 def list_(as_json: Json = False) -> None:
     """Lists every data set: samples, shape, classes, source, and whether it is here."""
-    from rampart_fl.shared.learning.datasets import datasets
+    from rampart_fl.shared.learning.data.datasets import datasets
 
     rows = [_about(datasets.build(name)) for name in datasets.names()]
     if as_json:
@@ -61,7 +61,7 @@ def fetch(
     """Downloads missing data sets into the cache. Exits with 1 if one is unavailable."""
 
     def one(name: str) -> dict[str, Any]:
-        from rampart_fl.shared.learning.datasets import datasets
+        from rampart_fl.shared.learning.data.datasets import datasets
 
         path = datasets.build(name).fetch()
         return {"name": name, "path": None if path is None else str(path)}
@@ -77,7 +77,7 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Checks shapes, labels, groups and numbers of data sets. Exits with 1 if one is wrong."""
-    from rampart_fl.shared.learning.datasets import datasets
+    from rampart_fl.shared.learning.data.datasets import datasets
 
     here = [name for name in datasets.names() if datasets.build(name).source().present]
 
@@ -148,7 +148,7 @@ def show(
 
 
 def _about(member: "Dataset") -> dict[str, Any]:
-    from rampart_fl.shared.learning.datasets.files import held
+    from rampart_fl.shared.learning.data.datasets.files import held
 
     source = member.source()
     there = held(Path(source.place)) if source.present and source.place.endswith(".npz") else None

@@ -13,7 +13,7 @@ from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import costs, decisions, final_figures, sides
 from rampart_fl.shared.figures.votes import vote_figures
-from rampart_fl.shared.learning.datasets import datasets
+from rampart_fl.shared.learning.data.datasets import datasets
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.validation import validate
 

@@ -45,7 +45,7 @@ def counted(experiment: Experiment) -> list[Held]:
     """
     import torch
 
-    from rampart_fl.shared.learning.data import client_data
+    from rampart_fl.shared.learning.data.client_data import client_data
 
     clients = []
     for slot, name in enumerate(experiment.client_names):

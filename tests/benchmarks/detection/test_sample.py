@@ -14,7 +14,7 @@ from benchmarks.detection.combinations import (
 )
 from benchmarks.detection.sample import draw
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.learning.data import divided
+from rampart_fl.shared.learning.data.client_data import divided
 from rampart_fl.shared.validation import validate
 
 ONE = Combination("digits", "2 classes", 20, 1.0, 5, "mlp", 60, "fedcap", seed=3)

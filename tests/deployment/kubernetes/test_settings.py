@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rampart_fl.services.aggregator.server import DRAIN
-from rampart_fl.shared.learning.datasets.files import VARIABLE as DATA
+from rampart_fl.shared.learning.data.datasets.files import VARIABLE as DATA
 
 
 @pytest.fixture

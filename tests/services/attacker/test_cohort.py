@@ -19,8 +19,8 @@ from rampart_fl.services.attacker.cohort import (
     create_app,
 )
 from rampart_fl.services.attacker.cohort_client import CohortClient
+from rampart_fl.shared.agent.client import Refused
 from rampart_fl.shared.errors import ConfigurationError, Unavailable
-from rampart_fl.shared.protocol.client import Refused
 
 pytestmark = pytest.mark.anyio
 TOKEN = "members-members-members"

@@ -13,8 +13,8 @@ from rampart_fl.shared.experiment.phases import Span
 from rampart_fl.shared.experiment.schema import Experiment, Table, client_names
 from rampart_fl.shared.experiment.shipped import SHIPPED, find, shipped
 from rampart_fl.shared.experiment.sweep import Sweep
-from rampart_fl.shared.learning.datasets import datasets
-from rampart_fl.shared.learning.vector import build_module, flatten
+from rampart_fl.shared.learning.data.datasets import datasets
+from rampart_fl.shared.learning.network.vector import build_module, flatten
 from rampart_fl.shared.validation import build_plan, validate
 
 SMALL: dict[str, Any] = {"name": "small", "data": {"dataset": "digits"}, "model": "mlp"}

@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 import torch
 
+from rampart_fl.shared.agent.learning_client import client_experiment
 from rampart_fl.shared.attacks.data import attacks as data_attacks
 from rampart_fl.shared.attacks.model import attacks as model_attacks
 from rampart_fl.shared.errors import ConfigurationError, UnknownMember
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.families import plugins
 from rampart_fl.shared.families.registry import Registry
-from rampart_fl.shared.learning.datasets import datasets
-from rampart_fl.shared.learning.models import models
-from rampart_fl.shared.learning.objectives import objectives
-from rampart_fl.shared.learning.participant import client_experiment
-from rampart_fl.shared.learning.partitions import partitions
-from rampart_fl.shared.learning.personalizers import personalizers
-from rampart_fl.shared.learning.schedules import schedules
+from rampart_fl.shared.learning.data.datasets import datasets
+from rampart_fl.shared.learning.data.partitions import partitions
+from rampart_fl.shared.learning.network.models import models
+from rampart_fl.shared.learning.training.objectives import objectives
+from rampart_fl.shared.learning.training.personalizers import personalizers
+from rampart_fl.shared.learning.training.schedules import schedules
 from rampart_fl.shared.robust import aggregate
 from rampart_fl.shared.robust.customizers import customizers
 from rampart_fl.shared.robust.detectors import detectors
@@ -43,7 +43,7 @@ class Midrange(Rule):
 def made(): ...
 """
 SCHEDULE = """
-from rampart_fl.shared.learning.schedules import Schedule, schedules
+from rampart_fl.shared.learning.training.schedules import Schedule, schedules
 
 @schedules.register("halving")
 class Halving(Schedule):

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.learning.data import ClientData
-from rampart_fl.shared.learning.learner import Learner
+from rampart_fl.shared.learning.data.client_data import ClientData
+from rampart_fl.shared.learning.training.learner import Learner
 
 
 def make_experiment(**tables: Any) -> Experiment:

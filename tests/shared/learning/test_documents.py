@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from rampart_fl.shared.families.registry import signature
-from rampart_fl.shared.learning.datasets import datasets
-from rampart_fl.shared.learning.datasets.files import FileDataset
-from rampart_fl.shared.learning.partitions import partitions
+from rampart_fl.shared.learning.data.datasets import datasets
+from rampart_fl.shared.learning.data.datasets.files import FileDataset
+from rampart_fl.shared.learning.data.partitions import partitions
 
 TEXT = (Path(__file__).parents[3] / "docs" / "data.md").read_text()
 

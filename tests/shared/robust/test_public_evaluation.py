@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.learning.stacked import Stacked
-from rampart_fl.shared.learning.vector import load
+from rampart_fl.shared.learning.network.stacked import Stacked
+from rampart_fl.shared.learning.network.vector import load
 from rampart_fl.shared.robust import Context, Rows, public_evaluation
 from rampart_fl.shared.robust.context import Public
 from rampart_fl.shared.robust.public_evaluation import MODELS, PASS, evaluate_models, information

@@ -7,9 +7,9 @@ import torch
 
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import sides
-from rampart_fl.shared.learning.data import client_data
-from rampart_fl.shared.learning.learner import Learner
-from rampart_fl.shared.learning.local import train_round
+from rampart_fl.shared.learning.data.client_data import client_data
+from rampart_fl.shared.learning.training.learner import Learner
+from rampart_fl.shared.learning.training.local import train_round
 from rampart_fl.shared.seeding import generator
 from rampart_fl.shared.simulation import simulate
 

@@ -8,7 +8,7 @@ import torch
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.learning.personalizers import personalizers
+from rampart_fl.shared.learning.training.personalizers import personalizers
 from rampart_fl.shared.robust.base import Rows, State
 from rampart_fl.shared.robust.customizers import customizers
 from rampart_fl.shared.simulation import Simulation, checkpoint

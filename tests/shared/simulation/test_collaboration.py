@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.learning.vector import load
+from rampart_fl.shared.learning.network.vector import load
 from rampart_fl.shared.simulation import Simulation, simulate
 from rampart_fl.shared.simulation.collaboration import Estimates, discrepancies, estimate
 from rampart_fl.shared.simulation.interpolation import ExactRound

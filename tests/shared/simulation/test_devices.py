@@ -8,9 +8,9 @@ import torch
 
 from rampart_fl.shared.attacks.model import attacks
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.learning import steps
-from rampart_fl.shared.learning.objectives import objectives
-from rampart_fl.shared.learning.personalizers import personalizers
+from rampart_fl.shared.learning.training import steps
+from rampart_fl.shared.learning.training.objectives import objectives
+from rampart_fl.shared.learning.training.personalizers import personalizers
 from rampart_fl.shared.simulation import Simulation, checkpoint, simulate
 from tests.pretended import NAME, PretendedDevice, near
 
@@ -110,7 +110,7 @@ def test_no_step_waits_for_the_device(name: str, monkeypatch: pytest.MonkeyPatch
         counts.append(device.waits.total() - before)
         return made
 
-    monkeypatch.setattr("rampart_fl.shared.learning.local.take_steps", counted)
+    monkeypatch.setattr("rampart_fl.shared.learning.training.local.take_steps", counted)
     with PretendedDevice() as device:
         Simulation.of(short(name), NAME).step()
     assert counts and not any(counts), device.waits

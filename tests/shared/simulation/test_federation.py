@@ -133,9 +133,9 @@ def test_customization_can_judge_by_raw_uploads() -> None:
 
 def test_federated_averaging_by_hand() -> None:
     """One round of plain averaging equals the weighted mean of the clients' own rounds."""
-    from rampart_fl.shared.learning.data import client_data
-    from rampart_fl.shared.learning.learner import Learner
-    from rampart_fl.shared.learning.local import train_round
+    from rampart_fl.shared.learning.data.client_data import client_data
+    from rampart_fl.shared.learning.training.learner import Learner
+    from rampart_fl.shared.learning.training.local import train_round
 
     experiment = Experiment.from_tables({**SMALL, "rounds": 1, "server": {}})
     result, learner = simulate(experiment), Learner.of(experiment)

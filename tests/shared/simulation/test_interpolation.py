@@ -10,8 +10,8 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.sweep import Sweep
 from rampart_fl.shared.figures.final import sides
-from rampart_fl.shared.learning.data import ClientData, client_data
-from rampart_fl.shared.learning.vector import build_module, flatten, load
+from rampart_fl.shared.learning.data.client_data import ClientData, client_data
+from rampart_fl.shared.learning.network.vector import build_module, flatten, load
 from rampart_fl.shared.robust import aggregate
 from rampart_fl.shared.simulation import Simulation, SimulationResult, simulate
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from rampart_fl.services.console.commands.data import data
-from rampart_fl.shared.learning.datasets import datasets, openml
-from rampart_fl.shared.learning.datasets.files import CACHE, VARIABLE
+from rampart_fl.shared.learning.data.datasets import datasets, openml
+from rampart_fl.shared.learning.data.datasets.files import CACHE, VARIABLE
 
 Rampart = Callable[..., Any]
 

@@ -17,7 +17,7 @@ import redis
 from rampart_fl.services.console.launcher.up import run_folder, up
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import sides
-from rampart_fl.shared.learning.datasets.files import CACHE, VARIABLE
+from rampart_fl.shared.learning.data.datasets.files import CACHE, VARIABLE
 
 SMALL = """
 name = "small-up"

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.learning.stacked import Stacked
-from rampart_fl.shared.learning.vector import flatten
+from rampart_fl.shared.learning.network.stacked import Stacked
+from rampart_fl.shared.learning.network.vector import flatten
 from rampart_fl.shared.robust import Context, Rows, State
 from rampart_fl.shared.robust.base import Detector
 from rampart_fl.shared.robust.detectors import detectors

@@ -1,0 +1,268 @@
+"""The client side of the HTTP API, version 1.
+
+Clients send all their requests to an aggregator through this module. Every request is retried with
+growing, jittered pauses until it succeeds, is refused, or a time limit (`patience`) ends. A client
+therefore survives a restart of the aggregator.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import httpx
+import zstandard
+from pydantic import BaseModel, RootModel, ValidationError
+
+from rampart_fl.shared.agent.http_client import HttpClient, bearer, trusted
+from rampart_fl.shared.agent.retries import RETRIED, Again, repeat
+from rampart_fl.shared.errors import ConfigurationError, RampartError
+from rampart_fl.shared.protocol.messages import Joined, Receipt, Ticket
+from rampart_fl.shared.protocol.wire import MEDIA_TYPE, RECEIPT_HEADER, TICKET_HEADER
+
+TIMEOUT = httpx.Timeout(connect=5, read=120, write=120, pool=None)
+POLL = 30
+"""Seconds for which the aggregator may hold a request for a ticket."""
+PIECE = 1 << 20
+TicketAndModel = tuple[Ticket, bytes | None]
+"""A ticket, and the model that it names; None for the model if that was not sent along."""
+M = TypeVar("M", bound=BaseModel)
+Tables = RootModel[dict[str, Any]]
+
+
+class Refused(RampartError):
+    """The aggregator refused a request; repeating the request will not help.
+
+    Args:
+        code: HTTP status.
+        slug: last part of the problem's type, such as "late".
+        detail: the aggregator's explanation.
+    """
+
+    def __init__(self, code: int, slug: str, detail: str) -> None:
+        super().__init__(f"{code} {slug}: {detail}")
+        self.code = code
+        self.reason = slug
+
+
+@dataclass
+class AggregatorClient:
+    """One client's connection to the aggregator.
+
+    Args:
+        url: URL of the aggregator, such as `http://127.0.0.1:8440`.
+        token: the client's token, an operator's token or a join token.
+        patience: seconds for which requests to an unreachable aggregator are retried.
+        verify: path of a CA bundle for TLS; by default, the system's authorities are trusted.
+        compress: whether uploads are compressed with zstd.
+    """
+
+    url: str
+    token: str
+    patience: float = 3600.0
+    verify: str | None = None
+    compress: bool = False
+    next_token: str | None = None
+    """The token that is about to replace `token`; it is tried if `token` is refused."""
+    http: httpx.AsyncClient = field(init=False)
+
+    def __post_init__(self) -> None:
+        bearer(self.token, "the token")
+        try:
+            self.http = HttpClient(
+                base_url=self.url,
+                timeout=TIMEOUT,
+                verify=trusted(self.verify),
+                limits=httpx.Limits(max_connections=8, max_keepalive_connections=4),
+            )
+        except httpx.InvalidURL as error:
+            raise ConfigurationError(f"aggregator {self.url!r}: {error}") from error
+
+    @property
+    def _tokens(self) -> list[str]:
+        return [self.token] if self.next_token is None else [self.token, self.next_token]
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self.http.aclose()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        content: bytes | None = None,
+        json: Any = None,
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> httpx.Response:
+        """Sends a request, and repeats it until it is answered.
+
+        Raises:
+            Refused: the answer has an error status that is not retried.
+            Unavailable: there was no such answer within `patience` seconds.
+            ConfigurationError: the URL is not an HTTP URL, or it redirects elsewhere.
+        """
+        refused = set[str]()
+
+        async def attempt() -> httpx.Response:
+            while True:
+                token = next(one for one in self._tokens if one not in refused)
+                try:
+                    answer = await self.http.request(
+                        method,
+                        path,
+                        content=None if content is None else _pieces(content),
+                        json=json,
+                        params=params,
+                        headers={"Authorization": bearer(token, "the token"), **(headers or {})},
+                    )
+                except httpx.UnsupportedProtocol as error:
+                    raise ConfigurationError(f"aggregator {self.url!r}: {error}") from error
+                except (httpx.TransportError, httpx.DecodingError) as error:
+                    raise Again.after(error) from error
+                if answer.has_redirect_location:
+                    raise ConfigurationError(
+                        f"aggregator {self.url!r} sends on to {answer.headers['location']!r}: "
+                        "name the URL that answers itself"
+                    )
+                if answer.status_code < 400:
+                    return answer
+                if answer.status_code == 401:
+                    refused.add(token)
+                    if not refused.issuperset(self._tokens):
+                        continue
+                problem = _problem(answer)
+                if answer.status_code in RETRIED:
+                    raise Again(str(problem), answer)
+                raise problem
+
+        return await repeat(attempt, f"{self.url}{path}", self.patience)
+
+    async def join(self, token_hash: str, client_id: str | None = None) -> Joined:
+        """Registers with a join token, which is this connection's token; idempotent."""
+        body = {"token_hash": token_hash, "client_id": client_id}
+        answer = await self.request("POST", "/v1/clients", json=body)
+        return self._read(answer, Joined)
+
+    async def rotate(self, client_id: str, token_hash: str) -> Joined:
+        """Replaces the client's token with the one that has this hash."""
+        path, body = f"/v1/clients/{client_id}/token", {"token_hash": token_hash}
+        return self._read(await self.request("PUT", path, json=body), Joined)
+
+    async def experiment(self) -> dict[str, Any]:
+        """The part of the experiment that clients need."""
+        return self._read(await self.request("GET", "/v1/experiment"), Tables).root
+
+    async def ticket(self, known: str | None, wait: int = POLL) -> Ticket | None:
+        """Waits for a ticket that differs from the one with this ETag; None if none came."""
+        found = await self.ticket_and_model(known, "", wait, accept="application/json")
+        return None if found is None else found[0]
+
+    async def ticket_and_model(
+        self, known: str | None, held: str, wait: int = POLL, accept: str = MEDIA_TYPE
+    ) -> TicketAndModel | None:
+        """Waits for the next ticket and its model; None if no ticket came in time.
+
+        The model is left out if the client holds it already.
+
+        Args:
+            known: ETag of the ticket that the client has already, if any.
+            held: digest of the model that the client holds; "" for none.
+            wait: seconds for which the aggregator may hold the request.
+            accept: media type of the answer; with JSON, no model is sent along.
+        """
+        headers = _wish(wait, accept, held)
+        if known is not None:
+            headers["If-None-Match"] = f'"{known}"'
+        answer = await self.request("GET", "/v1/ticket", headers=headers)
+        return None if answer.status_code == 204 else self._ticket_and_model(answer)
+
+    async def model(self, name: str) -> bytes:
+        """Loads a model by digest or by name; returns its safetensors bytes."""
+        return (await self.request("GET", f"/v1/models/{name}")).content
+
+    async def upload(self, round_: int, kind: str, data: bytes) -> Receipt:
+        """Uploads an update or the answer to a probe."""
+        return self._read(await self._put(round_, kind, data, {}), Receipt)
+
+    async def upload_and_wait(
+        self, round_: int, kind: str, data: bytes, held: str, wait: int = POLL
+    ) -> tuple[Receipt, TicketAndModel | None]:
+        """Uploads an update or the answer to a probe, and waits for the next ticket and its model.
+
+        Args:
+            round_, kind, data: the upload.
+            held: digest of the model that the client holds; "" for none.
+            wait: seconds for which the aggregator may hold the answer.
+        Returns:
+            The receipt; and the next ticket with its model, or None if no ticket came in time.
+        """
+        answer = await self._put(round_, kind, data, _wish(wait, MEDIA_TYPE, held))
+        receipt = answer.headers.get(RECEIPT_HEADER)
+        if receipt is None:
+            return self._read(answer, Receipt), None
+        return self._read(answer, Receipt, receipt), self._ticket_and_model(answer)
+
+    async def _put(
+        self, round_: int, kind: str, data: bytes, wish: Mapping[str, str]
+    ) -> httpx.Response:
+        headers = {"Content-Type": MEDIA_TYPE, **wish}
+        if self.compress:
+            data = zstandard.compress(data)
+            headers["Content-Encoding"] = "zstd"
+        headers["Content-Length"] = str(len(data))
+        path = f"/v1/rounds/{round_}/{kind}"
+        return await self.request("PUT", path, content=data, headers=headers)
+
+    async def evaluate(self, round_: int, metrics: Mapping[str, float]) -> Receipt:
+        """Uploads what the client measured with the final models."""
+        body = {"metrics": dict(metrics)}
+        answer = await self.request("PUT", f"/v1/rounds/{round_}/evaluation", json=body)
+        return self._read(answer, Receipt)
+
+    async def heartbeat(self) -> None:
+        """Tells the aggregator that this client is alive."""
+        await self.request("POST", "/v1/heartbeat")
+
+    def _read(self, answer: httpx.Response, message: type[M], given: str | None = None) -> M:
+        """Parses an answer as a message of the expected type.
+
+        Args:
+            answer: the answer.
+            message: the expected type.
+            given: value of a header that has the message; by default, the body has it.
+        Raises:
+            ConfigurationError: the answer is not such a message, so no aggregator sent it.
+        """
+        try:
+            return message.model_validate_json(answer.content if given is None else given)
+        except ValidationError:
+            raise ConfigurationError(
+                f"{self.url!r} does not answer as an aggregator does: {answer.request.method} "
+                f"{answer.request.url.path}: {answer.status_code} {answer.text[:80]!r}"
+            ) from None
+
+    def _ticket_and_model(self, answer: httpx.Response) -> TicketAndModel:
+        if (ticket := answer.headers.get(TICKET_HEADER)) is not None:
+            return self._read(answer, Ticket, ticket), answer.content
+        return self._read(answer, Ticket), None
+
+
+def _wish(wait: int, accept: str, held: str) -> dict[str, str]:
+    headers = {"Prefer": f"wait={wait}", "Accept": accept}
+    return {**headers, "Rampart-Model": held} if held else headers
+
+
+async def _pieces(content: bytes) -> AsyncIterator[bytes]:
+    view = memoryview(content)
+    for start in range(0, len(view), PIECE):
+        yield bytes(view[start : start + PIECE])
+
+
+def _problem(answer: httpx.Response) -> Refused:
+    try:
+        body = answer.json()
+        slug, detail = str(body["type"]).rpartition(":")[2], str(body["detail"])
+    except (ValueError, KeyError, TypeError):
+        slug, detail = "unknown", answer.text[:200]
+    return Refused(answer.status_code, slug, detail)

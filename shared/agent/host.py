@@ -1,0 +1,270 @@
+"""Hosts several clients in one process: settings, identities, data, and one training thread."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+
+from rampart_fl.shared.agent.client import AggregatorClient
+from rampart_fl.shared.agent.identity import Identity, establish, held, kept_fresh
+from rampart_fl.shared.agent.learning_client import LearningClient, client_experiment
+from rampart_fl.shared.agent.loop import Participant, participate
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.families import plugins
+from rampart_fl.shared.learning.data.client_data import (
+    ClientData,
+    client_data,
+    client_data_from_file,
+)
+from rampart_fl.shared.learning.data.datasets import datasets
+from rampart_fl.shared.protocol.messages import Ticket
+from rampart_fl.shared.runtime.process import ServiceSettings
+from rampart_fl.shared.runtime.ranges import parse_lists
+
+log = logging.getLogger(__name__)
+
+
+class AgentSettings(ServiceSettings):
+    """Settings of a process that hosts clients; each field is RAMPART_<FIELD>."""
+
+    aggregator: str = "http://127.0.0.1:8440"
+    """URL of the aggregator."""
+    slots: str = "0"
+    """Parts of the experiment's data that this process's clients hold, one each: "0-5,9"; or, with
+    `ordinal`, the lists of several processes with a space between them: "0-5,9 6-8"."""
+    ordinal: int | None = Field(default=None, ge=0)
+    """Which of several lists of slots belongs to this process, from 0: the ordinal of its pod."""
+    state: Path = Path("client-state")
+    """Folder for identities, personal models and unfinished uploads; one subfolder a client."""
+    join_tokens: Path | None = None
+    """File with one join token a line, for the clients in order; an attacker that comes back after
+    an eviction takes those that follow: one more line each, in the same order, for every time."""
+    join_token: str | None = None
+    """A single join token, instead of a file."""
+    data_file: Path | None = None
+    """A client's own data (.npz with x_train, y_train, x_test, y_test) instead of a part."""
+    ca_certificate: Path | None = None
+    """CA bundle for the aggregator's TLS certificate."""
+    upload_dtype: Literal["F32", "F16", "BF16"] = "F32"
+    """Number format of uploads; 16 bits halve the traffic."""
+    compress: bool = False
+    """Send uploads as zstd."""
+    threads: int = Field(default=1, ge=1)
+    """Threads of one training step."""
+    patience: float = Field(default=3600.0, gt=0)
+    """Seconds to wait for an aggregator that does not answer."""
+    trusted_packages: str = ""
+    """Packages, separated by commas, whose models an aggregator may name by import path. The client
+    refuses models from other packages, because such a path decides what code runs here."""
+
+    @model_validator(mode="after")
+    def _slots_of_this_process(self) -> Self:
+        processes = len(parse_lists(self.slots))
+        if not processes:
+            raise ValueError("slots is empty: a process hosts at least one client")
+        if self.ordinal is None and processes > 1:
+            raise ValueError(
+                f"slots has lists for {processes} processes: set ordinal to choose one"
+            )
+        if self.ordinal is not None and self.ordinal >= processes:
+            raise ValueError(
+                f"ordinal is {self.ordinal}, but slots has lists for {processes} processes"
+            )
+        return self
+
+    @property
+    def hosted(self) -> list[int]:
+        """The slots of this process's clients.
+
+        >>> AgentSettings(slots="0-5,9 6-8", ordinal=1).hosted
+        [6, 7, 8]
+        """
+        return parse_lists(self.slots)[self.ordinal or 0]
+
+    def check_trust(self, experiment: Experiment) -> None:
+        """Refuses a model by an import path outside the trusted packages.
+
+        >>> own = {"name": "module", "path": "my_package.nets:Net"}
+        >>> asked = Experiment.load("digits-benign").model_copy(update={"model": own})
+        >>> AgentSettings(trusted_packages="my_package").check_trust(asked)
+        """
+        if experiment.model["name"] != "module":
+            return
+        path = str(experiment.model.get("path"))
+        trusted = {name.strip() for name in self.trusted_packages.split(",")} - {""}
+        if path.partition(":")[0].partition(".")[0] not in trusted:
+            raise ConfigurationError(
+                f"the experiment asks for the model {path!r}: if you trust that package, name it "
+                "in RAMPART_TRUSTED_PACKAGES"
+            )
+
+    def tokens(self) -> list[str | None]:
+        """The join token of each client in order; None for a client without one."""
+        given: list[str | None] = [*self._lines()]
+        clients = len(self.hosted)
+        return given[:clients] + [None] * (clients - len(given))
+
+    def further_tokens(self, position: int) -> list[str]:
+        """Join tokens for the identities that one client uses after its first identity.
+
+        >>> AgentSettings(join_token="only").further_tokens(0)
+        []
+        """
+        clients = len(self.hosted)
+        return self._lines()[clients + position :: clients]
+
+    def _lines(self) -> list[str]:
+        if self.join_tokens is not None:
+            lines = [line.strip() for line in self.join_tokens.read_text().splitlines()]
+            return [line for line in lines if line]
+        return [] if self.join_token is None else [self.join_token.strip()]
+
+
+@dataclass(frozen=True, eq=False)
+class AgentContext:
+    """Everything that one client of a process is built from.
+
+    Args:
+        settings: settings of the process.
+        experiment: the part of the experiment that clients know.
+        identity: the client's identity.
+        folder: where the client stores its state.
+        thread: the executor for the client's computations; all clients of a process share it.
+        position: the client's position among the clients of the process.
+        slot: which part of the experiment's data the client holds.
+    """
+
+    settings: AgentSettings
+    experiment: Experiment
+    identity: Identity
+    folder: Path
+    thread: ThreadPoolExecutor
+    position: int
+    slot: int
+
+    @property
+    def client(self) -> str:
+        """The client's id."""
+        assert self.identity.client_id is not None
+        return self.identity.client_id
+
+    async def data(self) -> ClientData:
+        """The client's samples: from its own file, or its part of the experiment's data."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.thread, self._data)
+
+    def _data(self) -> ClientData:
+        if self.settings.data_file is None:
+            return client_data(self.experiment.data, self.slot, self.experiment.seed)
+        known = datasets.parse(self.experiment.data.dataset)
+        return client_data_from_file(self.settings.data_file, known)
+
+
+Build = Callable[[AgentContext], Awaitable[Participant]]
+"""A function that builds the participant for one agent context."""
+
+
+def honest(settings: AgentSettings) -> Build:
+    """A `Build` function for honest clients."""
+
+    async def build(context: AgentContext) -> LearningClient:
+        settings.check_trust(context.experiment)
+        return LearningClient(
+            context.experiment,
+            context.client,
+            await context.data(),
+            context.folder,
+            context.identity.sample_cap,
+            context.thread,
+            settings.upload_dtype,
+        )
+
+    return build
+
+
+async def host(settings: AgentSettings, build: Build, rejoins: bool = False) -> None:
+    """Runs all clients of this process until the federation ends for each.
+
+    Args:
+        settings: settings of the process.
+        build: builds the participants.
+        rejoins: whether an evicted client joins again, as long as it has join tokens.
+
+    A client that fails (for example because its token was revoked or its data cannot be read) does
+    not stop the others. When all clients have ended, the process fails if any of them failed.
+    """
+    torch.set_num_threads(settings.threads)
+    thread = ThreadPoolExecutor(1, thread_name_prefix="training")
+    try:
+        ends = await asyncio.gather(
+            *(
+                _run_client(settings, build, thread, position, join_token, rejoins)
+                for position, join_token in enumerate(settings.tokens())
+            ),
+            return_exceptions=True,
+        )
+    finally:
+        thread.shutdown(wait=False, cancel_futures=True)
+    failures = [end for end in ends if isinstance(end, Exception)]
+    if failures:
+        raise ExceptionGroup("clients failed", failures)
+
+
+async def _run_client(
+    settings: AgentSettings,
+    build: Build,
+    thread: ThreadPoolExecutor,
+    position: int,
+    join_token: str | None,
+    rejoins: bool,
+) -> None:
+    folder = settings.state / f"client-{position}"
+    try:
+        last = await _take_part(settings, build, thread, position, join_token, folder)
+        further = settings.further_tokens(position) if rejoins else []
+        for life, spare in enumerate(further, 2):
+            if last.kind != "evicted":
+                break
+            again = folder.with_name(f"{folder.name}-life-{life}")
+            last = await _take_part(settings, build, thread, position, spare, again)
+    except Exception as error:  # Raised again; the log only adds which client failed.
+        where = {"position": position, "slot": settings.hosted[position]}
+        log.error("a client failed: %s: %s", type(error).__name__, error, extra=where)
+        raise
+
+
+async def _take_part(
+    settings: AgentSettings,
+    build: Build,
+    thread: ThreadPoolExecutor,
+    position: int,
+    join_token: str | None,
+    folder: Path,
+) -> Ticket:
+    slot = settings.hosted[position]
+    verify = str(settings.ca_certificate) if settings.ca_certificate else None
+    with held(folder):
+        identity = await establish(
+            settings.aggregator, folder, join_token, verify=verify, patience=settings.patience
+        )
+        connection = AggregatorClient(
+            settings.aggregator, identity.token, settings.patience, verify, settings.compress
+        )
+        try:
+            async with kept_fresh(connection, folder):
+                experiment = client_experiment(await connection.experiment())
+                context = AgentContext(
+                    settings, experiment, identity, folder, thread, position, slot
+                )
+                with plugins.known(experiment.packages):
+                    participant = await build(context)
+                return await participate(connection, participant, context.client)
+        finally:
+            await connection.close()

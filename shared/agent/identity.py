@@ -1,0 +1,208 @@
+"""A client's identity: the token that the client made, keeps on its disk, and renews in time."""
+
+import asyncio
+import fcntl
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from rampart_fl.shared.agent.client import AggregatorClient, Refused
+from rampart_fl.shared.errors import ConfigurationError, RampartError
+from rampart_fl.shared.protocol.messages import Joined
+from rampart_fl.shared.runtime import durable
+from rampart_fl.shared.runtime.tokens import mint, token_hash
+
+log = logging.getLogger(__name__)
+SPENT = 2 / 3
+"""Share of a token's lifetime after which the token is renewed."""
+RETRY = 60.0
+"""Seconds until a failed renewal is retried."""
+
+
+class Identity(BaseModel):
+    """A client's tokens, and what the aggregator confirmed when the client joined."""
+
+    model_config = ConfigDict(frozen=True)
+    token: str
+    client_id: str | None = None
+    sample_cap: int = 0
+    renew_at: float = 0.0
+    """Unix time at which the token is to be renewed."""
+    next_token: str | None = None
+    """The new token during a renewal, until the aggregator has confirmed it."""
+
+    def with_token(self, token: str, joined: Joined) -> "Identity":
+        """The identity with a token that the aggregator has confirmed."""
+        now = time.time()
+        return Identity(
+            token=token,
+            client_id=joined.client_id,
+            sample_cap=joined.sample_cap,
+            renew_at=now + SPENT * (joined.expires_at - now),
+        )
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Locks a client's folder, because two processes would undo each other's token renewals.
+
+    The lock ends with the process at the latest, even if the process is killed.
+
+    Raises:
+        ConfigurationError: another process has locked the folder.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigurationError(
+                f"another process runs the client of {folder}: end that one first, or give this "
+                "one a folder of its own"
+            ) from None
+        except OSError as error:
+            # Some network disks do not support locks.
+            log.warning("no lock on %s, another process could use it: %s", folder, error)
+        yield
+
+
+def _kept(path: Path) -> Identity:
+    """Reads the identity in this file; if there is no file, stores a new identity first."""
+    if path.exists():
+        return Identity(**json.loads(path.read_text()))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    identity = Identity(token=mint())
+    _write(path, identity)
+    return identity
+
+
+def _write(path: Path, identity: Identity) -> None:
+    durable.replace(path, [identity.model_dump_json().encode()], 0o600)
+
+
+async def establish(
+    url: str,
+    folder: Path,
+    join_token: str | None,
+    client_id: str | None = None,
+    verify: str | None = None,
+    patience: float = 3600.0,
+) -> Identity:
+    """Reads the identity kept in a folder, or gets a new one with a join token.
+
+    The client's own token is written to disk before the request to join, so that a client that
+    crashes between the two joins only once.
+
+    Raises:
+        ValueError: the folder has no identity, and no join token is given.
+        Refused: the join token is unknown, expired or used by another client.
+    """
+    path = folder / "identity.json"
+    identity = _kept(path)
+    if identity.next_token is not None:
+        return await _settle(path, identity, url, verify, patience)
+    if identity.client_id is not None:
+        return identity
+    if join_token is None:
+        raise ValueError(f"no identity in {folder} and no join token to get one")
+    connection = AggregatorClient(url, join_token, patience=patience, verify=verify)
+    try:
+        joined = await connection.join(token_hash(identity.token), client_id)
+    finally:
+        await connection.close()
+    identity = identity.with_token(identity.token, joined)
+    _write(path, identity)
+    return identity
+
+
+@asynccontextmanager
+async def kept_fresh(connection: AggregatorClient, folder: Path) -> AsyncIterator[None]:
+    """Within the context, renews a client's token after two thirds of each token's lifetime."""
+    renewing = asyncio.create_task(_renew_in_time(connection, folder))
+    try:
+        yield
+    finally:
+        renewing.cancel()
+        await asyncio.gather(renewing, return_exceptions=True)
+
+
+async def _renew_in_time(connection: AggregatorClient, folder: Path) -> None:
+    while True:
+        await asyncio.sleep(max(0.0, _kept(folder / "identity.json").renew_at - time.time()))
+        try:
+            await renew(connection, folder)
+            log.info("token renewed")
+        except (RampartError, OSError, ValueError) as error:
+            # Retry after every failure, including a full disk, which may only be temporary.
+            log.warning("token not renewed: %s", error)
+            await asyncio.sleep(RETRY)
+
+
+async def renew(connection: AggregatorClient, folder: Path) -> Identity:
+    """Replaces a client's token at the aggregator, on the client's disk and in its connection.
+
+    The new token is written to disk before it is sent to the aggregator. If the client crashes in
+    between, it can find out after a restart which of the two tokens is valid.
+
+    Raises:
+        Refused: the current token is no longer valid.
+    """
+    path = folder / "identity.json"
+    identity = _kept(path)
+    if identity.next_token is not None:
+        # An earlier renewal got no answer, or its new token could not be written to disk.
+        identity = await _settle(
+            path, identity, connection.url, connection.verify, connection.patience
+        )
+        connection.token = identity.token
+    assert identity.client_id is not None
+    fresh = mint()
+    _write(path, identity.model_copy(update={"next_token": fresh}))
+    connection.next_token = fresh
+    try:
+        joined = await connection.rotate(identity.client_id, token_hash(fresh))
+    except Refused:
+        # An earlier attempt may have replaced the token although its answer was lost.
+        identity = await _settle(
+            path, _kept(path), connection.url, connection.verify, connection.patience
+        )
+        if identity.token != fresh:
+            raise
+    else:
+        # The old token is no longer valid, even if the new one cannot be written to disk.
+        connection.token = fresh
+        identity = identity.with_token(fresh, joined)
+        _write(path, identity)
+    finally:
+        connection.next_token = None
+    connection.token = fresh
+    return identity
+
+
+async def _settle(
+    path: Path, identity: Identity, url: str, verify: str | None, patience: float
+) -> Identity:
+    """Finds out which of an identity's two tokens is valid, and keeps only that one.
+
+    The returned identity's token is due for renewal at once.
+    """
+    assert identity.next_token is not None
+    connection = AggregatorClient(url, identity.next_token, patience=patience, verify=verify)
+    token = identity.next_token
+    try:
+        await connection.heartbeat()
+    except Refused as refusal:
+        # Any other refusal, such as a proxy's, does not show whether the token is valid.
+        if refusal.reason != "unauthorized":
+            raise
+        token = identity.token
+    finally:
+        await connection.close()
+    identity = identity.model_copy(update={"token": token, "next_token": None, "renew_at": 0.0})
+    _write(path, identity)
+    return identity

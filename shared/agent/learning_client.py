@@ -1,0 +1,203 @@
+"""A client that learns: how it processes a ticket, and what it stores on its disk.
+
+Before the client sends an upload, it writes the upload and the personal state that belongs to it to
+its disk, together with the ticket's ETag. A client that crashes and restarts therefore sends the
+same bytes, and never trains its personal model twice for one ticket.
+
+Legend: D parameters.
+"""
+
+import asyncio
+import json
+import secrets
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.data.client_data import ClientData
+from rampart_fl.shared.learning.network.votes import vote
+from rampart_fl.shared.learning.training.cohort import Cohort
+from rampart_fl.shared.learning.training.learner import Learner
+from rampart_fl.shared.learning.training.local import LocalResult, evaluate, train_round
+from rampart_fl.shared.learning.training.privacy import STEPS
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.protocol.messages import Report, Ticket
+from rampart_fl.shared.protocol.reports import reported, sendable, with_gap
+from rampart_fl.shared.protocol.traffic import claims
+from rampart_fl.shared.runtime import durable
+
+
+def client_experiment(part: Mapping[str, Any]) -> Experiment:
+    """The part of the experiment that a client knows, built from `GET /v1/experiment`."""
+    return Experiment.from_tables(
+        {key: value for key, value in part.items() if key not in {"digest", "sample_cap"}}
+    )
+
+
+class Keeper:
+    """A client's folder: for each kind of ticket, the last upload and the personal state after it.
+
+    Each kind has one file, which is replaced atomically. It holds a line of JSON (the ticket's ETag
+    and the upload's length), the upload, and the personal state after the upload.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def upload(self, ticket: Ticket) -> bytes | None:
+        """The upload stored for exactly this ticket; None if there is none."""
+        kept = self._read(ticket.kind)
+        if kept is None or kept[0]["ticket"] != ticket.etag:
+            return None
+        return kept[1][: kept[0]["length"]]
+
+    def personal(self, kind: str = "train") -> dict[str, Tensor] | None:
+        """The personal state after the last ticket of this kind; None before the first."""
+        kept = self._read(kind)
+        return None if kept is None else load_tensors(kept[1][kept[0]["length"] :])
+
+    def keep(self, ticket: Ticket, upload: bytes, personal: Mapping[str, Tensor]) -> None:
+        """Stores an upload together with the personal state after it."""
+        head = json.dumps({"ticket": ticket.etag, "length": len(upload)}).encode() + b"\n"
+        state = save_tensors({name: tensor.contiguous() for name, tensor in personal.items()})
+        durable.replace(self._folder / f"{ticket.kind}.kept", (head, upload, state))
+
+    def _read(self, kind: str) -> tuple[dict[str, Any], bytes] | None:
+        path = self._folder / f"{kind}.kept"
+        if not path.exists():
+            return None
+        head, _, rest = path.read_bytes().partition(b"\n")
+        return json.loads(head), rest
+
+
+class LearningClient:
+    """An honest client: trains from the model of its ticket and uploads the difference.
+
+    Args:
+        experiment: the part of the experiment that clients know.
+        client: the client's id.
+        data: the client's samples.
+        folder: where the client stores its state.
+        sample_cap: the highest number of samples that the client may claim.
+        thread: the executor that runs the client's computations.
+        dtype: number format of uploads: F32, F16 or BF16.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        client: str,
+        data: ClientData,
+        folder: Path,
+        sample_cap: int,
+        thread: Executor,
+        dtype: str = "F32",
+    ) -> None:
+        self.experiment = experiment
+        self.client = client
+        self.data = data
+        self.keeper = Keeper(folder)
+        self.learner = Learner.of(experiment)
+        self._samples = min(sample_cap, len(data.y_train))
+        self._thread = thread
+        self._dtype = dtype
+        self._others: dict[str, bytes] = {}
+
+    async def compute(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Runs a function on the client's thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+
+    async def work(self, ticket: Ticket, model: bytes) -> bytes:
+        """Trains and returns the upload, or returns the upload already stored for this ticket."""
+        kept = self.keeper.upload(ticket)
+        if kept is not None:
+            return kept
+        result: LocalResult = await self.compute(self._train, ticket, model)
+        update_D, metrics = await self.finish(ticket, result)
+        upload: bytes = await self.compute(self._keep, ticket, update_D, metrics, result)
+        return upload
+
+    async def finish(self, ticket: Ticket, result: LocalResult) -> tuple[Tensor, dict[str, float]]:
+        """The update and the metrics to upload for a training result; here the true ones."""
+        return result.update_D, with_gap(result.metrics)
+
+    def samples(self, round_: int) -> ClientData:
+        """The data that the client trains on in a round."""
+        del round_
+        return self.data
+
+    async def evaluate(self, ticket: Ticket, model: bytes) -> dict[str, float]:
+        """Measures the final model and the client's own model."""
+        metrics: dict[str, float] = await self.compute(self._evaluate, model)
+        return reported(metrics)
+
+    async def receive(self, ticket: Ticket, others: Mapping[str, bytes]) -> None:
+        """Stores the further models that come with a ticket until the ticket's work needs them."""
+        self._others = dict(others)
+
+    async def idle(self, ticket: Ticket) -> None:
+        """Does nothing."""
+
+    def _model(self, model: bytes) -> Tensor:
+        return torch.from_numpy(wire.read_model(model, self.learner.spec))
+
+    def _other_models(self, prefix: str) -> list[Tensor]:
+        """Remove and return the ticket's other models whose names have this prefix, by name."""
+        names = sorted(name for name in self._others if name.startswith(prefix))
+        return [self._model(self._others.pop(name)) for name in names]
+
+    def _state(self) -> dict[str, Tensor]:
+        kept, probed = self.keeper.personal(), self.keeper.personal("probe")
+        first = self.learner.first_state(self.learner.initial_model()) if kept is None else kept
+        if probed is not None and STEPS in probed:
+            # A probe spends privacy budget just as a round does.
+            first[STEPS] = torch.maximum(first[STEPS], probed[STEPS])
+        return first
+
+    def _train(self, ticket: Ticket, model: bytes) -> LocalResult:
+        return train_round(
+            self.learner,
+            self.samples(ticket.round),
+            self._model(model),
+            self._state(),
+            seed=self.experiment.seed,
+            client=self.client,
+            round_=ticket.round,
+            offered=self._other_models("peer_"),
+            # The aggregator could reproduce noise that is drawn from the experiment's seed.
+            secret=secrets.randbits(62),
+        )
+
+    def _keep(
+        self, ticket: Ticket, update_D: Tensor, metrics: dict[str, float], result: LocalResult
+    ) -> bytes:
+        vector_D: NDArray[np.float32] = update_D.float().numpy()
+        diverged = False
+        # If an attack changed a finite result, the changed update is sent unmodified.
+        if update_D is result.update_D or not bool(result.update_D.isfinite().all()):
+            vector_D, diverged = sendable(vector_D, self._dtype)
+        report = Report(samples=self._samples, metrics=metrics, diverged=diverged)
+        upload = wire.encode(self.learner.spec, vector_D, claims(report), self._dtype)
+        # `_state` takes personal state from training tickets only (and privacy steps from probes).
+        # A probe only finds out which clients resemble this one; the personal model is trained in
+        # the round itself.
+        self.keeper.keep(ticket, upload, result.personal)
+        return upload
+
+    def _evaluate(self, model: bytes) -> dict[str, float]:
+        metrics = evaluate(self.learner, self.data, self._model(model), self._state())
+        voters = self._other_models("vote_")
+        if voters:
+            counts = vote(self.learner, Cohort.of([self.data]), voters)
+            metrics |= {name: column.item() for name, column in counts.items()}
+        return metrics

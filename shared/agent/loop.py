@@ -1,0 +1,114 @@
+"""The loop of every participant, honest or not: get a ticket and a model, work, and upload."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Mapping
+from typing import Protocol, runtime_checkable
+
+from rampart_fl.shared.agent.client import AggregatorClient, Refused, TicketAndModel
+from rampart_fl.shared.protocol.messages import Ticket
+
+log = logging.getLogger(__name__)
+HEARTBEAT = 20.0
+"""Seconds between heartbeats while a participant works."""
+
+
+class Participant(Protocol):
+    """What a participant does with its tickets; clients differ only in this."""
+
+    async def work(self, ticket: Ticket, model: bytes) -> bytes:
+        """Returns the bytes to upload for a `train` or `probe` ticket; must be deterministic."""
+
+    async def evaluate(self, ticket: Ticket, model: bytes) -> dict[str, float]:
+        """Returns what the client measures with the final model."""
+
+    async def idle(self, ticket: Ticket) -> None:
+        """Called with every ticket of another kind."""
+
+
+@runtime_checkable
+class Receiver(Protocol):
+    """A participant that also uses the other models that its tickets name."""
+
+    async def receive(self, ticket: Ticket, others: Mapping[str, bytes]) -> None:
+        """Takes models, keyed by their names in the ticket, before `work` or `evaluate`."""
+
+
+async def participate(
+    connection: AggregatorClient, participant: Participant, client: str
+) -> Ticket:
+    """Takes part until the federation ends or evicts the client; returns the last ticket."""
+    known: str | None = None
+    cached: tuple[str, bytes] = ("", b"")
+    found: TicketAndModel | None = None
+    while True:
+        found = found or await connection.ticket_and_model(known, cached[0])
+        if found is None:
+            continue
+        (ticket, model), found = found, None
+        known = ticket.etag
+        where = {"round": ticket.round, "client": client}
+        try:
+            if ticket.kind in ("train", "probe", "evaluate"):
+                digest = ticket.models["model"]
+                if cached[0] != digest:
+                    cached = (digest, model or await connection.model(digest))
+                await _hand_over(connection, participant, ticket)
+                found = await _answer(connection, participant, ticket, cached[1])
+                # After an upload, the server answers with this `wait` ticket until it has news.
+                known = Ticket(round=ticket.round, kind="wait", experiment=ticket.experiment).etag
+            else:
+                await participant.idle(ticket)
+        except Refused as refusal:
+            # The upload came late, or the client was evicted or given another ticket in the
+            # meantime. The next ticket says what to do.
+            log.warning("refused: %s", refusal, extra=where)
+            known = None if refusal.reason in {"late", "no-ticket", "forbidden"} else known
+            await asyncio.sleep(0.2)
+        if ticket.kind in ("done", "evicted"):
+            log.info("%s", ticket.kind, extra={**where, "reason": ticket.reason})
+            return ticket
+
+
+async def _hand_over(
+    connection: AggregatorClient, participant: Participant, ticket: Ticket
+) -> None:
+    """Loads the models other than `model` that a ticket names, if the participant uses them."""
+    others = {name: digest for name, digest in ticket.models.items() if name != "model"}
+    if others and isinstance(participant, Receiver):
+        loaded = {digest: await connection.model(digest) for digest in {*others.values()}}
+        await participant.receive(ticket, {name: loaded[d] for name, d in others.items()})
+
+
+async def _answer(
+    connection: AggregatorClient, participant: Participant, ticket: Ticket, model: bytes
+) -> TicketAndModel | None:
+    """Does what a ticket asks for; returns the next ticket if the answer to the upload had it."""
+    async with _signs_of_life(connection):
+        if ticket.kind == "evaluate":
+            metrics = await participant.evaluate(ticket, model)
+            await connection.evaluate(ticket.round, metrics)
+            return None
+        data = await participant.work(ticket, model)
+    kind = "update" if ticket.kind == "train" else "probe"
+    held = ticket.models["model"]
+    _, following = await connection.upload_and_wait(ticket.round, kind, data, held)
+    return following
+
+
+@contextlib.asynccontextmanager
+async def _signs_of_life(connection: AggregatorClient) -> AsyncIterator[None]:
+    async def beat() -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT)
+            with contextlib.suppress(Refused):
+                await connection.heartbeat()
+
+    beating = asyncio.create_task(beat())
+    try:
+        yield
+    finally:
+        beating.cancel()
+        # `gather` absorbs the heartbeat task's CancelledError, but not one meant for this task.
+        await asyncio.gather(beating, return_exceptions=True)

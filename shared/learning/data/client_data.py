@@ -1,0 +1,149 @@
+"""A client's own data: its share of a data set, or a file of its own.
+
+Legend: n training samples, t test samples.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from rampart_fl.shared.attacks.base import DataAttack
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment.schema import Data
+from rampart_fl.shared.learning.data.arrays import PARTS, labels, read
+from rampart_fl.shared.learning.data.datasets import Dataset, Samples, datasets
+from rampart_fl.shared.learning.data.partitions import partitions
+from rampart_fl.shared.seeding import generator
+
+
+@dataclass(frozen=True, eq=False)
+class ClientData:
+    """One client's samples, for training and for its local test.
+
+    Args:
+        x_train: float32 (n, *shape).
+        y_train: long (n,).
+        x_test: float32 (t, *shape).
+        y_test: long (t,).
+        classes: number of classes of the task, including those that the client does not hold.
+    """
+
+    x_train: Tensor
+    y_train: Tensor
+    x_test: Tensor
+    y_test: Tensor
+    classes: int
+
+
+def client_data(data: Data, slot: int, seed: int) -> ClientData:
+    """The data of the client in one slot, 0 <= slot < data.clients.
+
+    Each process reads and divides the data set once. The partition depends on the seed alone. A
+    client's split into training and test samples depends on the seed and the slot alone. Every
+    process therefore draws the same data.
+
+    >>> own = client_data(Data(dataset="digits", clients=20), slot=3, seed=1)
+    >>> len(own.y_train), len(own.y_test)
+    (68, 22)
+    """
+    if not 0 <= slot < data.clients:
+        raise ConfigurationError(f"no slot {slot} among {data.clients} clients")
+    samples, parts = divided(data, seed)
+    part = parts[slot]
+    if len(part) < 2:
+        raise ConfigurationError(f"client {slot} got {len(part)} samples; it needs two or more")
+    if samples.held_out is not None:
+        test, train = part[samples.held_out[part]], part[~samples.held_out[part]]
+        return _own(samples, train, test, slot)
+    order = part[torch.randperm(len(part), generator=generator(seed, "test split", slot))]
+    held_out = min(max(round(len(part) * data.test_fraction), 1), len(part) - 1)
+    return _own(samples, order[held_out:].sort().values, order[:held_out].sort().values, slot)
+
+
+def _own(samples: Samples, train: Tensor, test: Tensor, slot: int) -> ClientData:
+    if not len(train) or not len(test):
+        raise ConfigurationError(
+            f"client {slot} got {len(train)} samples for training and {len(test)} for testing; "
+            "it needs one or more of each"
+        )
+    return ClientData(
+        samples.take(train), samples.y[train], samples.take(test), samples.y[test], samples.classes
+    )
+
+
+def divided(data: Data, seed: int) -> tuple[Samples, tuple[Tensor, ...]]:
+    """The data set, and for every slot the positions (long, sorted) of the client's samples in it.
+
+    First, `data.reserved` samples are drawn and withheld from all clients. The partition divides
+    the rest. A client that then has more than `data.samples` samples loses the excess at random.
+    """
+    return _divided(data.model_dump_json(exclude={"test_fraction"}), seed)
+
+
+@lru_cache(maxsize=4)
+def _divided(table: str, seed: int) -> tuple[Samples, tuple[Tensor, ...]]:
+    data = Data.model_validate_json(table)
+    samples = datasets.parse(data.dataset).drawn(seed) or _samples(json.dumps(data.dataset))
+    n = len(samples.y)
+    if data.reserved >= n:
+        raise ConfigurationError(f"{data.reserved} of {n} samples are reserved: none are left")
+    order = torch.randperm(n, generator=generator(seed, "reserved"))
+    rest = order[data.reserved :].sort().values
+    shares = partitions.parse(data.partition).split(
+        samples.y[rest],
+        data.clients,
+        generator(seed, "partition"),
+        None if samples.groups is None else samples.groups[rest],
+    )
+    parts = []
+    for slot, share in enumerate(shares):
+        if data.samples is not None:
+            draws = generator(seed, "sample cap", slot)
+            share = share[torch.randperm(len(share), generator=draws)[: data.samples]]
+        parts.append(rest[share.sort().values])
+    return samples, tuple(parts)
+
+
+@lru_cache(maxsize=2)
+def _samples(dataset: str) -> Samples:
+    return datasets.parse(json.loads(dataset)).load()
+
+
+def poisoned(
+    data: ClientData, attack: DataAttack, seed: int, client: str, attacker: int
+) -> ClientData:
+    """An attacker's data after its data attack, which leaves the test data unchanged.
+
+    Args:
+        data: the attacker's true data.
+        attack: the data attack.
+        seed: the experiment's seed.
+        client: the attacker's client id, from which its random numbers are derived.
+        attacker: the attacker's position among the experiment's attackers.
+    """
+    draws = generator(seed, "data attack", client)
+    x, y = attack.apply(data.x_train, data.y_train, data.classes, draws, attacker)
+    return replace(data, x_train=x, y_train=y)
+
+
+def client_data_from_file(path: str | Path, dataset: Dataset) -> ClientData:
+    """A client's own data from an .npz file with x_train, y_train, x_test and y_test.
+
+    Args:
+        path: the file; its arrays have the format of the data set's own file.
+        dataset: the data set that the federation learns.
+    Raises:
+        ConfigurationError: the file or an array is missing, a shape does not fit, a label is
+            outside 0..classes-1, or a number is not finite.
+    """
+    arrays = read(path)
+    x_train, x_test = (dataset.prepared(arrays[f"x_{part}"], f"{path}: x_{part}") for part in PARTS)
+    y_train, y_test = (
+        labels(arrays[f"y_{part}"], len(x), dataset.classes, f"{path}: y_{part}")
+        for part, x in zip(PARTS, (x_train, x_test), strict=True)
+    )
+    return ClientData(x_train, y_train, x_test, y_test, dataset.classes)

@@ -1,0 +1,142 @@
+"""Data sets.
+
+To add a data set, write a module in this package with a subclass of `Dataset`, decorated with
+`@datasets.register("name")`, and a test file of the same name.
+
+Legend: n samples.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rampart_fl.shared.families.registry import Member, Registry
+from rampart_fl.shared.learning.data.arrays import fitted
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Labelled samples.
+
+    Args:
+        x: (n, *shape), float32, or uint8 as stored in files; `take` converts it to a model's input.
+            Images have their channels first.
+        y: class numbers, long (n,).
+        classes: number of classes.
+        groups: the natural client (user, writer) of every sample, long (n,), if the data set has
+            natural clients.
+        held_out: which samples (n,) are for testing, if the data set itself determines that.
+        scale: the number by which `take` divides `x`.
+    """
+
+    x: Tensor
+    y: Tensor
+    classes: int
+    groups: Tensor | None = None
+    held_out: Tensor | None = None
+    scale: float = 1.0
+
+    def take(self, positions: Tensor | slice = slice(None)) -> Tensor:
+        """The k samples at the given positions as float32 (k, *shape), images in [0, 1].
+
+        >>> pixels = torch.tensor([[0], [255]], dtype=torch.uint8)
+        >>> Samples(pixels, torch.zeros(2), classes=1, scale=255).take().tolist()
+        [[0.0], [1.0]]
+        """
+        x = self.x[positions].to(torch.float32, memory_format=torch.contiguous_format)
+        return x / self.scale if self.scale != 1 else x
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a data set comes from.
+
+    Args:
+        kind: "Rampart" (no file is needed), "RAMPART_DATA_DIR", "cache", "OpenML", or "you" if the
+            user must provide the file.
+        place: the file, or where it can be obtained.
+        present: whether the data set can be loaded without a network.
+    """
+
+    kind: str
+    place: str
+    present: bool
+
+
+class Dataset(Member, ABC):
+    """A data set. Its shape and classes are available without loading it, as servers need them."""
+
+    licence: ClassVar[str] = ""
+    """Terms of use, as far as they are known."""
+    total: ClassVar[int] = 0
+    """Number of samples of the whole data set, of which a file may hold a part; 0 if the number is
+    a parameter."""
+
+    scale: ClassVar[float] = 255.0
+    """Number by which integers in a file of samples are divided."""
+
+    task: ClassVar[str] = "classification"
+    """The task that the data set is for; see `rampart_fl.shared.learning.training.scoring`."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one sample."""
+
+    @property
+    @abstractmethod
+    def classes(self) -> int:
+        """Number of classes."""
+
+    @abstractmethod
+    def load(self) -> Samples:
+        """All samples."""
+
+    def source(self) -> Source:
+        """Where `load` would now find the data set."""
+        return Source("Rampart", "needs no file", True)
+
+    def fetch(self) -> Path | None:
+        """Ensure that `load` needs no network; returns the path of the data set's file, if any.
+
+        Raises:
+            ConfigurationError: the data set is not available; the message says what to do.
+        """
+        return None
+
+    def features(self, array: np.ndarray, what: str) -> Tensor:
+        """Samples (n, *shape) from a file in the form of `Samples.x`: uint8 or float32.
+
+        Images without a channel dimension get one, and images with channels last are transposed.
+
+        Args:
+            array: the array in the file.
+            what: name of the array in error messages.
+        Raises:
+            ConfigurationError: the array has another shape, has numbers that are not finite, or
+                does not contain numbers.
+        """
+        x = fitted(array, self.shape, what)
+        return x / self.scale if array.dtype.kind in "ui" and x.dtype != torch.uint8 else x
+
+    def prepared(self, array: np.ndarray, what: str) -> Tensor:
+        """Samples from a file as a model takes them, float32 (n, *shape)."""
+        x = self.features(array, what)
+        if x.dtype == torch.uint8:
+            x = x / self.scale
+        return x.to(torch.float32, memory_format=torch.contiguous_format)
+
+    def drawn(self, seed: int) -> Samples | None:
+        """The samples for one seed if the data set is drawn anew for every seed, otherwise None."""
+        del seed
+        return None
+
+
+datasets: Registry[Dataset] = Registry(
+    Dataset, "data set", package=__name__, group="rampart_fl.datasets"
+)

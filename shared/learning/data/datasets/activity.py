@@ -1,0 +1,97 @@
+"""Human activity recognition from accelerometers that people carry; users are natural clients."""
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.data.datasets import Samples, datasets
+from rampart_fl.shared.learning.data.datasets.files import FileDataset, Original
+
+WINDOW = 200
+"""Number of measurements in a window, which lasts ten seconds in WISDM and four in HAPT."""
+ACTIVITIES = ("Walking", "Jogging", "Upstairs", "Downstairs", "Sitting", "Standing")
+"""WISDM's classes, in order."""
+GRAVITY = 9.80665
+"""m/s² of one g."""
+NUMBER = r"(-?\d+(?:\.\d+)?(?:[eE]-?\d+)?)"
+RECORD = re.compile(rf"(\d+),({'|'.join(ACTIVITIES)}),(\d+),{NUMBER},{NUMBER},{NUMBER}\s*,?\s*;")
+
+
+@datasets.register("hapt")
+class HAPT(FileDataset):
+    """Windows of 200 accelerations (g, 50 Hz) on three axes, 12 activities, 30 users."""
+
+    paper = "Reyes-Ortiz et al., Transition-aware human activity recognition, 2016"
+    licence = "CC BY 4.0 (UCI)"
+    sample, labels, total = (3, 1, WINDOW), 12, 3_500
+
+
+@datasets.register("wisdm")
+class WISDM(FileDataset):
+    """43 features of ten-second accelerometer windows, 6 activities, 36 users; standardized."""
+
+    paper = "Kwapisz et al., Activity recognition using cell phone accelerometers, 2010"
+    licence = "research with citation and its readme (WISDM Lab)"
+    sample, labels, total = (43,), 6, 5_418
+
+    def load(self) -> Samples:
+        samples = super().load()
+        x = samples.take()
+        spread = x.std(0)
+        x = (x - x.mean(0)) / torch.where(spread > 0, spread, torch.ones_like(spread))
+        return Samples(x, samples.y, samples.classes, samples.groups)
+
+
+def windows(text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Accelerations float32 (n, 3, 200) in g, activities (n,) and users (n,) from WISDM's raw text.
+
+    A record is `user,activity,time,x,y,z;` with accelerations in m/s². Records that lack a number
+    or have time 0 are skipped. A line may hold several records.
+    """
+    records = [
+        (int(user), ACTIVITIES.index(activity), tuple(map(float, xyz)))
+        for user, activity, time, *xyz in RECORD.findall(text)
+        if int(time)
+    ]
+    key = np.array([(user, activity) for user, activity, _ in records]).reshape(-1, 2)
+    ends = np.flatnonzero((key[1:] != key[:-1]).any(1)) + 1
+    runs = pairwise([0, *ends.tolist(), len(key)])
+    cuts = [c for a, b in runs for c in range(a, b - WINDOW + 1, WINDOW)]
+    xyz = np.array([values for *_, values in records], dtype=np.float32).reshape(-1, 3) / GRAVITY
+    x = np.array([xyz[cut : cut + WINDOW].T for cut in cuts], dtype=np.float32)
+    return x.reshape(-1, 3, WINDOW), key[cuts, 1].astype(np.uint8), key[cuts, 0].astype(np.uint8)
+
+
+def read_raw(path: Path) -> dict[str, np.ndarray]:
+    """The arrays from WISDM's raw file; the last quarter of every user's windows is for testing."""
+    x, y, users = windows(path.read_text(encoding="utf-8", errors="replace"))
+    if not len(y):
+        raise ConfigurationError(f"{path} has no window of {WINDOW} records")
+    test = np.zeros(len(y), dtype=bool)
+    for user in np.unique(users):
+        rows = np.flatnonzero(users == user)
+        test[rows[len(rows) * 3 // 4 :]] = True
+    return {
+        f"{name}_{part}": array[rows]
+        for part, rows in (("train", ~test), ("test", test))
+        for name, array in (("x", x), ("y", y), ("group", users))
+    }
+
+
+@datasets.register("wisdm_raw")
+class WISDMRaw(FileDataset):
+    """Windows of 200 accelerations (g, 20 Hz) on three axes, 6 activities, 36 users.
+
+    They are made from the publisher's file WISDM_ar_v1.1_raw.txt without its incomplete records.
+    Windows do not overlap, and each lies within one user's uninterrupted run of one activity.
+    Rampart does not download the file: get it from the publisher.
+    """
+
+    paper = "Kwapisz et al., 2010; FedCAP, section VI-A1"
+    licence = "research with citation and its readme (WISDM Lab)"
+    sample, labels = (3, 1, WINDOW), 6
+    original = Original("WISDM_ar_v1.1_raw.txt", read_raw)

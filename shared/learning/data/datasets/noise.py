@@ -1,0 +1,38 @@
+"""Samples of pure noise, which are unsuitable as a server's public data."""
+
+import torch
+from pydantic import Field
+
+from rampart_fl.shared.learning.data.datasets import Dataset, Samples, datasets
+from rampart_fl.shared.seeding import generator
+
+
+@datasets.register("noise")
+class Noise(Dataset):
+    """Independent uniform pixels in [0, 1], all of one class.
+
+    The SDEA paper names such public data as a case in which SDEA fails. If this data set is used as
+    the server's data, its shape and size are set to those that the experiment needs.
+
+    >>> Noise(sample=[1, 4, 4], size=3).load().x.shape
+    torch.Size([3, 1, 4, 4])
+    """
+
+    paper = "SDEA, section 4: limitation (i)"
+    sample: list[int] = Field(default=[1, 28, 28], min_length=1)
+    """Shape of one sample."""
+    size: int = Field(default=2000, ge=1)
+    """Number of samples."""
+    seed: int = Field(default=0, ge=0)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.sample)
+
+    @property
+    def classes(self) -> int:
+        return 1
+
+    def load(self) -> Samples:
+        x = torch.rand(self.size, *self.sample, generator=generator(self.seed, "noise"))
+        return Samples(x, torch.zeros(self.size, dtype=torch.long), self.classes)

@@ -1,0 +1,65 @@
+"""Pathological label skew: each client holds only a few classes."""
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.data.partitions import Partition, cut, partitions, shuffled, spread
+
+
+@partitions.register("classes_per_client")
+class ClassesPerClient(Partition):
+    """Each client holds `classes` classes; each class is shared evenly by about as many clients.
+
+    Each of the C classes in the data has clients·classes/C places, rounded down or up. Client
+    after client takes the classes with the most free places; ties are broken at random. A client's
+    classes therefore all differ. With `imbalance`, the relative sizes of all clients are a
+    geometric progression, and the clients that hold a class share it in proportion to these sizes.
+
+    >>> y = torch.arange(4).repeat(6)
+    >>> parts = ClassesPerClient(classes=2).split(y, 4, torch.Generator().manual_seed(0))
+    >>> [(len(part), len(y[part].unique())) for part in parts]
+    [(6, 2), (6, 2), (6, 2), (6, 2)]
+    """
+
+    paper = "FedCAP, section VI-A1, and MSDFL: two classes per client"
+    classes: int = Field(default=2, ge=1)
+    imbalance: float = Field(default=1.0, ge=1)
+    """Ratio of the largest client's relative size to the smallest client's."""
+
+    def split(
+        self, y: Tensor, clients: int, draws: torch.Generator, groups: Tensor | None = None
+    ) -> list[Tensor]:
+        labels = torch.unique(y)
+        if self.classes > len(labels):
+            raise ConfigurationError(
+                f"{self.classes} classes per client, but the data has {len(labels)} classes"
+            )
+        holders = self._holders(len(labels), clients, draws)
+        size_K = spread(clients, self.imbalance, draws)
+        parts: list[list[Tensor]] = [[] for _ in range(clients)]
+        for label, held_by in zip(labels, holders, strict=True):
+            if not held_by:
+                continue
+            own = shuffled((y == label).nonzero().flatten(), draws)
+            if len(own) < len(held_by):
+                raise ConfigurationError(
+                    f"class {int(label)} has {len(own)} samples for {len(held_by)} clients"
+                )
+            sizes = None if size_K is None else size_K[held_by]
+            for client, share in zip(held_by, cut(own, len(held_by), sizes), strict=True):
+                parts[client].append(share)
+        return [torch.cat(part).sort().values for part in parts]
+
+    def _holders(self, labels: int, clients: int, draws: torch.Generator) -> list[list[int]]:
+        places = torch.full((labels,), clients * self.classes // labels)
+        extra = clients * self.classes % labels
+        places[torch.randperm(labels, generator=draws)[:extra]] += 1
+        holders: list[list[int]] = [[] for _ in range(labels)]
+        for client in range(clients):
+            tie_break = torch.rand(labels, generator=draws)
+            for label in (places + tie_break).topk(self.classes).indices.tolist():
+                holders[label].append(client)
+                places[label] -= 1
+        return holders

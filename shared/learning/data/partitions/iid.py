@@ -1,0 +1,29 @@
+"""Independent and identically distributed clients."""
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from rampart_fl.shared.learning.data.partitions import Partition, cut, deck, partitions, spread
+
+
+@partitions.register("iid")
+class IID(Partition):
+    """Every sample goes to a client drawn uniformly; sizes differ by one at most.
+
+    With `imbalance`, the sizes are about a geometric progression, with at least one sample each.
+
+    >>> parts = IID().split(torch.zeros(5), 2, torch.Generator().manual_seed(0))
+    >>> [len(part) for part in parts], sorted(torch.cat(parts).tolist())
+    ([3, 2], [0, 1, 2, 3, 4])
+    """
+
+    imbalance: float = Field(default=1.0, ge=1)
+    """Approximate ratio of the largest client's size to the smallest client's."""
+
+    def split(
+        self, y: Tensor, clients: int, draws: torch.Generator, groups: Tensor | None = None
+    ) -> list[Tensor]:
+        order = deck(len(y), clients, draws)
+        size_K = spread(clients, self.imbalance, draws)
+        return [part.sort().values for part in cut(order, clients, size_K)]

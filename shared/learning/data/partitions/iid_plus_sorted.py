@@ -1,0 +1,33 @@
+"""A mixture of IID and sorted by label, which sets how similar the clients are."""
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from rampart_fl.shared.learning.data.partitions import Partition, deck, partitions
+
+
+@partitions.register("iid_plus_sorted")
+class IIDPlusSorted(Partition):
+    """A share `iid` of all samples is divided at random; the rest is sorted by label and cut.
+
+    >>> y = torch.arange(10).repeat(10)
+    >>> parts = IIDPlusSorted(iid=0.0).split(y, 10, torch.Generator().manual_seed(0))
+    >>> [len(y[part].unique()) for part in parts]
+    [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+    """
+
+    paper = "Karimireddy et al., SCAFFOLD, 2020, section 7: data of s% similarity"
+    iid: float = Field(default=0.2, ge=0, le=1)
+    """Share of the samples that is divided at random."""
+
+    def split(
+        self, y: Tensor, clients: int, draws: torch.Generator, groups: Tensor | None = None
+    ) -> list[Tensor]:
+        order = deck(len(y), clients, draws)
+        mixed = order[: round(self.iid * len(y))]
+        rest = order[len(mixed) :]
+        rest = rest[y[rest].sort(stable=True).indices]
+        # The random parts are assigned in reverse order, so that sizes differ by one at most.
+        pairs = zip(rest.tensor_split(clients), mixed.tensor_split(clients)[::-1], strict=True)
+        return [torch.cat(pair).sort().values for pair in pairs]

@@ -1,0 +1,134 @@
+"""Samples that the server holds: public data (with or without labels) and a trusted root set.
+
+The samples can come from any data set and are converted to the shape that the model takes. A grey
+image is copied to all channels, a colour image becomes its luminance, and images are resized by
+bilinear interpolation (for example USPS from 16x16 to 28x28). If they come from the clients' own
+data set, they are samples that no client holds.
+
+Legend: n samples, C channels, H rows, W columns.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment.schema import Data
+from rampart_fl.shared.learning.data.augmentation import luminance
+from rampart_fl.shared.learning.data.client_data import divided
+from rampart_fl.shared.learning.data.datasets import Dataset, datasets
+from rampart_fl.shared.seeding import generator
+
+Role = Literal["public", "root"]
+"""What the samples are for; each role draws its samples with a different seed."""
+
+
+@dataclass(frozen=True, eq=False)
+class ServerData:
+    """Samples that the server holds.
+
+    Args:
+        x: float32 (n, *shape), where shape is the shape of the clients' samples.
+        y: class numbers, long (n,).
+        labelled: whether the source has as many classes as the task; if not, `y` is meaningless.
+    """
+
+    x: Tensor
+    y: Tensor
+    labelled: bool
+
+
+def server_data(
+    spec: "str | dict[str, Any]",
+    size: int,
+    data: Data,
+    seed: int,
+    role: Role = "public",
+    labels: bool = False,
+) -> ServerData:
+    """`size` samples of a data set, in the shape that the clients' model takes.
+
+    Args:
+        spec: the data set, as in an experiment's `data.dataset`.
+        size: number of samples.
+        data: the clients' `data` table. It determines the shape, the classes, and which samples
+            clients hold.
+        seed: the experiment's seed.
+        role: what the samples are for; the random draw depends on it.
+        labels: whether labels of the task are needed.
+    Raises:
+        ConfigurationError: the samples cannot be converted, or there are too few of them, or labels
+            are needed and the number of classes differs.
+
+    >>> table = Data(dataset="digits", reserved=100)
+    >>> held = server_data("digits", 100, table, seed=1, role="root", labels=True)
+    >>> tuple(held.x.shape), held.labelled
+    ((100, 1, 8, 8), True)
+    """
+    own, source = datasets.parse(data.dataset), fitting(spec, size, data, labels)
+    if source.name == own.name:
+        if source != own:
+            raise ConfigurationError(
+                f"the server's {source.name} must have the parameters of the clients' own"
+            )
+        samples, parts = divided(data, seed)
+        free = torch.ones(len(samples.y), dtype=torch.bool)
+        free[torch.cat(parts)] = False
+        pool = free.nonzero().flatten()
+        hint = f": no client may hold them; set data.reserved to {size} or more"
+    else:
+        samples = source.load()
+        pool, hint = torch.arange(len(samples.y)), ""
+    if len(pool) < size:
+        raise ConfigurationError(
+            f"the server is to hold {size} samples of {source.name}, {len(pool)} are free{hint}"
+        )
+    draws = generator(seed, "server data", role)
+    picks = pool[torch.randperm(len(pool), generator=draws)[:size]].sort().values
+    return ServerData(
+        adapted(samples.take(picks), own.shape), samples.y[picks], source.classes == own.classes
+    )
+
+
+def fitting(spec: "str | dict[str, Any]", size: int, data: Data, labels: bool = False) -> Dataset:
+    """The data set, after a check that the clients' model can take it; reads no samples.
+
+    Raises:
+        ConfigurationError: the samples cannot be converted, or labels are needed and the number of
+            classes differs.
+    """
+    own = datasets.parse(data.dataset)
+    source = datasets.parse(spec, sample=list(own.shape), size=size)
+    given, wanted = source.shape, own.shape
+    pictures = len(given) == 3 and len(wanted) == 3 and min(*given[1:], *wanted[1:]) > 1
+    channels = given[:1] == wanted[:1] or {*given[:1], *wanted[:1]} == {1, 3}
+    if given != wanted and not (pictures and channels):
+        raise ConfigurationError(
+            f"samples of {source.name} have shape {given}; they cannot become {wanted}"
+        )
+    if labels and source.classes != own.classes:
+        raise ConfigurationError(
+            f"{source.name} has {source.classes} classes, the clients' {own.name} {own.classes}: "
+            f"its labels are of no use"
+        )
+    return source
+
+
+def adapted(x_nCHW: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The samples converted to a shape; the same tensor if they already have it.
+
+    >>> adapted(torch.ones(2, 1, 16, 16), (3, 32, 32)).shape
+    torch.Size([2, 3, 32, 32])
+    """
+    if x_nCHW.shape[1:] == shape:
+        return x_nCHW
+    if x_nCHW.shape[1] > shape[0]:
+        x_nCHW = luminance(x_nCHW)
+    if x_nCHW.shape[2:] != shape[1:]:
+        x_nCHW = functional.interpolate(
+            x_nCHW, shape[1:], mode="bilinear", align_corners=False, antialias=True
+        )
+    return x_nCHW.expand(-1, shape[0], -1, -1).contiguous()

@@ -1,0 +1,5 @@
+"""Networks: architectures, models as vectors, many models run as one.
+
+This package holds the code that evaluates a model or its derivatives. Code that changes a model's
+parameters belongs in `training`.
+"""

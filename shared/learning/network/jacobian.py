@@ -1,0 +1,115 @@
+"""How fast a network's outputs change with its parameters: norms of its Jacobian, with gradients.
+
+The Jacobian J of the logits z with respect to the parameters θ is never formed. If q_a is a random
+direction on the unit sphere of R^C, drawn for every sample a, then
+
+    E C/|B| |∂_θ Σ_a q_a·z_a|² = 1/|B| Σ_a |J_a|_F²,
+
+because the cross terms have mean 0. One backward pass gives an estimate, and a second one gives the
+estimate's gradient. Running statistics are not parameters, so the norms exclude derivatives with
+respect to them.
+
+Legend: K models, B samples each (padded), N training samples, C classes, D parameters,
+M projections.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
+
+from rampart_fl.shared.learning.network.stacked import Stacked
+from rampart_fl.shared.runtime.device import to_device
+
+MEASURED = 4096
+"""Number of samples, summed over models, in one pass of a measurement."""
+
+
+def directions(samples: int, classes: int, draws: torch.Generator) -> Tensor:
+    """Uniformly distributed unit vectors of R^C (B, C), one per sample, float64.
+
+    >>> directions(5, 3, torch.Generator().manual_seed(1)).norm(dim=1)
+    tensor([1., 1., 1., 1., 1.], dtype=torch.float64)
+    """
+    q_BC = torch.randn(samples, classes, generator=draws, dtype=torch.float64)
+    return functional.normalize(q_BC)
+
+
+def stacked_directions(
+    sizes: Sequence[int], width: int, classes: int, draws: Sequence[torch.Generator]
+) -> Tensor:
+    """Directions (K, B, C) for the samples of K models, with zeros as padding up to B = width.
+
+    A model's directions depend on its generator, its number of samples and C alone.
+    """
+    own = [directions(n, classes, one) for n, one in zip(sizes, draws, strict=True)]
+    padded_KBC = pad_sequence([*own, torch.zeros(width, classes).double()], batch_first=True)
+    return padded_KBC[:-1]
+
+
+def squared_norm(
+    network: Stacked,
+    models_KD: Tensor,
+    x_KB: Tensor,
+    sizes: Sequence[int],
+    along: Callable[[int], Sequence[Tensor]],
+) -> tuple[Tensor, Tensor]:
+    """Estimates (K,) of the mean |J_a|_F² on every model's own samples, and their gradients (K, D).
+
+    The estimate is C/(M |B|) Σ_m |∂_θ Σ_a q_ma·z_a|²; its gradient is with respect to θ.
+
+    Args:
+        network: applies the models.
+        models_KD: parameters.
+        x_KB: samples.
+        sizes: how many samples each model has; the norm of a model without samples is 0.
+        along: maps the number of classes C to M directions (K, B, C), which are 0 for padding.
+    """
+    leaf_KD = models_KD.detach().requires_grad_()
+    logits_KBC = network.logits(leaf_KD, x_KB)
+    counts_K = to_device([max(size, 1) for size in sizes], leaf_KD.device, leaf_KD.dtype)
+    classes = logits_KBC.shape[-1]
+    projections = along(classes)
+    scale_K = classes / (len(projections) * counts_K)
+    norm_K, gradient_KD = torch.zeros_like(scale_K), torch.zeros_like(models_KD)
+    for q_KBC in projections:
+        projected = (logits_KBC * to_device(q_KBC, logits_KBC.device, logits_KBC.dtype)).sum()
+        (slope_KD,) = torch.autograd.grad(projected, leaf_KD, create_graph=True)
+        one_K = scale_K * slope_KD[:, : network.spec.trainable].square().sum(1)
+        norm_K += one_K.detach()
+        if one_K.requires_grad:  # The norm of a linear model is constant and has no gradient.
+            (one_KD,) = torch.autograd.grad(one_K.sum(), leaf_KD, retain_graph=True)
+            gradient_KD += one_KD
+    return norm_K, gradient_KD
+
+
+def measured_norm(
+    network: Stacked,
+    models_KD: Tensor,
+    x_KN: Tensor,
+    sizes: Sequence[int],
+    draws: Sequence[torch.Generator],
+) -> Tensor:
+    """One estimate (K,) of the mean |J_a|_F² over every model's own N samples, float64.
+
+    Args:
+        network: applies the models.
+        models_KD: parameters.
+        x_KN: samples, padded.
+        sizes: how many samples each model has.
+        draws: one generator per model, for its directions.
+    """
+    leaf_KD = models_KD.detach().requires_grad_()
+    slope_KD, classes, q_KNC = torch.zeros_like(models_KD, dtype=torch.float64), 0, None
+    for start in range(0, x_KN.shape[1], width := max(1, MEASURED // len(models_KD))):
+        logits_KBC = network.logits(leaf_KD, x_KN[:, start : start + width])
+        if q_KNC is None:
+            classes = logits_KBC.shape[-1]
+            q_KNC = stacked_directions(sizes, x_KN.shape[1], classes, draws)
+            q_KNC = to_device(q_KNC, logits_KBC.device, logits_KBC.dtype)
+        projected = (logits_KBC * q_KNC[:, start : start + width]).sum()
+        slope_KD += torch.autograd.grad(projected, leaf_KD)[0]
+    counts_K = to_device([max(size, 1) for size in sizes], slope_KD.device, slope_KD.dtype)
+    return classes / counts_K * slope_KD[:, : network.spec.trainable].square().sum(1)

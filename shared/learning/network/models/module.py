@@ -1,0 +1,96 @@
+"""A user's own network, given by its import path."""
+
+import copy
+import inspect
+from typing import Any
+
+import torch
+from pydantic import ConfigDict, Field
+from torch import nn
+
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.families.importpath import load_callable
+from rampart_fl.shared.learning.network.models import Model, models
+
+
+@models.register("module")
+class UserModule(Model):
+    """A `torch.nn.Module` class that the user wrote: `path = "my_package.nets:Net"`.
+
+    All other keys of the table are passed to the class as keyword arguments. If the class takes
+    arguments named `shape` (of a sample) or `classes`, Rampart supplies them. The module maps
+    (B, *shape) to logits (B, classes). When many clients train at once, a `torch.nn.Sequential`
+    trains fastest; any other module runs through `torch.func.vmap`, or client by client. On a
+    machine that hosts clients, the package must be installed too, and RAMPART_TRUSTED_PACKAGES must
+    name it.
+
+    >>> UserModule(path="torch.nn:Flatten").build((10,), 10)
+    Flatten(start_dim=1, end_dim=-1)
+    """
+
+    model_config = ConfigDict(extra="allow")
+    paper = "the user's own"
+    path: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")
+    """Import path of the Python module, a colon, and the name of the class."""
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        module = self._make(shape, classes)
+        for name, layer in module.named_modules():
+            if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
+                raise ConfigurationError(
+                    f"{self._who}: {name} draws at random in training, which agents and simulation "
+                    "could not repeat; build it with p = 0"
+                )
+        frozen = [name for name, p in module.named_parameters() if not p.requires_grad]
+        if frozen:
+            raise ConfigurationError(
+                f"{self._who}: every parameter is trained and uploaded, but {frozen[0]} is frozen; "
+                "make it a buffer with persistent=False"
+            )
+        self._try(module, shape, classes)
+        return module
+
+    @property
+    def _who(self) -> str:
+        return f"model {self.path!r}"
+
+    def _make(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        found = load_callable(self.path, "a model")
+        if not (isinstance(found, type) and issubclass(found, nn.Module)):
+            raise ConfigurationError(f"{self._who} is no subclass of torch.nn.Module")
+        takes = inspect.signature(found).parameters
+        fitted = {"shape": shape, "classes": classes}
+        given: dict[str, Any] = {key: value for key, value in fitted.items() if key in takes}
+        try:
+            return found(**{**given, **(self.model_extra or {})})
+        except Exception as error:  # The user's code may raise anything.
+            raise ConfigurationError(
+                f"{self._who} cannot be built: {type(error).__name__}: {error}; "
+                f"it takes {inspect.signature(found)}"
+            ) from None
+
+    def _try(self, module: nn.Module, shape: tuple[int, ...], classes: int) -> None:
+        """Refuses a module that draws random numbers or does not map such samples to logits."""
+        batch = torch.zeros(2, *shape)
+        for training in (False, True):
+            trial, before = copy.deepcopy(module).train(training), torch.get_rng_state()
+            try:
+                with torch.no_grad():
+                    logits = trial(batch)
+            except Exception as error:  # The user's code may raise anything.
+                raise ConfigurationError(
+                    f"{self._who} fails on a batch of shape {tuple(batch.shape)}: "
+                    f"{type(error).__name__}: {error}"
+                ) from None
+            if not torch.equal(before, torch.get_rng_state()):
+                raise ConfigurationError(
+                    f"{self._who} draws at random in forward, which agents and simulation could "
+                    "not repeat"
+                )
+            if not isinstance(logits, torch.Tensor) or logits.shape != (2, classes):
+                tensor = isinstance(logits, torch.Tensor)
+                got = tuple(logits.shape) if tensor else type(logits).__name__
+                raise ConfigurationError(
+                    f"{self._who} maps a batch of shape {tuple(batch.shape)} to {got}, not to "
+                    f"logits {(2, classes)}" + (" in training" if training else "")
+                )

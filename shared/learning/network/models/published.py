@@ -1,0 +1,76 @@
+"""The papers' convolutional networks as named models: `cnn` networks with the papers' sizes."""
+
+from typing import ClassVar
+
+from torch import nn
+
+from rampart_fl.shared.learning.network.models import Model, models
+from rampart_fl.shared.learning.network.models.cnn import CNN
+
+
+class Published(Model):
+    """A `cnn` network with the sizes of a paper."""
+
+    sizes: ClassVar[CNN]
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        return self.sizes.build(shape, classes)
+
+
+@models.register("fedcap_cifar")
+class FedCAPCIFAR(Published):
+    """Convolutions of 32 and 64 channels, 5x5, without padding; one hidden layer of 64.
+
+    >>> sum(p.numel() for p in FedCAPCIFAR().build((3, 32, 32), 10).parameters())
+    156810
+    """
+
+    paper = "FedCAP, section VI-A1 (CIFAR-10)"
+    sizes = CNN(channels=[32, 64], kernel=5, padding=0, hidden=64)
+
+
+@models.register("fedcap_emnist")
+class FedCAPEMNIST(Published):
+    """Convolutions of 16 and 32 channels, 5x5, without padding; one hidden layer of 128."""
+
+    paper = "FedCAP, section VI-A1 (EMNIST)"
+    sizes = CNN(channels=[16, 32], kernel=5, padding=0, hidden=128)
+
+
+@models.register("fedcap_wisdm")
+class FedCAPWISDM(Published):
+    """Convolutions of 32 and 64 channels along a signal, 1x5; one hidden layer of 64."""
+
+    paper = "FedCAP, section VI-A1 (WISDM)"
+    sizes = CNN(channels=[32, 64], kernel=(1, 5), padding=0, hidden=64)
+
+
+@models.register("sdea")
+class SDEANetwork(Published):
+    """Convolutions of 6 and 16 channels, 5x5; hidden layers of 120, 84, 84 and 256.
+
+    The paper converts all images to (3, 32, 32). Here the network takes images in their own shape.
+    """
+
+    paper = "SDEA, experiments (the sizes from its code)"
+    sizes = CNN(channels=[6, 16], kernel=5, padding=0, hidden=[120, 84, 84, 256])
+
+
+@models.register("pawbrofl")
+class PAwBRoFLNetwork(Published):
+    """Two convolutions of 30 channels, 3x3, padded; one hidden layer of 200."""
+
+    paper = "PAwBRoFL, section 5.1 (the sizes from its code)"
+    sizes = CNN(channels=[30, 30], kernel=3, padding=1, hidden=200)
+
+
+@models.register("lenet5")
+class LeNet5(Published):
+    """Convolutions of 6 and 16 channels, 5x5; hidden layers of 120 and 84.
+
+    MSDFL's code also applies a ReLU to the logits. This network omits it, because it can make all
+    logits of a class 0 for good.
+    """
+
+    paper = "LeCun et al., 1998; MSDFL, section VII-A (MNIST, Fashion-MNIST)"
+    sizes = CNN(channels=[6, 16], kernel=5, padding=0, hidden=[120, 84])

@@ -1,0 +1,48 @@
+"""A small text model: the sum of a text's token vectors, followed by a linear layer."""
+
+from collections import OrderedDict
+from itertools import pairwise
+from typing import Annotated
+
+from pydantic import Field
+from torch import nn
+
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.network.layers import TextEmbedding
+from rampart_fl.shared.learning.network.models import Model, models
+
+
+@models.register("text")
+class Text(Model):
+    """Σ v / √n over the vectors of a text's n tokens, a ReLU layer for each of `hidden`, logits.
+
+    Samples are token ids (tokens,), with 0 for padding; all ids are below `vocabulary`.
+
+    This model replaces ALBERT-base, which MSDFL uses on AG News. Rampart cannot include ALBERT's
+    pretrained weights, and without them ALBERT learns nothing from so few texts. Use this model to
+    compare methods with each other; do not compare its accuracy with the paper's.
+
+    >>> sum(p.numel() for p in Text(vocabulary=100).build((40,), 4).parameters())
+    3332
+    """
+
+    paper = "Joulin et al., Bag of tricks for efficient text classification, 2017"
+    vocabulary: int = Field(default=8192, ge=2)
+    """Number of token ids, padding included."""
+    features: int = Field(default=32, ge=1)
+    """Length of a token's vector."""
+    hidden: list[Annotated[int, Field(ge=1)]] = Field(default=[])
+    """Width of each hidden layer; the model learns fastest from few texts without any."""
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        if len(shape) != 1:
+            raise ConfigurationError(
+                f"text takes token ids (tokens,), not samples of shape {shape}"
+            )
+        layers: dict[str, nn.Module] = {"embedding": TextEmbedding(self.vocabulary, self.features)}
+        widths = [self.features, *self.hidden]
+        for i, (before, after) in enumerate(pairwise(widths), start=1):
+            layers[f"hidden{i}"] = nn.Linear(before, after)
+            layers[f"hidden{i}_relu"] = nn.ReLU()
+        layers["output"] = nn.Linear(widths[-1], classes)
+        return nn.Sequential(OrderedDict(layers))

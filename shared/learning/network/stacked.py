@@ -1,0 +1,162 @@
+"""Many models of one architecture run as one: K vectors applied to K batches at once.
+
+A module runs stacked if it consists of sequences and residual blocks of the layers that
+`rampart_fl.shared.learning.network.stacked_layers` supports. Any other module runs through
+`torch.func.vmap`. If that module has running statistics, or something that vmap does not support,
+such as recurrent layers, its models run one by one. Models never interact, so the gradient of the
+sum of all losses contains each model's own gradient.
+
+Legend: K models, B samples each, D coordinates, S running statistics, C classes.
+"""
+
+import copy
+import sys
+from collections.abc import Mapping
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from rampart_fl.shared.learning.network.stacked_layers import Pass, stacked, to_images
+from rampart_fl.shared.learning.network.vector import spec_of, statistics, unflatten
+from rampart_fl.shared.modelspec import STATISTIC
+
+IN_CACHE = 2**20
+"""How many numbers the largest layer may have, summed over the models that one thread trains at
+once."""
+
+
+class Stacked:
+    """The forward pass of K models at once.
+
+    >>> network = Stacked(nn.Sequential(nn.Linear(2, 1)))
+    >>> network.logits(torch.tensor([[1.0, 1.0, 0.0], [2.0, 0.0, 1.0]]), torch.ones(2, 1, 2))
+    tensor([[[2.]],
+    <BLANKLINE>
+            [[3.]]])
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.spec = spec_of(module)
+        self._layer = stacked("", module)
+        self._widths: dict[tuple[int, ...], int] = {}
+        self._vmaps = True
+
+    def at_once(self, x_KB: Tensor) -> int:
+        """How many models run fastest on such batches in one pass.
+
+        On a CPU, these are as many models as have their largest layer in cache (measured with
+        `benchmarks/training.py`). On other devices, all models run in one pass.
+        """
+        if self._layer is None or x_KB.device.type != "cpu":
+            return sys.maxsize
+        shape = tuple(x_KB.shape[1:])
+        if shape not in self._widths:
+            self._widths[shape] = widest(self.module, shape)
+        return max(1, IN_CACHE * torch.get_num_threads() // max(1, self._widths[shape]))
+
+    def trained_at_once(self, x_KB: Tensor) -> int:
+        """How many models train fastest in one pass; their parameters must fit in cache, too."""
+        if x_KB.device.type != "cpu":
+            return sys.maxsize
+        of_size = IN_CACHE * torch.get_num_threads() // max(1, self.spec.dim)
+        return max(1, min(self.at_once(x_KB), of_size))
+
+    def logits(self, models_KD: Tensor, x_KB: Tensor) -> Tensor:
+        """Logits (K, B, C) of each model k on its own batch x_KB[k], in inference mode."""
+        return self._run(unflatten(models_KD, self.spec), x_KB, None)[0]
+
+    def train(
+        self,
+        tensors: Mapping[str, Tensor],
+        x_KB: Tensor,
+        inside_KB: Tensor,
+        whole: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Logits (K, B, C) in training mode, and every model's running statistics after the batch.
+
+        Args:
+            tensors: the models' tensors by name, with leading dimension K; see `unflatten`.
+            x_KB: samples.
+            inside_KB: which samples are real rather than padding (bool); padding does not enter the
+                statistics of a batch.
+            whole: whether it is known that no sample is padding.
+        Returns:
+            The logits, and the statistics (K, S) or None if the model has none.
+        """
+        if not self.spec.statistics:
+            return self._run(tensors, x_KB, None)[0], None
+        logits, moved = self._run(tensors, x_KB, inside_KB, whole)
+        parts = [moved[name].flatten(1) for name, _, _ in self.spec.statistics]
+        return logits, torch.cat(parts, 1).detach()
+
+    def _run(
+        self,
+        tensors: Mapping[str, Tensor],
+        x_KB: Tensor,
+        inside_KB: Tensor | None,
+        whole: bool = False,
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+        if self._layer is None:
+            if self.spec.statistics:
+                return self._one_by_one(tensors, x_KB, inside_KB)
+            return self._vmapped(tensors, x_KB), {}
+        run = Pass(tensors, len(x_KB), inside_KB, whole)
+        return self._layer(to_images(x_KB) if x_KB.ndim == 5 else x_KB, run), run.moved
+
+    def _vmapped(self, parameters: Mapping[str, Tensor], x_KB: Tensor) -> Tensor:
+        def one(own: Mapping[str, Tensor], x_B: Tensor) -> Tensor:
+            logits: Tensor = torch.func.functional_call(self.module, dict(own), (x_B,))
+            return logits
+
+        if len(x_KB) > 1 and self._vmaps:
+            try:
+                logits: Tensor = torch.func.vmap(one)(dict(parameters), x_KB)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError:  # vmap has no batching rule, or control flow depends on data.
+                self._vmaps = False
+            else:
+                return logits
+        each = [{name: t[k] for name, t in parameters.items()} for k in range(len(x_KB))]
+        return torch.stack([one(own, x_B) for own, x_B in zip(each, x_KB, strict=True)])
+
+    def _one_by_one(
+        self, tensors: Mapping[str, Tensor], x_KB: Tensor, inside_KB: Tensor | None
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """Run models one by one: for modules with running statistics and no stacked form."""
+        self.module.train(inside_KB is not None)
+        found, moved = (
+            [],
+            {name: tensors[name].detach().clone() for name in statistics(self.module)},
+        )
+        for k, x_B in enumerate(x_KB):
+            # In training mode the module updates its running statistics in place. Through these
+            # views, it updates `moved`.
+            own = {name.removeprefix(STATISTIC): t[k] for name, t in {**tensors, **moved}.items()}
+            if inside_KB is None:
+                found.append(torch.func.functional_call(self.module, own, (x_B,)))
+                continue
+            if not bool(inside_KB[k].any()):
+                found.append(None)
+                continue
+            logits = torch.func.functional_call(self.module, own, (x_B[inside_KB[k]],))
+            padded = logits.new_zeros(len(x_B), *logits.shape[1:])
+            found.append(padded.index_put((inside_KB[k].nonzero().squeeze(1),), logits))
+        like = next(one for one in found if one is not None)
+        return torch.stack([torch.zeros_like(like) if one is None else one for one in found]), moved
+
+
+def widest(module: nn.Module, shape: tuple[int, ...]) -> int:
+    """How many numbers a module's largest activation has on a batch of a shape; computes nothing.
+
+    >>> widest(nn.Sequential(nn.Linear(3, 7), nn.Linear(7, 2)), (5, 3))
+    35
+    """
+    sizes = [prod(shape)]
+    ghost = copy.deepcopy(module).to("meta").float().eval()
+    for layer in ghost.modules():
+        layer.register_forward_hook(lambda _, inputs, output: sizes.append(output.numel()))
+    ghost(torch.empty(shape, device="meta"))
+    return max(sizes)

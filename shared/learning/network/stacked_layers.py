@@ -1,0 +1,252 @@
+"""Layers of K models run at once.
+
+Convolutions run as one grouped convolution in channels-last memory, linear layers as one batched
+product, and batch normalization with each model's own statistics.
+
+Legend: K models, B samples each, C channels or features of one model, H height, W width.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rampart_fl.shared.learning.network.layers import Residual, TextEmbedding, text_embedding
+from rampart_fl.shared.modelspec import STATISTIC
+
+PLAIN = (
+    nn.ReLU,
+    nn.Tanh,
+    nn.Sigmoid,
+    nn.GELU,
+    nn.SiLU,
+    nn.Identity,
+    nn.MaxPool2d,
+    nn.AvgPool2d,
+    nn.AdaptiveAvgPool2d,
+)
+"""Layers without parameters that do not mix channels."""
+
+
+@dataclass(eq=False)
+class Pass:
+    """One forward pass of K models.
+
+    Args:
+        tensors: parameters and running statistics, with leading dimension K.
+        k: number of models.
+        inside_KB: in training, which samples are real rather than padding (bool); None at
+            inference, and for models without running statistics.
+        whole: whether it is known that no sample is padding.
+        moved: running statistics after the batch; batch normalization adds them in training.
+    """
+
+    tensors: Mapping[str, Tensor]
+    k: int
+    inside_KB: Tensor | None = None
+    whole: bool = False
+    moved: dict[str, Tensor] = field(default_factory=dict)
+
+
+Layer = Callable[[Tensor, Pass], Tensor]
+"""Maps activations to activations; images have shape (B, K·C, H, W), vectors (K, B, C)."""
+
+
+def stacked(name: str, layer: nn.Module) -> Layer | None:
+    """The stacked form of the layer with this name in its model; None if it is not supported."""
+    if isinstance(layer, nn.Sequential) and type(layer).forward is nn.Sequential.forward:
+        parts = _pooled_first(list(layer.named_children()))
+        return _sequence([stacked(_join(name, n), part) for n, part in parts])
+    if isinstance(layer, Residual):
+        return _residual(
+            stacked(_join(name, "body"), layer.body),
+            stacked(_join(name, "shortcut"), layer.shortcut),
+        )
+    if isinstance(layer, nn.Conv2d) and layer.groups == 1 and layer.padding_mode == "zeros":
+        return _convolution(name, layer)
+    if isinstance(layer, nn.Linear):
+        return _linear(name, layer)
+    if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
+        return _batch_norm(name, layer)
+    if isinstance(layer, nn.GroupNorm) and layer.affine:
+        return _group_norm(name, layer)
+    if isinstance(layer, TextEmbedding):
+        return _embedding(name)
+    if isinstance(layer, nn.Flatten) and layer.start_dim == 1 and layer.end_dim == -1:
+        return _flatten
+    if isinstance(layer, PLAIN):
+        return lambda h, run: layer(h)
+    return None
+
+
+def _pooled_first(parts: list[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
+    """Swap each ReLU with a max pooling right after it: the same bits, computed on fewer numbers.
+
+    Both orders select the same element of a window, and neither passes a gradient to an element
+    that is not positive.
+    """
+    for i, ((_, layer), (_, following)) in enumerate(pairwise(parts)):
+        if isinstance(layer, nn.ReLU) and isinstance(following, nn.MaxPool2d):
+            parts[i], parts[i + 1] = parts[i + 1], parts[i]
+    return parts
+
+
+def _join(name: str, part: str) -> str:
+    return f"{name}.{part}" if name else part
+
+
+def _sequence(layers: Sequence[Layer | None]) -> Layer | None:
+    known = [layer for layer in layers if layer is not None]
+    if len(known) < len(layers):
+        return None
+
+    def apply(h: Tensor, run: Pass) -> Tensor:
+        for layer in known:
+            h = layer(h, run)
+        return h
+
+    return apply
+
+
+def _residual(body: Layer | None, shortcut: Layer | None) -> Layer | None:
+    if body is None or shortcut is None:
+        return None
+    return lambda h, run: shortcut(h, run) + body(h, run)
+
+
+def _convolution(name: str, layer: nn.Conv2d) -> Layer:
+    def apply(h: Tensor, run: Pass) -> Tensor:
+        weight = run.tensors[_join(name, "weight")].flatten(0, 1)
+        bias = run.tensors[_join(name, "bias")].flatten() if layer.bias is not None else None
+        # Channels-last memory is faster for activations, but the weights must then be copied into
+        # that format. This pays if there are no more weights than activations.
+        small = weight.numel() <= h.numel()
+        form = torch.channels_last if small else torch.contiguous_format
+        return functional.conv2d(
+            h.contiguous(memory_format=form),
+            weight.contiguous(memory_format=form),
+            bias,
+            layer.stride,
+            layer.padding,
+            layer.dilation,
+            groups=run.k,
+        )
+
+    return apply
+
+
+def _linear(name: str, layer: nn.Linear) -> Layer:
+    def apply(h: Tensor, run: Pass) -> Tensor:
+        # The weights are the left factor, so that their gradient has the same memory order as they.
+        weight, h = run.tensors[_join(name, "weight")], h.transpose(1, 2)
+        if layer.bias is None:
+            return torch.bmm(weight, h).transpose(1, 2)
+        bias = run.tensors[_join(name, "bias")].unsqueeze(2)
+        return torch.baddbmm(bias, weight, h).transpose(1, 2)
+
+    return apply
+
+
+def _batch_norm(name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> Layer:
+    """(h - mean) / sqrt(var + ε): the batch's statistics in training, else the running ones."""
+    momentum = layer.momentum
+    assert momentum is not None
+    mean_name = STATISTIC + _join(name, "running_mean")
+    var_name = STATISTIC + _join(name, "running_var")
+
+    def unpadded(h: Tensor, run: Pass) -> Tensor:
+        """Batch normalization in training, for batches without padding and with more than one
+        number per channel: the channels of all models become the channels of one torch layer."""
+        weight, bias = (run.tensors.get(_join(name, one)) for one in ("weight", "bias"))
+        if weight is not None and bias is not None:
+            weight, bias = weight.flatten(), bias.flatten()
+        mean_KC, var_KC = (run.tensors[n].detach().clone() for n in (mean_name, var_name))
+        run.moved[mean_name], run.moved[var_name] = mean_KC, var_KC
+        g, mean, var = _side_by_side(h), mean_KC.view(-1), var_KC.view(-1)
+        g = functional.batch_norm(g, mean, var, weight, bias, True, momentum, layer.eps)
+        return _apart(g, h, run.k)
+
+    def apply(h: Tensor, run: Pass) -> Tensor:
+        if run.whole and h.numel() > run.tensors[mean_name].numel():
+            return unpadded(h, run)
+        # `g` is (B, K, C, H, W) or (K, B, C). `over` are the dimensions to average over, and
+        # `shape` broadcasts (K, C) to the shape of `g`.
+        images = h.ndim == 4
+        g, over = (_by_model(h, run.k), (0, 3, 4)) if images else (h, (1,))
+        shape = (1, run.k, -1, 1, 1) if images else (run.k, 1, -1)
+        mean_KC, var_KC = run.tensors[mean_name], run.tensors[var_name]
+        if run.inside_KB is None:
+            g = g - mean_KC.view(shape)
+        else:
+            inside = run.inside_KB.to(h.dtype)
+            inside = inside.T[:, :, None, None, None] if images else inside[:, :, None]
+            pixels = g.shape[3] * g.shape[4] if images else 1
+            n_K1 = (run.inside_KB.sum(1, keepdim=True) * pixels).clamp(min=1)
+            held_mean_KC, held_var_KC = mean_KC.detach(), var_KC.detach()
+            mean_KC = (g * inside).sum(over) / n_K1
+            g = g - mean_KC.view(shape)
+            var_KC = (g.square() * inside).sum(over) / n_K1
+            unbiased_KC = var_KC.detach() * n_K1 / (n_K1 - 1).clamp(min=1)
+            run.moved[mean_name] = held_mean_KC.lerp(mean_KC.detach(), momentum)
+            run.moved[var_name] = held_var_KC.lerp(unbiased_KC, momentum)
+        scale_KC = (var_KC + layer.eps).rsqrt()
+        if not layer.affine:
+            return _as(h, g * scale_KC.view(shape))
+        scale_KC = scale_KC * run.tensors[_join(name, "weight")]
+        return _as(h, g * scale_KC.view(shape) + run.tensors[_join(name, "bias")].view(shape))
+
+    return apply
+
+
+def _group_norm(name: str, layer: nn.GroupNorm) -> Layer:
+    def apply(h: Tensor, run: Pass) -> Tensor:
+        weight = run.tensors[_join(name, "weight")].flatten()
+        bias = run.tensors[_join(name, "bias")].flatten()
+        groups = run.k * layer.num_groups
+        normal = functional.group_norm(_side_by_side(h), groups, weight, bias, layer.eps)
+        return _apart(normal, h, run.k)
+
+    return apply
+
+
+def _by_model(h: Tensor, k: int) -> Tensor:
+    """(B, K·C, H, W) -> (B, K, C, H, W), without a copy."""
+    return h.view(len(h), k, h.shape[1] // k, *h.shape[2:])
+
+
+def _as(h: Tensor, g: Tensor) -> Tensor:
+    """The inverse of `_by_model` if `h`, the layer's input, holds images; else `g` itself."""
+    return g.flatten(1, 2) if h.ndim == 4 else g
+
+
+def _side_by_side(h: Tensor) -> Tensor:
+    """Activations as (B, K·C, ...)."""
+    return h if h.ndim == 4 else h.transpose(0, 1).flatten(1, 2)
+
+
+def _apart(g: Tensor, h: Tensor, k: int) -> Tensor:
+    """The inverse of `_side_by_side`: `g` (B, K·C, ...) in the shape of the activations `h`."""
+    return g if h.ndim == 4 else g.view(len(g), k, -1).transpose(0, 1)
+
+
+def _embedding(name: str) -> Layer:
+    def apply(h: Tensor, run: Pass) -> Tensor:
+        weight, ids = run.tensors[_join(name, "weight")], h.long()
+        first = torch.arange(run.k, device=ids.device) * weight.shape[1]
+        return text_embedding(ids, ids + first.view(-1, 1, 1), weight.flatten(0, 1))
+
+    return apply
+
+
+def to_images(x_KB: Tensor) -> Tensor:
+    """(K, B, C, H, W) -> (B, K·C, H, W), in channels-last memory."""
+    return x_KB.transpose(0, 1).flatten(1, 2).contiguous(memory_format=torch.channels_last)
+
+
+def _flatten(h: Tensor, run: Pass) -> Tensor:
+    if h.ndim == 4:  # images (B, K·C, H, W)
+        return h.reshape(len(h), run.k, -1).transpose(0, 1)
+    return h.flatten(2)

@@ -1,0 +1,123 @@
+"""Models as vectors (parameters, then running statistics), and a federation's initial model.
+
+Legend: D numbers in all, K models.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.learning.data.datasets import datasets
+from rampart_fl.shared.learning.network.models import models
+from rampart_fl.shared.modelspec import STATISTIC, ModelSpec
+from rampart_fl.shared.seeding import derive
+
+BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+
+def spec_of(module: nn.Module) -> ModelSpec:
+    """The tensors of a module that a federation shares: parameters and running statistics.
+
+    Buffers that are not saved with a module (persistent=False) are treated as constants.
+
+    Raises:
+        ConfigurationError: the module has other saved buffers, or batch normalization without
+            running statistics or without a momentum.
+
+    >>> spec_of(nn.Linear(3, 2)).layout
+    (('bias', 0, 2), ('weight', 2, 8))
+    """
+    tensors = {**dict(module.named_parameters()), **statistics(module)}
+    return ModelSpec.of((name, tensor.shape) for name, tensor in tensors.items())
+
+
+def statistics(module: nn.Module) -> dict[str, Tensor]:
+    """A module's running means and variances of batch normalization, by their names in a spec."""
+    found: dict[str, Tensor] = {}
+    counts = set()
+    for name, layer in module.named_modules():
+        if not isinstance(layer, BATCH_NORM):
+            continue
+        prefix = f"{name}." if name else ""
+        if layer.running_mean is None or layer.running_var is None or layer.momentum is None:
+            raise ConfigurationError(
+                f"batch normalization {name!r} needs track_running_stats and a momentum"
+            )
+        found[f"{STATISTIC}{prefix}running_mean"] = layer.running_mean
+        found[f"{STATISTIC}{prefix}running_var"] = layer.running_var
+        counts.add(f"{prefix}num_batches_tracked")
+    parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
+    known = parameters | counts | {name.removeprefix(STATISTIC) for name in found}
+    unknown = [name for name in module.state_dict() if name not in known]
+    if unknown:
+        raise ConfigurationError(
+            f"of buffers only the statistics of batch normalization are shared, not "
+            f"{', '.join(unknown)}; make constants persistent=False"
+        )
+    return found
+
+
+def flatten(module: nn.Module) -> Tensor:
+    """The module's tensors copied into one vector (D,), in the order of `spec_of`."""
+    tensors = {**dict(module.named_parameters()), **statistics(module)}
+    return torch.cat([tensors[one.name].detach().flatten() for one in spec_of(module).tensors])
+
+
+def unflatten(models_KD: Tensor, spec: ModelSpec) -> dict[str, Tensor]:
+    """The vectors' named tensors as views, each with the vectors' leading dimensions in front.
+
+    >>> spec = ModelSpec.of([("weight", (2, 3)), ("bias", (2,))])
+    >>> {name: tuple(t.shape) for name, t in unflatten(torch.zeros(5, 8), spec).items()}
+    {'bias': (5, 2), 'weight': (5, 2, 3)}
+    """
+    if models_KD.shape[-1] != spec.dim:
+        raise ValueError(f"vector of {models_KD.shape[-1]} for a model of {spec.dim} numbers")
+    # A single split, so that the backward pass is a single concatenation.
+    parts = torch.split(models_KD, [tensor.size for tensor in spec.tensors], dim=-1)
+    return {
+        tensor.name: part.reshape(*models_KD.shape[:-1], *tensor.shape)
+        for tensor, part in zip(spec.tensors, parts, strict=True)
+    }
+
+
+def load(module: nn.Module, model_D: Tensor) -> nn.Module:
+    """Writes a vector (D,) into a module, and returns the module."""
+    tensors = unflatten(model_D, spec_of(module))
+    # `strict=False` because `num_batches_tracked` is missing, which nothing depends on. All other
+    # tensors are there, because they come from the module's own spec.
+    module.load_state_dict({n.removeprefix(STATISTIC): t for n, t in tensors.items()}, strict=False)
+    return module
+
+
+def build_module(experiment: Experiment) -> nn.Module:
+    """The experiment's model, sized for its data set, with parameters drawn from its seed."""
+    data = datasets.parse(experiment.data.dataset)
+    member = models.parse(experiment.model)
+    if member.task != data.task:
+        raise ConfigurationError(
+            f"model {member.name!r} is for {member.task}, data set {data.name!r} for {data.task}"
+        )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive(experiment.seed, "initial model"))
+        return member.build(data.shape, data.classes)
+
+
+def initial_model(experiment: Experiment) -> tuple[ModelSpec, Tensor]:
+    """The model's spec and the first global model (D,), float32, equal in every process.
+
+    Needs no data.
+
+    >>> spec, model_D = initial_model(Experiment.load("digits-benign"))
+    >>> model_D.shape == (spec.dim,)
+    True
+    """
+    module = build_module(experiment)
+    return spec_of(module), flatten(module)
+
+
+def named(model_D: Tensor, spec: ModelSpec) -> Mapping[str, Tensor]:
+    """The named tensors of one vector, as copies that can be stored."""
+    return {name: tensor.clone() for name, tensor in unflatten(model_D, spec).items()}

@@ -1,0 +1,77 @@
+"""Inference by the majority vote of several models, and how robust its decisions are.
+
+Legend: N samples, C classes, D parameters, K clients, T test samples (padded).
+"""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from rampart_fl.shared.learning.training.cohort import Cohort
+from rampart_fl.shared.learning.training.learner import Learner
+from rampart_fl.shared.robust.certificates import radii, winners
+from rampart_fl.shared.runtime.device import to_device
+
+SAMPLES = 4096
+"""Number of samples in one forward pass."""
+MOST = 32
+"""Highest number of hostile clients for which a client reports certified samples."""
+
+
+def ballots(learner: Learner, x_N: Tensor, voters: Iterable[Tensor]) -> Tensor:
+    """The number of votes (N, C) for every class; each voter (D,) casts one vote per sample."""
+    votes_NC = None
+    for model_D in voters:
+        with torch.no_grad():
+            parts = [
+                learner.network.logits(model_D.unsqueeze(0), x_B.unsqueeze(0))[0]
+                for x_B in torch.split(x_N, SAMPLES)
+            ]
+        logits_NC = torch.cat(parts)
+        if votes_NC is None:
+            votes_NC = torch.zeros(logits_NC.shape, dtype=torch.long, device=x_N.device)
+        votes_NC.scatter_add_(
+            1, logits_NC.argmax(1, keepdim=True), torch.ones_like(votes_NC[:, :1])
+        )
+    assert votes_NC is not None, "a vote needs a voter"
+    return votes_NC
+
+
+def vote(learner: Learner, cohort: Cohort, voters: Iterable[Tensor]) -> dict[str, Tensor]:
+    """Counts (K,) on the clients' own test samples when these models decide by majority vote.
+
+    Args:
+        learner: the network.
+        cohort: the clients' data.
+        voters: models (D,) of disjoint groups of clients.
+    Returns:
+        Counts by name. `test_samples`: all test samples. `correct_vote`: the samples that the vote
+        classifies correctly. `certified_01` and so on: the correctly classified samples whose
+        result 1, 2, ... hostile clients cannot change (see
+        `rampart_fl.shared.robust.certificates.radii`), up to the highest number that so many voters
+        can certify. If the experiment has a trigger, also `triggered_samples`: the samples that are
+        not of the target class, all shown with the trigger; and `fooled_vote`: how many of these
+        the vote assigns to the target class.
+    """
+    k, width = cohort.y_test_KT.shape
+    models = list(voters)
+    votes_NC = ballots(learner, cohort.x_test_KT.flatten(0, 1), models)
+    sizes_K1 = to_device(cohort.test_K, votes_NC.device).unsqueeze(1)
+    inside_KT = torch.arange(width, device=votes_NC.device) < sizes_K1
+    right_KT = (winners(votes_NC).view(k, width) == cohort.y_test_KT) & inside_KT
+    radii_KT = radii(votes_NC).view(k, width)
+    counts = {
+        "test_samples": torch.tensor(cohort.test_K, dtype=torch.float64),
+        "correct_vote": right_KT.sum(1).double(),
+    }
+    for m in range(1, min(MOST, len(models) // 2) + 1):
+        counts[f"certified_{m:02d}"] = (right_KT & (radii_KT >= m)).sum(1).double()
+    if learner.trigger is not None:
+        shown_N = learner.trigger.shown(cohort.x_test_KT.flatten(0, 1))
+        chosen_KT = winners(ballots(learner, shown_N, models)).view(k, width)
+        others_KT = (cohort.y_test_KT != learner.trigger.target) & inside_KT
+        fooled_KT = others_KT & (chosen_KT == learner.trigger.target)
+        counts["triggered_samples"] = others_KT.sum(1).double()
+        counts["fooled_vote"] = fooled_KT.sum(1).double()
+    return counts

@@ -1,0 +1,260 @@
+"""The data and the batches of many clients in padded tensors, so that the clients train at once.
+
+Legend: K clients, N training samples and T test samples (padded to the largest client),
+S steps in a round (padded likewise), B samples in a batch, C classes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
+
+from rampart_fl.shared.experiment.schema import Training
+from rampart_fl.shared.learning.data.client_data import ClientData
+from rampart_fl.shared.runtime.device import to_device
+from rampart_fl.shared.seeding import generator
+
+
+@dataclass(frozen=True, eq=False)
+class Cohort:
+    """The data of K clients, padded to the client with the most samples; row k is client k."""
+
+    x_train_KN: Tensor
+    y_train_KN: Tensor
+    train_K: tuple[int, ...]
+    x_test_KT: Tensor
+    y_test_KT: Tensor
+    test_K: tuple[int, ...]
+    classes: int
+
+    @staticmethod
+    def of(
+        clients: Sequence[ClientData],
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> "Cohort":
+        """Stacks clients' data."""
+
+        def pad(parts: list[Tensor]) -> Tensor:
+            return pad_sequence(parts, batch_first=True).to(device)
+
+        return Cohort(
+            pad([client.x_train.to(dtype) for client in clients]),
+            pad([client.y_train for client in clients]),
+            tuple(len(client.y_train) for client in clients),
+            pad([client.x_test.to(dtype) for client in clients]),
+            pad([client.y_test for client in clients]),
+            tuple(len(client.y_test) for client in clients),
+            clients[0].classes,
+        )
+
+    def pick(self, positions: Sequence[int]) -> "Cohort":
+        """The clients at the given positions, in that order."""
+        if list(positions) == list(range(len(self.train_K))):
+            return self
+        at = to_device(positions, self.y_train_KN.device, torch.long)
+        return Cohort(
+            self.x_train_KN[at],
+            self.y_train_KN[at],
+            tuple(self.train_K[i] for i in positions),
+            self.x_test_KT[at],
+            self.y_test_KT[at],
+            tuple(self.test_K[i] for i in positions),
+            self.classes,
+        )
+
+    def part(self, some: slice) -> "Cohort":
+        """The clients in a slice of positions; the data are not copied."""
+        if range(len(self.train_K))[some] == range(len(self.train_K)):
+            return self
+        return Cohort(
+            self.x_train_KN[some],
+            self.y_train_KN[some],
+            self.train_K[some],
+            self.x_test_KT[some],
+            self.y_test_KT[some],
+            self.test_K[some],
+            self.classes,
+        )
+
+    def like(self, samples: int) -> Tensor:
+        """A tensor with the shape of `samples` training samples per client; ignore its values."""
+        return self.x_train_KN[:, :1].expand(-1, samples, *self.x_train_KN.shape[2:])
+
+    @cached_property
+    def counts_KC(self) -> Tensor:
+        """Number of training samples (K, C) that each client has in each class."""
+        y_KN, device = self.y_train_KN, self.y_train_KN.device
+        sizes_K = to_device(self.train_K, device)
+        inside_KN = torch.arange(y_KN.shape[1], device=device) < sizes_K[:, None]
+        # Count by comparison: an operation whose output size depends on the data would make the
+        # host wait for the device.
+        of_class_KNC = y_KN[..., None] == torch.arange(self.classes, device=device)
+        return (of_class_KNC & inside_KN[..., None]).sum(1)
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Source of a step's random numbers, which depend on seed, purpose, client, round and step."""
+
+    seed: int
+    names: tuple[str, ...]
+    round: int
+    step: int
+    sizes: tuple[int, ...]
+    """Number of samples in each client's batch; 0 for a client that has finished its steps."""
+    secret: int | None = None
+    """Seed that nobody else knows; if None, the experiment's seed takes its place."""
+
+    def generators(self, purpose: str) -> list[torch.Generator]:
+        """A new CPU generator for every client."""
+        path = (self.round, self.step)
+        return [generator(self.seed, purpose, name, *path) for name in self.names]
+
+    def secretly(self, purpose: str) -> list[torch.Generator]:
+        """`generators` from the secret seed."""
+        return replace(self, seed=_either(self.secret, self.seed)).generators(purpose)
+
+    def singly(self, start: int, count: int) -> "Draws":
+        """Draws that treat each of `count` samples of every batch, from `start` on, as a client."""
+        places = range(start, start + count)
+        return replace(
+            self,
+            names=tuple(f"{name}#{a}" for name in self.names for a in places),
+            sizes=tuple(int(a < size) for size in self.sizes for a in places),
+        )
+
+
+def _either(secret: int | None, seed: int) -> int:
+    return seed if secret is None else secret
+
+
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """Which samples every client sees in every step of a round.
+
+    Args:
+        index_KSB: positions of samples; 0 for padding.
+        weight_KSB: 1/size of the batch in float64 (under differential privacy 1/expected size); 0
+            for padding.
+        steps_K: number of steps of each client.
+        seed: the experiment's seed.
+        names: the clients' ids.
+        round: the round's number.
+        secret: seed of the draws that nobody else may know; if None, the experiment's seed.
+        held: positions of each client's samples that are in no batch and serve for validation.
+    """
+
+    index_KSB: Tensor
+    weight_KSB: Tensor
+    steps_K: tuple[int, ...]
+    seed: int
+    names: tuple[str, ...]
+    round: int
+    secret: int | None = None
+    held: tuple[Tensor, ...] = ()
+
+    @staticmethod
+    def draw(
+        sizes: Sequence[int],
+        names: Sequence[str],
+        training: Training,
+        seed: int,
+        round_: int,
+        secret: int | None = None,
+        held_out: float = 0.0,
+    ) -> "Batches":
+        """Shuffles each client's samples anew in every epoch; an incomplete last batch is kept.
+
+        Under differential privacy, every step instead takes each sample with probability b/n and
+        weighs it by 1/b; these draws use the secret seed if one is given. A share `held_out` of
+        each client's samples, the same in every round, is in no batch; at least one sample is left
+        for training.
+        """
+        own, held, private = [], [], training.privacy is not None
+        for size, name in zip(sizes, names, strict=True):
+            draws = generator(_either(secret, seed) if private else seed, "batches", name, round_)
+            order = torch.arange(size)
+            if held_out:
+                order = torch.randperm(size, generator=generator(seed, "validation", name))
+            kept = size - min(max(round(held_out * size), 1), size - 1) if held_out else size
+            batches = (_poisson if private else _shuffled)(kept, training, draws)
+            own.append([order[batch] for batch in batches] if held_out else batches)
+            held.append(order[kept:].sort().values)
+        # If the batch size exceeds every client's number of samples, no batch is padded up to it.
+        full = min(training.batch_size, max(sizes))
+        width = max(full, *(len(one) for batches in own for one in batches))
+        index, weight = [], []
+        for size, batches in zip(sizes, own, strict=True):
+            expected = min(training.batch_size, size)
+            shares = [
+                torch.full(
+                    (len(one),), 1 / (expected if private else len(one)), dtype=torch.float64
+                )
+                for one in batches
+            ]
+            index.append(torch.stack([functional.pad(i, (0, width - len(i))) for i in batches]))
+            weight.append(torch.stack([functional.pad(w, (0, width - len(w))) for w in shares]))
+        return Batches(
+            pad_sequence(index, batch_first=True),
+            pad_sequence(weight, batch_first=True),
+            tuple(len(one) for one in index),
+            seed,
+            tuple(names),
+            round_,
+            secret,
+            tuple(held),
+        )
+
+    def part(self, some: slice) -> "Batches":
+        """The batches of the clients in a slice of positions."""
+        return replace(
+            self,
+            index_KSB=self.index_KSB[some],
+            weight_KSB=self.weight_KSB[some],
+            steps_K=self.steps_K[some],
+            names=self.names[some],
+            held=self.held[some],
+        )
+
+    @property
+    def width(self) -> int:
+        """The padded batch size B."""
+        return self.index_KSB.shape[2]
+
+    def whole(self, step: int) -> bool:
+        """Whether every client's batch in a step has B samples, so that none is padded."""
+        return min(self.sizes_S[step]) == self.width
+
+    def draws(self, step: int) -> Draws:
+        """The source of the random numbers of one step."""
+        return Draws(self.seed, self.names, self.round, step, self.sizes_S[step], self.secret)
+
+    @cached_property
+    def sizes_S(self) -> list[tuple[int, ...]]:
+        """For each step, the number of samples in each client's batch."""
+        sizes_SK = (self.weight_KSB > 0).sum(2).T
+        return [tuple(sizes_K) for sizes_K in sizes_SK.tolist()]
+
+    @cached_property
+    def steps(self) -> int:
+        """The number of steps of the client that takes the most."""
+        return max(self.steps_K)
+
+
+def _shuffled(size: int, training: Training, draws: torch.Generator) -> list[Tensor]:
+    return [
+        batch
+        for _ in range(training.epochs)
+        for batch in torch.split(torch.randperm(size, generator=draws), training.batch_size)
+    ]
+
+
+def _poisson(size: int, training: Training, draws: torch.Generator) -> list[Tensor]:
+    rate, steps = min(1.0, training.batch_size / size), -(-size // training.batch_size)
+    taken_SN = torch.rand(training.epochs * steps, size, generator=draws) < rate
+    return [taken_N.nonzero().flatten() for taken_N in taken_SN]

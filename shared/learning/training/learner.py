@@ -1,0 +1,119 @@
+"""The client's part of an experiment as objects: network, objective, optimizer, personalizer.
+
+Legend: K clients, D parameters.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from rampart_fl.shared.attacks.triggers import Backdoor, parse_trigger
+from rampart_fl.shared.experiment.schema import Experiment, Training
+from rampart_fl.shared.learning.data.datasets import datasets
+from rampart_fl.shared.learning.network.stacked import Stacked
+from rampart_fl.shared.learning.network.vector import build_module, flatten
+from rampart_fl.shared.learning.training.cohort import Batches, Cohort
+from rampart_fl.shared.learning.training.objectives import Objective, parse_terms
+from rampart_fl.shared.learning.training.personalizers import Personalizer, personalizers
+from rampart_fl.shared.learning.training.privacy import STEPS, PrivateTask, check_privacy
+from rampart_fl.shared.learning.training.schedules import Schedule, schedules
+from rampart_fl.shared.learning.training.scoring import SCORINGS, Scoring
+from rampart_fl.shared.learning.training.task import LocalTask
+from rampart_fl.shared.modelspec import ModelSpec
+
+CONSTANT = schedules.build("constant")
+
+
+@dataclass(frozen=True, eq=False)
+class Learner:
+    """The objects that a client trains and evaluates with, built from its part of an experiment."""
+
+    network: Stacked
+    personalizer: Personalizer
+    training: Training
+    trigger: Backdoor | None = None
+    """The backdoor whose success is measured, if there is one."""
+    terms: tuple[Objective, ...] = ()
+    """The terms that the objective has in addition to the mean loss."""
+    scoring: Scoring = SCORINGS["classification"]
+    """The loss that the data set's task minimizes, and the score that it counts."""
+    schedule: Schedule = CONSTANT
+    """How the learning rate changes from round to round."""
+    rounds: int = 1
+    """Number of rounds of the experiment."""
+    hostile: bool = False
+    """Whether this learner is an attacker's: no terms in its objective, no noise."""
+
+    @staticmethod
+    def of(experiment: Experiment) -> "Learner":
+        """Builds a learner from the tables of an experiment."""
+        network = Stacked(build_module(experiment))
+        personalizer = personalizers.parse(experiment.personalizer)
+        personalizer.check(network.module, network.spec)
+        check_privacy(experiment.training.privacy, network.module, personalizer)
+        return Learner(
+            network,
+            personalizer,
+            experiment.training,
+            parse_trigger(experiment.evaluation.trigger),
+            parse_terms(experiment.training.objective),
+            SCORINGS[datasets.parse(experiment.data.dataset).task],
+            schedules.parse(experiment.training.schedule),
+            experiment.rounds,
+        )
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The model's tensors."""
+        return self.network.spec
+
+    def initial_model(self) -> Tensor:
+        """The first global model (D,)."""
+        return flatten(self.network.module)
+
+    def first_states(self, initial_KD: Tensor) -> dict[str, Tensor]:
+        """The state (K, ...) that clients keep between rounds, before their first round."""
+        state = self.personalizer.init(initial_KD)
+        if self.training.privacy is not None:
+            state[STEPS] = initial_KD.new_zeros(len(initial_KD), dtype=torch.float64)
+        return state
+
+    def first_state(self, initial_D: Tensor) -> dict[str, Tensor]:
+        """`first_states` for one client, without the leading dimension K."""
+        stacked = self.first_states(initial_D.unsqueeze(0))
+        return {name: tensor[0].clone() for name, tensor in stacked.items()}
+
+    def task(
+        self,
+        cohort: Cohort,
+        batches: Batches,
+        received_KD: Tensor,
+        step: int,
+        hostile_K: Tensor | None = None,
+    ) -> LocalTask:
+        """The task for one step of a round that began with these models.
+
+        Args:
+            cohort: the clients' data.
+            batches: the round's batches, which also determine its random numbers.
+            received_KD: the models as received.
+            step: number of the step in the round, from 0.
+            hostile_K: the clients that train without the objective's terms and without noise.
+        """
+        kind = LocalTask if self.training.privacy is None else PrivateTask
+        return kind(
+            self.network,
+            self.scoring,
+            self.training,
+            () if self.hostile else self.terms,
+            cohort,
+            received_KD,
+            batches.draws(step),
+            hostile_K,
+            rate=self.schedule.share(batches.round, self.rounds),
+        )
+
+    def as_attacker(self) -> "Learner":
+        """The learner for an attacker, which need not keep its model stable or its data private."""
+        return replace(self, hostile=True)

@@ -1,0 +1,263 @@
+"""Local training and evaluation: one client's round, and many clients' rounds at once.
+
+An agent runs `train_round`, which calls `train` for one client. Agents and the simulator therefore
+share every formula and every random draw.
+
+Legend: K clients, N training samples (padded to the largest client), B samples in a batch,
+S steps in a round, T samples of any set, D parameters.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from rampart_fl.shared.learning.data.client_data import ClientData
+from rampart_fl.shared.learning.training.cohort import Batches, Cohort
+from rampart_fl.shared.learning.training.learner import Learner
+from rampart_fl.shared.learning.training.personalizers import Local, Offers
+from rampart_fl.shared.learning.training.privacy import STEPS, output_noise, spent
+from rampart_fl.shared.learning.training.scoring import hits
+from rampart_fl.shared.learning.training.steps import take_steps
+from rampart_fl.shared.runtime.device import to_device
+
+EVALUATED = 4096
+"""Highest number of samples, summed over clients, in one forward pass of an evaluation."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What K clients computed in a round.
+
+    Args:
+        update_KD: the trained model minus the received model.
+        personal: personal state after the round, tensors (K, ...).
+        metrics: by name, one number per client (float64).
+    """
+
+    update_KD: Tensor
+    personal: dict[str, Tensor]
+    metrics: dict[str, Tensor]
+
+
+def train(
+    learner: Learner,
+    cohort: Cohort,
+    batches: Batches,
+    received_KD: Tensor,
+    personal: Mapping[str, Tensor],
+    measure: bool = True,
+    hostile: Sequence[int] = (),
+    offers: Offers = (),
+) -> Trained:
+    """One round of K clients: evaluate the received models, train, evaluate the trained models.
+
+    Args:
+        learner: network, personalizer, optimizer.
+        cohort: the clients' data.
+        batches: which samples the clients see in which step.
+        received_KD: the models that the clients received.
+        personal: the clients' personal state, tensors (K, ...).
+        measure: whether to evaluate models; if not, `metrics` has no accuracies or losses.
+        hostile: positions of the clients that train without the objective's terms and without
+            noise.
+        offers: other clients' models, for personalizers whose training starts from them.
+    """
+    metrics = {"train_samples": _counts(cohort.train_K), "test_samples": _counts(cohort.test_K)}
+    own, base_KD = {name: one for name, one in personal.items() if name != STEPS}, received_KD
+    received_KD, reported = learner.personalizer.start(
+        base_KD, own, offers, lambda models_KD: _held_loss(learner, cohort, batches, models_KD)
+    )
+    metrics |= reported
+    if measure:
+        metrics |= _test(learner, cohort, received_KD, "customized")
+        metrics["loss_before"] = _loss(learner, cohort, received_KD)
+
+    begun = Local(received_KD, learner.personalizer.begin(received_KD, own))
+    local, noised_K = take_steps(learner, cohort, batches, received_KD, begun, hostile)
+
+    if measure:
+        metrics |= _test(learner, cohort, local.model_KD, "local")
+        metrics["loss_after"] = _loss(learner, cohort, local.model_KD)
+        for term in learner.terms:
+            metrics |= term.measure(
+                learner.network,
+                local.model_KD,
+                cohort.x_train_KN,
+                cohort.train_K,
+                batches.draws(0),
+            )
+        kept_KD = learner.personalizer.personalized(local.model_KD, local.personal)
+        if kept_KD is not None:
+            metrics |= _test(learner, cohort, kept_KD, "personalized")
+    update_KD, kept = local.model_KD - base_KD, dict(local.personal)
+    if learner.training.output_noise:
+        noise_KD = output_noise(learner.training.output_noise, batches.draws(0), update_KD)
+        noise_KD[list(range(len(noise_KD)) if learner.hostile else hostile)] = 0
+        update_KD = update_KD + noise_KD
+    if learner.training.privacy is not None:
+        kept[STEPS] = personal[STEPS] + noised_K if STEPS in personal else noised_K
+        metrics["epsilon"] = spent(learner.training, cohort.train_K, kept[STEPS])
+    return Trained(update_KD, kept, metrics)
+
+
+@dataclass(frozen=True, eq=False)
+class LocalResult:
+    """What one client computed in a round.
+
+    Args:
+        update_D: the trained model minus the received model.
+        personal: the client's personal state after the round.
+        metrics: numbers by name. Sample counts: `train_samples`, `test_samples`. Correctly
+            classified test samples: of the model as received (`correct_customized`), of the model
+            after training (`correct_local`) and of the client's own model (`correct_personalized`,
+            if it has one). For an estimation task, these are instead the squared errors summed over
+            the test samples (`error_customized`, ...). Mean training loss of the model before and
+            after its training for upload: `loss_before`, `loss_after`. If the experiment has a
+            trigger: the number of test samples that are not of the target class
+            (`triggered_samples`), and how many of these each model assigns to the target class when
+            they show the trigger (`fooled_customized`, ...). Under differential privacy: the ε
+            spent so far (`epsilon`). Also whatever the objective's terms measure of the trained
+            model (`jacobian_norm`), and whatever the personalizer reports of its start.
+    """
+
+    update_D: Tensor
+    personal: dict[str, Tensor]
+    metrics: dict[str, float]
+
+
+def train_round(
+    learner: Learner,
+    data: ClientData,
+    received_D: Tensor,
+    personal: Mapping[str, Tensor],
+    *,
+    seed: int,
+    client: str,
+    round_: int,
+    secret: int | None = None,
+    offered: Sequence[Tensor] = (),
+) -> LocalResult:
+    """One client's round; the same arguments always give the same bytes.
+
+    Args:
+        learner: from `Learner.of(experiment)`.
+        data: the client's own data.
+        received_D: the model that the client's ticket names.
+        personal: the client's personal state; before the first round,
+            `learner.first_state(initial_D)`.
+        seed: the experiment's seed.
+        client: the client's id, from which its random numbers are derived.
+        round_: the round's number.
+        secret: seed of noise that nobody else may know; if None, the experiment's seed.
+        offered: other clients' models (D,) that the client's ticket names.
+    """
+    sizes, held_out = [len(data.y_train)], learner.personalizer.held_out
+    batches = Batches.draw(sizes, [client], learner.training, seed, round_, secret, held_out)
+    stacked = {name: tensor.unsqueeze(0) for name, tensor in personal.items()}
+    cohort = Cohort.of([data], received_D.dtype, received_D.device)
+    there_K = torch.ones(1, dtype=torch.float64, device=received_D.device)
+    offers = [(model_D.unsqueeze(0), there_K) for model_D in offered]
+    trained = train(learner, cohort, batches, received_D.unsqueeze(0), stacked, offers=offers)
+    return LocalResult(
+        trained.update_KD[0],
+        unstack(trained.personal, 0),
+        {name: column.item() for name, column in trained.metrics.items()},
+    )
+
+
+def evaluate(
+    learner: Learner, data: ClientData, received_D: Tensor, personal: Mapping[str, Tensor]
+) -> dict[str, float]:
+    """Metrics of the received model and of the client's own model, without training."""
+    cohort = Cohort.of([data], received_D.dtype, received_D.device)
+    stacked = {name: tensor.unsqueeze(0) for name, tensor in personal.items()}
+    metrics = evaluate_many(learner, cohort, received_D.unsqueeze(0), stacked)
+    return {name: column.item() for name, column in metrics.items()}
+
+
+def evaluate_many(
+    learner: Learner, cohort: Cohort, received_KD: Tensor, personal: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """`evaluate` for K clients: by name, one number per client."""
+    metrics = {
+        "test_samples": _counts(cohort.test_K),
+        **_test(learner, cohort, received_KD, "customized"),
+    }
+    kept_KD = learner.personalizer.personalized(received_KD, personal)
+    if kept_KD is not None:
+        metrics |= _test(learner, cohort, kept_KD, "personalized")
+    return metrics
+
+
+def unstack(personal: Mapping[str, Tensor], position: int) -> dict[str, Tensor]:
+    """One client's part of stacked personal state, as copies."""
+    return {name: tensor[position].clone() for name, tensor in personal.items()}
+
+
+def _test(learner: Learner, cohort: Cohort, models_KD: Tensor, kind: str) -> dict[str, Tensor]:
+    """Test score (K,) of every client's model on the client's own samples, and trigger success."""
+    x_KT, y_KT, trigger = cohort.x_test_KT, cohort.y_test_KT, learner.trigger
+    scores_KT = _each(learner, models_KD, x_KT, y_KT, learner.scoring.scores)
+    counts = {f"{learner.scoring.counted}_{kind}": _within(scores_KT, cohort.test_K).sum(1)}
+    if trigger is not None:
+        shown_KT = trigger.shown(x_KT.flatten(0, 1)).view_as(x_KT)
+        target_KT = torch.full_like(y_KT, trigger.target)
+        fooled_KT = _each(learner, models_KD, shown_KT, target_KT, hits)
+        others_KT = (y_KT != trigger.target).double()
+        counts["triggered_samples"] = _within(others_KT, cohort.test_K).sum(1)
+        counts[f"fooled_{kind}"] = _within(fooled_KT * others_KT, cohort.test_K).sum(1)
+    return counts
+
+
+def _loss(learner: Learner, cohort: Cohort, models_KD: Tensor) -> Tensor:
+    """Mean loss (K,) of every client's model on the client's own training set."""
+    x_KN, y_KN = cohort.x_train_KN, cohort.y_train_KN
+    losses_KN = _each(learner, models_KD, x_KN, y_KN, learner.scoring.losses)
+    return _within(losses_KN, cohort.train_K).sum(1) / to_device(
+        _counts(cohort.train_K), losses_KN.device
+    )
+
+
+def _held_loss(learner: Learner, cohort: Cohort, batches: Batches, models_KD: Tensor) -> Tensor:
+    """Mean loss (K,) of every client's model on the client's samples that are in no batch."""
+    held_KV = to_device(pad_sequence(list(batches.held), batch_first=True), models_KD.device)
+    client_K1 = torch.arange(len(models_KD), device=models_KD.device)[:, None]
+    x_KV, y_KV = cohort.x_train_KN[client_K1, held_KV], cohort.y_train_KN[client_K1, held_KV]
+    losses_KV = _each(learner, models_KD, x_KV, y_KV, learner.scoring.losses)
+    sizes = [len(one) for one in batches.held]
+    return _within(losses_KV, sizes).sum(1) / to_device(_counts(sizes), losses_KV.device)
+
+
+def _each(
+    learner: Learner,
+    models_KD: Tensor,
+    x_KT: Tensor,
+    y_KT: Tensor,
+    score: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:
+    """Scores (K, T); a pass takes many samples for few models, not few samples for many models."""
+    samples = min(EVALUATED, learner.network.at_once(x_KT[:, :1]))
+    width = max(1, min(samples, x_KT.shape[1]))
+    parts = []
+    for models, x_KW, y_KW in zip(
+        *(torch.split(t, max(1, samples // width)) for t in (models_KD, x_KT, y_KT)), strict=True
+    ):
+        batches = zip(torch.split(x_KW, width, 1), torch.split(y_KW, width, 1), strict=True)
+        with torch.no_grad():
+            scores = [score(learner.network.logits(models, x_KB), y_KB) for x_KB, y_KB in batches]
+        parts.append(torch.cat(scores, 1))
+    return torch.cat(parts).double()
+
+
+def _within(values_KT: Tensor, sizes: Sequence[int]) -> Tensor:
+    """The values, with padding replaced by 0 whatever its value (even NaN)."""
+    position = torch.arange(values_KT.shape[1], device=values_KT.device)
+    inside_KT = position < to_device(sizes, values_KT.device)[:, None]
+    return values_KT.where(inside_KT, torch.zeros_like(values_KT))
+
+
+def _counts(sizes: Sequence[int]) -> Tensor:
+    return torch.tensor(sizes, dtype=torch.float64)

@@ -1,0 +1,100 @@
+"""Local objectives: terms that a client adds to its mean loss on every mini-batch.
+
+A term computes its gradient at the models of all clients of a round at once. One client's gradient
+never depends on another client's data, and padded samples are ignored. The terms of
+`[training] objective` are added up. They are a defence that honest clients use; attackers train
+without them.
+
+A term acts on the models that are trained for upload. It acts on models that a personalizer trains
+in addition only if the term's option `personal` is set.
+
+To add a term, write a module in this package with a subclass of `Objective`, decorated with
+`@objectives.register("name")`, and a test file of the same name.
+
+Legend: K clients, B samples in a batch, N training samples, D parameters.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from rampart_fl.shared.families.registry import Member, Registry
+from rampart_fl.shared.learning.network.stacked import Stacked
+from rampart_fl.shared.learning.training.cohort import Draws
+from rampart_fl.shared.learning.training.personalizers import Batch
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """The models and samples at which a term is evaluated.
+
+    Args:
+        network: applies K parameter vectors to K batches.
+        models_KD: the models that are being trained.
+        received_KD: the models with which the round began.
+        batch: the mini-batch of every client.
+        draws: each client's random numbers for this step.
+    """
+
+    network: Stacked
+    models_KD: Tensor
+    received_KD: Tensor
+    batch: Batch
+    draws: Draws
+
+
+class Objective(Member, ABC):
+    """A term of the local objective."""
+
+    weight_name: ClassVar[str] = "lambda"
+    """Name of the parameter that determines `weight`."""
+    reads_samples: ClassVar[bool] = True
+    """Whether the gradient depends on the batch; if so, `PrivateTask` clips it per sample."""
+    personal: bool = False
+    """Whether the term also acts on personal models that are trained next to the uploaded one."""
+
+    @property
+    @abstractmethod
+    def weight(self) -> float:
+        """The factor on the term; if it is 0, training is bit for bit the same as without it."""
+
+    @abstractmethod
+    def gradient(self, point: Point) -> Tensor:
+        """The gradient (K, D) of the term times its weight, which is positive here."""
+
+    def measure(
+        self,
+        network: Stacked,
+        models_KD: Tensor,
+        x_KN: Tensor,
+        sizes: Sequence[int],
+        draws: Draws,
+    ) -> dict[str, Tensor]:
+        """Measurements of the trained models that clients report: by name, numbers (K,).
+
+        Args:
+            network: applies the models.
+            models_KD: the models after the round's training.
+            x_KN: every client's training samples, padded.
+            sizes: number of training samples of each client.
+            draws: random numbers of the round's first step.
+        """
+        del network, models_KD, x_KN, sizes, draws
+        return {}
+
+
+objectives: Registry[Objective] = Registry(
+    Objective, "objective", package=__name__, group="rampart_fl.objectives"
+)
+
+
+def parse_terms(specs: Sequence[Any]) -> tuple[Objective, ...]:
+    """The terms that an experiment lists.
+
+    >>> parse_terms(["fedprox"])
+    (FedProx(personal=False, mu=0.01),)
+    """
+    return tuple(objectives.parse(spec) for spec in specs)

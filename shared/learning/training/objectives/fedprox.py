@@ -1,0 +1,36 @@
+"""FedProx: the trained model stays near the received model."""
+
+from typing import ClassVar
+
+from pydantic import Field
+from torch import Tensor
+
+from rampart_fl.shared.learning.training.objectives import Objective, Point, objectives
+
+
+@objectives.register("fedprox")
+class FedProx(Objective):
+    """μ/2 |w - w^t|², where w^t is the model as received, which stays fixed during the round.
+
+    With the option `personal`, the term also pulls personal models towards the received model.
+    `ditto` and `fedcap` already do so with their λ; μ is then added to it.
+
+    >>> import torch
+    >>> from unittest.mock import Mock
+    >>> point = Mock(models_KD=torch.tensor([[3.0, 1.0]]), received_KD=torch.ones(1, 2))
+    >>> FedProx(mu=0.5).gradient(point)
+    tensor([[1., 0.]])
+    """
+
+    paper = "Li et al., Federated optimization in heterogeneous networks (FedProx), 2020"
+    weight_name: ClassVar[str] = "mu"
+    reads_samples: ClassVar[bool] = False
+    mu: float = Field(default=0.01, ge=0)
+    """Strength μ of the pull towards the received model."""
+
+    @property
+    def weight(self) -> float:
+        return self.mu
+
+    def gradient(self, point: Point) -> Tensor:
+        return self.mu * (point.models_KD - point.received_KD)

@@ -1,0 +1,114 @@
+"""HMSDFL: trains a model whose logits change little when its parameters change."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
+
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from rampart_fl.shared.learning.network.jacobian import (
+    measured_norm,
+    squared_norm,
+    stacked_directions,
+)
+from rampart_fl.shared.learning.network.stacked import Stacked
+from rampart_fl.shared.learning.training import machine
+from rampart_fl.shared.learning.training.cohort import Draws
+from rampart_fl.shared.learning.training.objectives import Objective, Point, objectives
+
+
+@objectives.register("hmsdfl")
+class HMSDFL(Objective):
+    """λ J_F with J_F = C/(M |B|) Σ_m |∂_θ Σ_a q_ma·z_a|², for M random projections of the logits z.
+
+    q_ma is uniform on the unit sphere of R^C, so J_F estimates the batch's mean of |∂z_a/∂θ|_F²
+    without bias. A step takes one additional forward pass, and two backward passes per projection.
+
+    Instead of `n_projections`, the experiment may set a tier: "high" has as many projections as
+    classes, "low" half as many, and "minimum" one. With "auto", the number depends on each client's
+    machine. A machine's resources are the usable cores that have 2 GiB of memory each; they are
+    infinite with a GPU. A machine with `high_resources` gets the high tier, and a machine with
+    `low_resources` the minimum tier. In between, the number is interpolated. A machine below
+    `minimum_resources` trains without the term.
+
+    >>> [HMSDFL(tier=tier).projections(classes=10) for tier in ("high", "low", "minimum")]
+    [10, 5, 1]
+    """
+
+    paper = "MSDFL, section VI, equations 15 to 19, algorithm 2 (HMSDFL)"
+    lambda_: float = Field(default=1e-4, ge=0, alias="lambda")
+    """Weight λ of the norm; if it is 0, the norm is measured but does not affect training."""
+    n_projections: int = Field(default=1, ge=1)
+    """Number of projections M in a step, if no tier is given."""
+    tier: Literal["high", "low", "minimum", "auto"] | None = None
+    """A number of projections that fits the client's machine; replaces `n_projections`."""
+    high_resources: float = Field(default=8.0, gt=0)
+    """A machine with at least these resources gets the high tier under "auto"."""
+    low_resources: float = Field(default=2.0, gt=0)
+    """A machine with at most these resources gets the minimum tier under "auto"."""
+    minimum_resources: float = Field(default=1.0, ge=0)
+    """A machine with less than these resources trains without the term under "auto"."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "HMSDFL":
+        bounds = ("minimum_resources", "low_resources", "high_resources")
+        for lower, upper in pairwise(bounds):
+            if getattr(self, lower) > getattr(self, upper):
+                raise ValueError(
+                    f"{lower} {getattr(self, lower):g} is above {upper} {getattr(self, upper):g}"
+                )
+        return self
+
+    @property
+    def weight(self) -> float:
+        return self.lambda_ if self.tier != "auto" or self.projections(1) else 0.0
+
+    def projections(self, classes: int, resources: float | None = None) -> int:
+        """The number of projections M in a step.
+
+        Args:
+            classes: number of classes of the task.
+            resources: the machine's resources; if None, those of this machine.
+
+        >>> [HMSDFL(tier="auto").projections(10, cores) for cores in (0.5, 1, 2, 5, 8)]
+        [0, 1, 1, 5, 10]
+        """
+        if self.tier is None:
+            return self.n_projections
+        fixed = {"high": classes, "low": max(1, classes // 2), "minimum": 1}
+        if self.tier != "auto":
+            return fixed[self.tier]
+        given = machine.probe() if resources is None else resources
+        if given < self.minimum_resources:
+            return 0
+        if given >= self.high_resources:
+            return classes
+        if given <= self.low_resources:
+            return 1
+        share = (given - self.low_resources) / (self.high_resources - self.low_resources)
+        return max(1, int(share * classes))
+
+    def gradient(self, point: Point) -> Tensor:
+        draws = point.draws.generators(self.name)
+
+        def along(classes: int) -> list[Tensor]:
+            shape = (point.batch.x_KB.shape[1], classes)
+            count = self.projections(classes)
+            return [stacked_directions(point.draws.sizes, *shape, draws) for _ in range(count)]
+
+        _, gradient_KD = squared_norm(
+            point.network, point.models_KD, point.batch.x_KB, point.draws.sizes, along
+        )
+        return self.lambda_ * gradient_KD
+
+    def measure(
+        self,
+        network: Stacked,
+        models_KD: Tensor,
+        x_KN: Tensor,
+        sizes: Sequence[int],
+        draws: Draws,
+    ) -> dict[str, Tensor]:
+        generators = draws.generators(f"{self.name} measured")
+        return {"jacobian_norm": measured_norm(network, models_KD, x_KN, sizes, generators)}

@@ -1,0 +1,51 @@
+"""APFL: an adaptive mixture of a local and the global model."""
+
+from collections.abc import Mapping
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from rampart_fl.shared.learning.training.personalizers import (
+    Batch,
+    Local,
+    Personalizer,
+    Task,
+    personalizers,
+)
+
+
+@personalizers.register("apfl")
+class APFL(Personalizer):
+    """The client's own model is α v + (1 - α) w; its loss trains v and α. w is trained as usual.
+
+    Each mini-batch does three updates, with g = ∇L(α v + (1 - α) w): v <- v - η α g;
+    α <- α - η <v - w, g>, clamped to [0, 1], with v and w from before the step; and one optimizer
+    step on w along w's own gradient. v takes plain SGD steps. If α stays 1, the client's own model
+    is trained locally and plain averaging runs next to it. If α stays 0, only plain averaging is
+    left.
+    """
+
+    paper = "Deng, Kamani and Mahdavi, Adaptive personalized federated learning, 2020, algorithm 1"
+    alpha: float = Field(default=0.5, ge=0, le=1)
+    """Initial share of the local model."""
+    adaptive: bool = True
+    """Whether the share is learned."""
+
+    def init(self, initial_KD: Tensor) -> dict[str, Tensor]:
+        alpha_K = initial_KD.new_full((len(initial_KD),), self.alpha)
+        return {"model": initial_KD.clone(), "alpha": alpha_K}
+
+    def step(self, local: Local, received_KD: Tensor, batch: Batch, task: Task) -> Local:
+        own_KD, alpha_K = local.personal["model"], local.personal["alpha"]
+        mixed_KD = self.personalized(local.model_KD, local.personal)
+        gradient_KD, mixed_gradient_KD = task.gradients(batch, local.model_KD, personal=[mixed_KD])
+        after_KD = own_KD - task.learning_rate * alpha_K[:, None] * mixed_gradient_KD
+        if self.adaptive:
+            apart_KD = task.parameters(own_KD - local.model_KD)
+            slope_K = (apart_KD * mixed_gradient_KD).sum(1)
+            alpha_K = (alpha_K - task.learning_rate * slope_K).clamp(0, 1)
+        return task.descend(local, gradient_KD).with_personal(model=after_KD, alpha=alpha_K)
+
+    def personalized(self, model_KD: Tensor, personal: Mapping[str, Tensor]) -> Tensor:
+        return torch.lerp(model_KD, personal["model"], personal["alpha"][:, None])

@@ -1,0 +1,18 @@
+"""Ditto: a personal model that is pulled towards the global one."""
+
+from pydantic import Field
+
+from rampart_fl.shared.learning.training.personalizers import personalizers
+from rampart_fl.shared.learning.training.personalizers.fedcap import FedCAP
+
+
+@personalizers.register("ditto")
+class Ditto(FedCAP):
+    """min over v of L(v) + λ/2 |v - w|²; each mini-batch trains both v and the upload.
+
+    The step is the same as FedCAP's. Only the server differs: it sends every client the same w.
+    """
+
+    paper = "Li et al., Ditto: fair and robust federated learning through personalization, 2021"
+    lambda_: float = Field(default=0.1, ge=0, alias="lambda")
+    """Strength λ of the pull towards the global model."""

@@ -1,0 +1,60 @@
+"""FedBABU: the federation trains the body under a fixed head; each client fine-tunes its model."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from rampart_fl.shared.learning.network.heads import check_body
+from rampart_fl.shared.learning.training.personalizers import (
+    Batch,
+    Local,
+    Personalizer,
+    Task,
+    personalizers,
+)
+from rampart_fl.shared.modelspec import ModelSpec
+
+
+@personalizers.register("fedbabu")
+class FedBABU(Personalizer):
+    """φ <- φ - η ∇_φ L(φ, h₀) for the upload; v <- v - η ∇L(v) from the received model.
+
+    h₀ is the head of the first global model. In every round, the client's own model v is fine-tuned
+    from the received model for the round's epochs, with plain SGD steps on the same mini-batches,
+    so that v is available whenever the federation ends. An honest client's upload is 0 in the
+    head's coordinates, so detectors and rules learn nothing about the client there. An attacker
+    whose upload is not 0 there changes the head under which all clients train, unless the rule
+    prevents it.
+    """
+
+    paper = "Oh, Kim and Yun, FedBABU: toward enhanced representation for FL, 2022"
+    whole: ClassVar[bool] = False
+    head: str | None = None
+    """Name of the layer that the federation does not train; the last linear layer by default."""
+    tuned: Literal["all", "head", "body"] = "all"
+    """Which part of the model fine-tuning changes."""
+
+    def check(self, module: nn.Module, spec: ModelSpec) -> None:
+        check_body(module, spec, self.head)
+
+    def init(self, initial_KD: Tensor) -> dict[str, Tensor]:
+        return {"model": initial_KD.clone()}
+
+    def begin(self, received_KD: Tensor, personal: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {"model": received_KD.clone()}
+
+    def step(self, local: Local, received_KD: Tensor, batch: Batch, task: Task) -> Local:
+        head_D, own_KD = task.head(self.head), local.personal["model"]
+        gradient_KD, own_gradient_KD = task.gradients(batch, local.model_KD, personal=[own_KD])
+        if self.tuned != "all":
+            own_gradient_KD = own_gradient_KD.masked_fill(head_D == (self.tuned == "body"), 0)
+        own_KD = torch.sub(own_KD, own_gradient_KD, alpha=task.learning_rate)
+        after = task.descend(local, gradient_KD)
+        body_KD = torch.where(head_D, received_KD, after.model_KD)
+        return replace(after, model_KD=body_KD).with_personal(model=own_KD)
+
+    def personalized(self, model_KD: Tensor, personal: Mapping[str, Tensor]) -> Tensor:
+        return personal["model"]

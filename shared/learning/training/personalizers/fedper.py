@@ -1,0 +1,52 @@
+"""FedPer: all clients share one body, and each keeps its own head, which it never uploads."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from rampart_fl.shared.learning.network.heads import check_body
+from rampart_fl.shared.learning.training.personalizers import (
+    Batch,
+    Local,
+    Personalizer,
+    Task,
+    personalizers,
+)
+from rampart_fl.shared.modelspec import ModelSpec
+
+
+@personalizers.register("fedper")
+class FedPer(Personalizer):
+    """(φ, h) <- (φ, h) - η ∇L(φ, h) from the received body φ and the client's own head h.
+
+    The client's own model is its own head on the body as the client last trained it. The upload
+    changes only the body: it is 0 in the head's coordinates. Detectors and rules therefore judge
+    only bodies. If an upload is not 0 in the head's coordinates, it comes from an attacker, but
+    honest clients never use the head that they receive. The accuracy of the model as received, and
+    the `loss_gap` that a client claims, are measured with that unused head and so say little.
+    """
+
+    paper = "Arivazhagan et al., Federated learning with personalization layers, 2019"
+    whole: ClassVar[bool] = False
+    head: str | None = None
+    """Name of the layer that stays local; the last linear layer by default."""
+
+    def check(self, module: nn.Module, spec: ModelSpec) -> None:
+        check_body(module, spec, self.head)
+
+    def init(self, initial_KD: Tensor) -> dict[str, Tensor]:
+        return {"model": initial_KD.clone()}
+
+    def step(self, local: Local, received_KD: Tensor, batch: Batch, task: Task) -> Local:
+        head_D = task.head(self.head)
+        joined_KD = torch.where(head_D, local.personal["model"], local.model_KD)
+        (gradient_KD,) = task.gradients(batch, joined_KD)
+        after = task.descend(replace(local, model_KD=joined_KD), gradient_KD)
+        body_KD = torch.where(head_D, received_KD, after.model_KD)
+        return replace(after, model_KD=body_KD).with_personal(model=after.model_KD)
+
+    def personalized(self, model_KD: Tensor, personal: Mapping[str, Tensor]) -> Tensor:
+        return personal["model"]

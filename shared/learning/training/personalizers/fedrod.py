@@ -1,0 +1,62 @@
+"""FedRoD: a generic model trained as if classes were balanced, plus a second, personal head.
+
+Legend: K clients, B samples in a batch, C classes, D parameters.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from rampart_fl.shared.learning.network.heads import check_output
+from rampart_fl.shared.learning.training.personalizers import (
+    Batch,
+    Local,
+    Personalizer,
+    Task,
+    personalizers,
+)
+from rampart_fl.shared.modelspec import ModelSpec
+
+
+@personalizers.register("fedrod")
+class FedRoD(Personalizer):
+    """CE(z_c + log n_c) trains body and generic head; CE(sg(z) + h(sg(f))) trains a second head h.
+
+    z are the generic logits, f are the features before the head, n_c is the number of the client's
+    training samples of class c (classes that the client does not have are left out), and sg stops
+    the gradient. The prediction is z + h(f). The client uploads body and generic head. The personal
+    head h starts at 0, stays with its client, and takes plain SGD steps.
+
+    Both heads are linear in the same features, so z + h is the output of the model whose head is
+    the sum of the two heads. That model is the client's own model, and the head's coordinates of
+    its gradient are the gradient of h. An attacker that flips labels computes n_c from the flipped
+    labels.
+    """
+
+    paper = "Chen and Chao, On bridging generic and personalized federated learning, 2022"
+    accounted: ClassVar[bool] = False
+    """False because training the generic model uses the client's exact class counts."""
+    whole: ClassVar[bool] = False
+    head: str | None = None
+    """Name of the linear layer that gives the logits; the last linear layer by default."""
+
+    def check(self, module: nn.Module, spec: ModelSpec) -> None:
+        check_output(module, self.head)
+
+    def init(self, initial_KD: Tensor) -> dict[str, Tensor]:
+        return {"head": torch.zeros_like(initial_KD)}
+
+    def step(self, local: Local, received_KD: Tensor, batch: Batch, task: Task) -> Local:
+        outside_D = ~task.head(self.head)
+        whole_KD = self.personalized(local.model_KD, local.personal)
+        gradient_KD, whole_gradient_KD = task.balanced().gradients(
+            batch, local.model_KD, personal=[whole_KD]
+        )
+        head_gradient_KD = whole_gradient_KD.masked_fill(outside_D, 0)
+        head_KD = torch.sub(local.personal["head"], head_gradient_KD, alpha=task.learning_rate)
+        return task.descend(local, gradient_KD).with_personal(head=head_KD)
+
+    def personalized(self, model_KD: Tensor, personal: Mapping[str, Tensor]) -> Tensor:
+        return model_KD + personal["head"]

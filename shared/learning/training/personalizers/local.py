@@ -1,0 +1,37 @@
+"""Local training: each client trains on its own data, without the federation."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from torch import Tensor
+
+from rampart_fl.shared.learning.training.personalizers import (
+    Batch,
+    Local,
+    Personalizer,
+    Task,
+    personalizers,
+)
+
+
+@personalizers.register("local")
+class LocalOnly(Personalizer):
+    """v <- v - η ∇L(v), starting from the first global model; the upload is zero.
+
+    This is the baseline without any exchange: no server can harm or help the client.
+    """
+
+    paper = "FedCAP, section VI-A2 (Local)"
+    whole: ClassVar[bool] = False
+
+    def init(self, initial_KD: Tensor) -> dict[str, Tensor]:
+        return {"model": initial_KD.clone()}
+
+    def step(self, local: Local, received_KD: Tensor, batch: Batch, task: Task) -> Local:
+        (gradient_KD,) = task.gradients(batch, personal=[local.personal["model"]])
+        own = Local(local.personal["model"], velocity=local.velocity)
+        after = task.descend(own, gradient_KD)
+        return Local(local.model_KD, {"model": after.model_KD}, after.velocity)
+
+    def personalized(self, model_KD: Tensor, personal: Mapping[str, Tensor]) -> Tensor:
+        return personal["model"]

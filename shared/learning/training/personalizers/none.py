@@ -1,0 +1,22 @@
+"""No personalization: plain local training."""
+
+from torch import Tensor
+
+from rampart_fl.shared.learning.training.personalizers import (
+    Batch,
+    Local,
+    Personalizer,
+    Task,
+    personalizers,
+)
+
+
+@personalizers.register("none")
+class NoPersonalization(Personalizer):
+    """w <- w - η ∇L(w) per mini-batch, with the experiment's momentum and weight decay, if any."""
+
+    paper = "McMahan et al., Communication-efficient learning (FedAvg), 2017"
+
+    def step(self, local: Local, received_KD: Tensor, batch: Batch, task: Task) -> Local:
+        (gradient_KD,) = task.gradients(batch, local.model_KD)
+        return task.descend(local, gradient_KD)

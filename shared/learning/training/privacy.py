@@ -1,0 +1,205 @@
+"""Local differential privacy: clipped, noised gradients, and the privacy budget that they spend.
+
+Each step takes every sample with probability q = b/n (Poisson sampling), clips each sample's
+gradient to length C, and adds normal noise of deviation σ C to the sum of these gradients (DP-SGD).
+A client's uploads after T steps then satisfy (ε, δ)-differential privacy with respect to its
+samples. Opacus' accountant computes ε.
+
+The guarantee covers the update alone. The counts and losses that a client reports are exact, and
+personal models, which stay with their client, are trained without noise. An agent draws its noise
+from its own secret seeds. A simulation draws the noise from the experiment's seed, and so protects
+nobody.
+
+Legend: K clients, B samples in a batch, E = K·B single samples, C classes, D parameters.
+"""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor, nn
+
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment.schema import Privacy, Training
+from rampart_fl.shared.learning.training.cohort import Draws
+from rampart_fl.shared.learning.training.objectives import Point
+from rampart_fl.shared.learning.training.personalizers import Batch, Personalizer
+from rampart_fl.shared.learning.training.task import LocalTask
+from rampart_fl.shared.runtime.device import to_device
+
+STEPS = "privacy_steps"
+"""Name of the personal state that counts a client's noised steps, over all its uploads."""
+AT_ONCE = 2**22
+"""How many numbers the per-sample gradients held at once may have, summed over clients.
+
+About as many fit in a cache."""
+
+
+def check_privacy(
+    privacy: Privacy | None, module: nn.Module, personalizer: Personalizer | None = None
+) -> None:
+    """Refuses experiments whose privacy loss cannot be computed.
+
+    Raises:
+        ConfigurationError: Opacus is not installed, the module normalizes over the batch, or the
+            personalizer's upload depends on samples in other ways than through noised gradients.
+    """
+    if privacy is None:
+        return
+    if personalizer is not None and not personalizer.accounted:
+        raise ConfigurationError(
+            f"[training.privacy] cannot account for the personalizer {personalizer.name!r}: what "
+            "it uploads depends on samples in other ways than through clipped, noised gradients"
+        )
+    if find_spec("opacus") is None:
+        raise ConfigurationError(
+            "[training.privacy] needs Opacus' accountant: pip install 'rampart[privacy]'"
+        )
+    if any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in module.modules()):
+        raise ConfigurationError(
+            "[training.privacy] clips the gradient of every sample, and batch normalization mixes "
+            "samples; use GroupNorm"
+        )
+
+
+def sample_rate(training: Training, samples: int) -> float:
+    """The probability q that a sample is in a batch.
+
+    >>> sample_rate(Training(batch_size=10), samples=40)
+    0.25
+    """
+    return min(1.0, training.batch_size / samples)
+
+
+@lru_cache(maxsize=4096)
+def epsilon(rate: float, noise_multiplier: float, steps: int, delta: float) -> float:
+    """The ε that T steps of the subsampled Gaussian mechanism spend at δ (Rényi accountant).
+
+    Args:
+        rate: probability that a sample is in a batch.
+        noise_multiplier: standard deviation of the noise, as a multiple of the clipping length.
+        steps: T.
+        delta: δ.
+    """
+    from opacus.accountants import RDPAccountant
+
+    accountant = RDPAccountant()
+    accountant.history = [(noise_multiplier, rate, steps)]
+    with warnings.catch_warnings():
+        # Opacus warns if the best order is at the edge of its range: the bound is then loose, but
+        # it still holds.
+        warnings.simplefilter("ignore")
+        return float(accountant.get_epsilon(delta)) if steps else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateTask(LocalTask):
+    """A task whose gradients at the uploaded models are clipped per sample and noised.
+
+    g = 1/b (Σ_a g_a min(1, C/|g_a|) + N(0, σ² C² I)), where g_a is the gradient, for sample a, of
+    the loss and of all objective terms that read samples. The gradients of the other terms are
+    added afterwards.
+    """
+
+    spent: list[Tensor] = field(default_factory=list)
+    """The models at which this step took noised gradients; each counts as one of the T steps."""
+
+    def gradients(
+        self, batch: Batch, *models_KD: Tensor, personal: Sequence[Tensor] = ()
+    ) -> tuple[Tensor, ...]:
+        """As in `LocalTask`; only the personal models' gradients, and attackers', are exact."""
+        noised = tuple(self._noised(batch, model_KD) for model_KD in models_KD)
+        own = super().gradients(batch, personal=personal) if personal else ()
+        if self.hostile_K is None:
+            return noised + own
+        exact, hostile = super().gradients(batch, *models_KD), self.hostile_K[:, None]
+        mixed = (torch.where(hostile, e, g) for e, g in zip(exact, noised, strict=True))
+        return (*mixed, *own)
+
+    def _noised(self, batch: Batch, model_KD: Tensor) -> Tensor:
+        privacy = self.training.privacy
+        assert privacy is not None
+        sizes = [min(self.training.batch_size, n) for n in self.cohort.train_K]
+        scale = [privacy.noise_multiplier * privacy.clip / size for size in sizes]
+        self.spent.append(model_KD)
+        draws = self.draws.secretly(f"gradient noise {len(self.spent)}")
+        noise_KD = normal(scale, draws, model_KD)
+        found_KD = self._clipped(batch, model_KD, privacy.clip) + noise_KD
+        for term in self.terms:
+            if term.weight and not term.reads_samples:
+                point = Point(self.network, model_KD, self.received_KD, batch, self.draws)
+                found_KD = found_KD + term.gradient(point)
+        return found_KD
+
+    def _clipped(self, batch: Batch, model_KD: Tensor, clip: float) -> Tensor:
+        """1/b Σ_a g_a min(1, C/|g_a|), with as many samples at once as `AT_ONCE` allows."""
+        total_KD = torch.zeros_like(model_KD)
+        width = max(1, AT_ONCE // model_KD.numel())
+        for start in range(0, batch.x_KB.shape[1], width):
+            part = slice(start, start + width)
+            weight_KB = batch.weight_KB[:, part]
+            single, samples = self._single(batch, part)
+            model_ED = model_KD.repeat_interleave(weight_KB.shape[1], 0)
+            (gradient_ED,) = single.gradients(samples, model_ED)
+            length_E = torch.linalg.vector_norm(gradient_ED, dim=1)
+            share_E = (clip / length_E).clamp(max=1) * weight_KB.flatten()
+            scaled_ED = gradient_ED * share_E[:, None]
+            total_KD += scaled_ED.view(*weight_KB.shape, -1).sum(1)
+        return total_KD
+
+    def _single(self, batch: Batch, part: slice) -> tuple[LocalTask, Batch]:
+        """The task and the batch in which each sample of a part of the batch is its own client."""
+        real_KB = batch.weight_KB[:, part] > 0
+        count = real_KB.shape[1]
+        samples = Batch(
+            batch.x_KB[:, part].flatten(0, 1).unsqueeze(1),
+            batch.y_KB[:, part].reshape(-1, 1),
+            real_KB.reshape(-1, 1).to(batch.weight_KB),
+        )
+        prior_KC = self.prior_KC
+        task = LocalTask(
+            network=self.network,
+            scoring=self.scoring,
+            training=self.training,
+            terms=tuple(term for term in self.terms if term.reads_samples),
+            cohort=self.cohort,
+            received_KD=self.received_KD.repeat_interleave(count, 0),
+            draws=self.draws.singly(part.start, count),
+            prior_KC=None if prior_KC is None else prior_KC.repeat_interleave(count, 0),
+            rate=self.rate,
+        )
+        return task, samples
+
+
+def normal(scale: Sequence[float], draws: Sequence[torch.Generator], like_KD: Tensor) -> Tensor:
+    """Normal noise (K, D); row k has standard deviation scale[k]."""
+    rows = [
+        factor * torch.randn(like_KD.shape[1], generator=one, dtype=like_KD.dtype)
+        for factor, one in zip(scale, draws, strict=True)
+    ]
+    return to_device(torch.stack(rows), like_KD.device)
+
+
+def output_noise(deviation: float, draws: Draws, update_KD: Tensor) -> Tensor:
+    """The noise N(0, σ² I) that MSDFL, section VII-E, adds to a trained model, drawn per client.
+
+    By itself this noise guarantees no ε, because the length of the update is not bounded.
+    """
+    scale = [deviation] * len(update_KD)
+    return normal(scale, draws.secretly("output noise"), update_KD)
+
+
+def spent(training: Training, sizes: Sequence[int], steps_K: Tensor) -> Tensor:
+    """The ε (K,) that each client has spent after the given number of noised steps; float64."""
+    privacy = training.privacy
+    assert privacy is not None
+    return torch.tensor(
+        [
+            epsilon(sample_rate(training, n), privacy.noise_multiplier, int(t), privacy.delta)
+            for n, t in zip(sizes, steps_K.tolist(), strict=True)
+        ],
+        dtype=torch.float64,
+    )

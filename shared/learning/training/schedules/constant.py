@@ -1,0 +1,11 @@
+"""The same learning rate in every round."""
+
+from rampart_fl.shared.learning.training.schedules import Schedule, schedules
+
+
+@schedules.register("constant")
+class Constant(Schedule):
+    """η_t = η."""
+
+    def share(self, round_: int, rounds: int) -> float:
+        return 1.0

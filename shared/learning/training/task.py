@@ -1,0 +1,209 @@
+"""One step of local training: the gradient of a client's objective, and the optimizer.
+
+Legend: K clients, B samples in a batch, C classes, D parameters, P models per client.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from rampart_fl.shared.experiment.schema import Training
+from rampart_fl.shared.learning.network.heads import head_of
+from rampart_fl.shared.learning.network.stacked import Stacked
+from rampart_fl.shared.learning.network.vector import unflatten
+from rampart_fl.shared.learning.training.cohort import Cohort, Draws
+from rampart_fl.shared.learning.training.objectives import Objective, Point
+from rampart_fl.shared.learning.training.personalizers import Batch, Local
+from rampart_fl.shared.learning.training.scoring import Scoring
+
+
+@dataclass(frozen=True, eq=False)
+class LocalTask:
+    """The local objective and its optimizer, as a personalizer's step uses them.
+
+    Args:
+        network: applies K parameter vectors to K batches.
+        scoring: the task's loss.
+        training: the experiment's `training` table.
+        terms: the objective's terms besides the mean loss; terms with weight 0 change nothing.
+        cohort: the clients' data.
+        received_KD: the models with which the round began.
+        draws: each client's random numbers for this step.
+        hostile_K: the clients that train without the terms; None means that no client does.
+        prior_KC: what is added to the logits of the models that are trained for upload.
+        rate: factor on the learning rate in this round.
+    """
+
+    network: Stacked
+    scoring: Scoring
+    training: Training
+    terms: tuple[Objective, ...]
+    cohort: Cohort
+    received_KD: Tensor
+    draws: Draws
+    hostile_K: Tensor | None = None
+    prior_KC: Tensor | None = None
+    rate: float = 1.0
+
+    @property
+    def learning_rate(self) -> float:
+        """The step size η in this round."""
+        return self.training.learning_rate * self.rate
+
+    def head(self, layer: str | None) -> Tensor:
+        """A mask of the coordinates that belong to the head, bool (D,)."""
+        network = self.network
+        return head_of(network.module, network.spec, layer, self.received_KD.device)
+
+    def balanced(self) -> "LocalTask":
+        """The same task, with the balanced softmax for the models that are trained for upload.
+
+        L = CE(z_c + log n_c), where n_c is the number of the client's training samples of class c.
+        Classes that the client does not have are left out (Ren et al., Balanced meta-softmax,
+        2020).
+        """
+        return replace(self, prior_KC=self.cohort.counts_KC.to(self.received_KD.dtype).log())
+
+    def gradients(
+        self, batch: Batch, *models_KD: Tensor, personal: Sequence[Tensor] = ()
+    ) -> tuple[Tensor, ...]:
+        """∇ (K, D) of the objective at each of the models, then at each of the personal models.
+
+        In the coordinates of the running statistics s, the result is (s - s') / η, where s' are the
+        statistics after the batch. A step of size η therefore moves s to s'. The objective's terms
+        evaluate the network in inference mode.
+        """
+        together, end = (*models_KD, *personal), self.network.spec.trainable
+        priors = [self.prior_KC] * len(models_KD) + [None] * len(personal)
+        found = list(mean_loss_gradients(self.network, self.scoring, batch, together, priors))
+        if self.network.spec.statistics:
+            found = [torch.cat([g[:, :end], g[:, end:] / self.learning_rate], 1) for g in found]
+        for term in self.terms:
+            if term.weight == 0:
+                continue
+            for p in range(len(together) if term.personal else len(models_KD)):
+                point = Point(self.network, together[p], self.received_KD, batch, self.draws)
+                found[p] = found[p] + self._of_the_honest(self.parameters(term.gradient(point)))
+        return tuple(found)
+
+    def parameters(self, vector_KD: Tensor) -> Tensor:
+        """The vectors with running statistics set to 0: no pull, decay or momentum moves these."""
+        if not self.network.spec.statistics:
+            return vector_KD
+        end = self.network.spec.trainable
+        return torch.cat([vector_KD[:, :end], torch.zeros_like(vector_KD[:, end:])], 1)
+
+    def _of_the_honest(self, gradient_KD: Tensor) -> Tensor:
+        if self.hostile_K is None:
+            return gradient_KD
+        return gradient_KD.masked_fill(self.hostile_K[:, None], 0)
+
+    def descend(self, local: Local, gradient_KD: Tensor) -> Local:
+        """w <- w - η v with v <- μ v + ∇L + decay·w: SGD as torch.optim defines it.
+
+        The caller must not use the gradient afterwards: its memory may then hold the model.
+        """
+        if self.training.weight_decay:
+            decay_KD = self.training.weight_decay * self.parameters(local.model_KD)
+            gradient_KD = gradient_KD + decay_KD
+        if self.training.momentum:
+            velocity_KD = local.velocity.get("model")
+            if velocity_KD is not None:
+                gradient_KD = self.training.momentum * self.parameters(velocity_KD) + gradient_KD
+            local = replace(local, velocity={"model": gradient_KD})
+        # If nobody needs the gradient any more, write the model into the gradient's memory:
+        # allocating fresh memory would cost a third.
+        out = None if self.training.momentum else gradient_KD
+        model_KD = torch.sub(local.model_KD, gradient_KD, alpha=self.learning_rate, out=out)
+        return replace(local, model_KD=model_KD)
+
+
+def mean_loss_gradients(
+    network: Stacked,
+    scoring: Scoring,
+    batch: Batch,
+    models: Sequence[Tensor],
+    priors: Sequence[Tensor | None] = (),
+) -> tuple[Tensor, ...]:
+    """∇L (K, D) of the batch's mean loss at each of P models.
+
+    In the coordinates of running statistics, the result is the statistics before the batch minus
+    those after it. All models run in one pass if `Stacked.trained_at_once` allows that many;
+    otherwise several passes share them.
+
+    Args:
+        network: applies parameter vectors to batches.
+        scoring: the task's loss.
+        batch: the samples.
+        models: P tensors (K, D).
+        priors: for each of the models, what is added to its logits (K, B, C): a tensor (K, C), or
+            None for nothing.
+    """
+    p, k = len(models), len(batch.x_KB)
+    added = list(priors) or [None] * p
+    most = network.trained_at_once(batch.x_KB)
+    if p * k <= most:
+        x, y, weight = (_beside([t] * p) for t in (batch.x_KB, batch.y_KB, batch.weight_KB))
+        together = Batch(x, y, weight, batch.whole)
+        prior = next((one for one in added if one is not None), None)
+        if prior is not None:
+            zero = torch.zeros_like(prior)
+            prior = _beside([zero if one is None else one for one in added])
+        return _gradients(network, scoring, together, _beside(models), prior).chunk(p)
+    pieces = runs(k, most)
+    return tuple(
+        _beside(
+            [
+                _gradients(
+                    network,
+                    scoring,
+                    batch.part(own),
+                    model_KD[own],
+                    None if prior is None else prior[own],
+                )
+                for own in pieces
+            ]
+        )
+        for model_KD, prior in zip(models, added, strict=True)
+    )
+
+
+def _gradients(
+    network: Stacked, scoring: Scoring, batch: Batch, models_KD: Tensor, prior_KC: Tensor | None
+) -> Tensor:
+    """`mean_loss_gradients` (K, D) of K models in one pass."""
+    spec, named = network.spec, unflatten(models_KD.detach(), network.spec)
+    leaves = [named[name].requires_grad_() for name, _, _ in spec.parameters]
+    logits, moved_KS = network.train(named, batch.x_KB, batch.weight_KB > 0, batch.whole)
+    if prior_KC is not None:
+        logits = logits + prior_KC[:, None]
+    loss = (scoring.losses(logits, batch.y_KB) * batch.weight_KB).sum()
+    found = torch.autograd.grad(loss, leaves, allow_unused=True)
+    # Copy each tensor's gradient straight to its place in the vector. A gradient with respect to
+    # the vector itself would be copied twice.
+    gradient_KD = torch.empty_like(models_KD, memory_format=torch.contiguous_format)
+    for (_, start, stop), leaf, own in zip(spec.parameters, leaves, found, strict=True):
+        place = gradient_KD[:, start:stop].view_as(leaf)
+        place.zero_() if own is None else place.copy_(own)
+    if moved_KS is not None:
+        torch.sub(models_KD[:, spec.trainable :], moved_KS, out=gradient_KD[:, spec.trainable :])
+    return gradient_KD
+
+
+def runs(count: int, most: int) -> list[slice]:
+    """Split 0 .. count - 1 into the fewest runs of nearly equal length, none longer than `most`.
+
+    >>> runs(5, 3)
+    [slice(0, 2, None), slice(2, 5, None)]
+    """
+    parts = -(-count // most)
+    ends = [count * i // parts for i in range(parts + 1)]
+    return [slice(start, end) for start, end in pairwise(ends)]
+
+
+def _beside(tensors: Sequence[Tensor]) -> Tensor:
+    """The concatenated tensors; a single tensor is not copied."""
+    return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))

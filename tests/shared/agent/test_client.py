@@ -1,0 +1,249 @@
+"""The client's side of HTTP: what is repeated, what is not, and joining once."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+import zstandard
+
+from rampart_fl.shared.agent import retries
+from rampart_fl.shared.agent.client import AggregatorClient, Refused
+from rampart_fl.shared.errors import ConfigurationError, Unavailable
+
+pytestmark = pytest.mark.anyio
+DIGEST = "d" * 64
+Handler = Callable[[httpx.Request], httpx.Response]
+TICKET = {"round": 1, "kind": "train", "models": {"model": DIGEST}, "experiment": DIGEST}
+
+
+def problem(status: int, slug: str, **headers: str) -> httpx.Response:
+    body = {"type": f"urn:rampart:{slug}", "title": "", "status": status, "detail": "why"}
+    return httpx.Response(status, json=body, headers=headers)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """Pauses between attempts are noted and not made."""
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def note(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", note)
+    yield pauses
+
+
+def connect(handler: Handler, **options: Any) -> AggregatorClient:
+    connection = AggregatorClient("http://test", "t" * 43, **options)
+    connection.http = httpx.AsyncClient(
+        base_url="http://test", transport=httpx.MockTransport(handler)
+    )
+    return connection
+
+
+async def test_what_fails_is_repeated_until_it_is_answered(no_pauses: list[float]) -> None:
+    answers: list[Any] = [
+        httpx.ConnectError("refused"),
+        httpx.ReadError("reset"),
+        problem(503, "unavailable"),
+        problem(429, "too-many-requests", **{"Retry-After": "7"}),
+        httpx.DecodingError("a proxy's gzip is cut short"),
+        httpx.Response(502, text="<html>"),
+        httpx.Response(503, headers={"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}),
+        httpx.Response(200, json={"name": "x"}),
+    ]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        following = answers.pop(0)
+        if isinstance(following, Exception):
+            raise following
+        return following
+
+    connection = connect(answer)
+    assert await connection.experiment() == {"name": "x"}
+    assert len(no_pauses) == 7
+    assert no_pauses[3] >= 3.5, "Retry-After is obeyed, jitter aside"
+    assert max(no_pauses) <= 7
+    await connection.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "slug"), [(401, "unauthorized"), (403, "evicted"), (409, "conflict"), (410, "late")]
+)
+async def test_what_is_refused_is_not_repeated(
+    status: int, slug: str, no_pauses: list[float]
+) -> None:
+    connection = connect(lambda _: problem(status, slug))
+    with pytest.raises(Refused) as refusal:
+        await connection.upload(1, "update", b"x")
+    assert (refusal.value.code, refusal.value.reason) == (status, slug)
+    assert no_pauses == []
+    await connection.close()
+
+
+async def test_an_answer_that_is_no_problem_is_still_a_refusal() -> None:
+    connection = connect(lambda _: httpx.Response(404, text="<html>nginx"))
+    with pytest.raises(Refused, match="404 unknown: <html>nginx"):
+        await connection.heartbeat()
+    await connection.close()
+
+
+@pytest.mark.parametrize("code", [301, 308])
+async def test_an_address_that_leads_elsewhere_is_named(code: int) -> None:
+    """As one with http that a proxy moves to https: tokens are not sent after it."""
+    moved = {"Location": "https://other/v1/experiment"}
+    connection = connect(lambda _: httpx.Response(code, headers=moved))
+    with pytest.raises(ConfigurationError, match="'http://test' sends on to 'https://other"):
+        await connection.experiment()
+    await connection.close()
+
+
+async def test_patience_ends() -> None:
+    def away(_: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("nobody there")
+
+    connection = connect(away, patience=0.0)
+    with pytest.raises(Unavailable, match="nobody there"):
+        await connection.ticket(None)
+    await connection.close()
+
+
+async def test_what_is_no_url_is_not_waited_for() -> None:
+    connection = AggregatorClient("127.0.0.1:8440", "t" * 43)
+    with pytest.raises(ConfigurationError, match=r"'127.0.0.1:8440': .*http://"):
+        await connection.heartbeat()
+    await connection.close()
+
+
+async def test_a_long_wait_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    attempts = 0
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        nonlocal attempts
+        attempts += 1
+        monkeypatch.setattr(retries, "QUIET", 10.0 if attempts < 3 else -1.0)
+        return problem(503, "unavailable") if attempts < 6 else httpx.Response(204)
+
+    connection = connect(answer)
+    await connection.heartbeat()
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told == "http://test/v1/heartbeat: 503 unavailable: why; tried again for 3600 s"
+    await connection.close()
+
+
+async def test_a_repeated_upload_sends_every_byte_again() -> None:
+    data, seen = bytes(range(256)) * 9000, list[bytes]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request.content)
+        assert request.headers["content-length"] == str(len(request.content))
+        assert request.headers["content-type"] == "application/vnd.safetensors"
+        if len(seen) < 3:
+            return problem(503, "unavailable")
+        body = {"round": 1, "kind": "update", "client": "a", "digest": DIGEST}
+        return httpx.Response(200, json=body)
+
+    connection = connect(answer)
+    receipt = await connection.upload(1, "update", data)
+    assert (receipt.client, seen) == ("a", [data] * 3)
+    await connection.close()
+
+
+async def test_compressed_uploads_say_so() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert request.headers["content-encoding"] == "zstd"
+        assert zstandard.decompress(request.content) == bytes(5000)
+        body = {"round": 1, "kind": "probe", "client": "a", "digest": DIGEST}
+        return httpx.Response(200, json=body)
+
+    connection = connect(answer, compress=True)
+    assert (await connection.upload(1, "probe", bytes(5000))).kind == "probe"
+    await connection.close()
+
+
+async def test_a_long_poll_names_what_is_known() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert request.headers["prefer"] == "wait=30"
+        if request.headers.get("if-none-match") == '"known"':
+            return httpx.Response(204)
+        return httpx.Response(200, json=TICKET)
+
+    connection = connect(answer)
+    assert await connection.ticket("known") is None
+    ticket = await connection.ticket(None)
+    assert ticket is not None
+    assert ticket.models == {"model": DIGEST}
+    await connection.close()
+
+
+async def test_a_ticket_may_come_with_its_model() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert request.headers["accept"] == "application/vnd.safetensors"
+        if request.headers.get("rampart-model") == DIGEST:
+            return httpx.Response(200, json=TICKET)
+        headers = {"rampart-ticket": json.dumps(TICKET)}
+        return httpx.Response(200, content=b"the model", headers=headers)
+
+    connection = connect(answer)
+    found = await connection.ticket_and_model(None, "")
+    assert found is not None
+    assert (found[0].models, found[1]) == ({"model": DIGEST}, b"the model")
+    held = await connection.ticket_and_model(None, DIGEST)
+    assert held is not None
+    assert held == (found[0], None)
+    await connection.close()
+
+
+async def test_an_upload_may_wait_for_the_next_ticket() -> None:
+    receipt = {"round": 1, "kind": "update", "client": "a", "digest": DIGEST}
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert (request.content, request.headers["rampart-model"]) == (b"x", DIGEST)
+        assert request.headers["accept"] == "application/vnd.safetensors"
+        if request.headers["prefer"] == "wait=0":
+            return httpx.Response(200, json=receipt)
+        headers = {"rampart-receipt": json.dumps(receipt), "rampart-ticket": json.dumps(TICKET)}
+        return httpx.Response(200, content=b"the model", headers=headers)
+
+    connection = connect(answer)
+    alone, nothing = await connection.upload_and_wait(1, "update", b"x", DIGEST, wait=0)
+    assert (alone.client, nothing) == ("a", None)
+    same, following = await connection.upload_and_wait(1, "update", b"x", DIGEST)
+    assert same == alone
+    assert following is not None
+    assert (following[0].models, following[1]) == ({"model": DIGEST}, b"the model")
+    await connection.close()
+
+
+@pytest.mark.parametrize("body", ["<html>welcome</html>", "[]", ""])
+async def test_what_is_no_aggregator_is_named(body: str) -> None:
+    connection = connect(lambda _: httpx.Response(200, text=body))
+    for asked in (
+        connection.join("h" * 64, None),
+        connection.experiment(),
+        connection.ticket(None),
+        connection.upload(1, "update", b"x"),
+        connection.evaluate(1, {}),
+    ):
+        with pytest.raises(ConfigurationError, match="'http://test' does not answer as an"):
+            await asked
+
+
+@pytest.mark.parametrize("token", ["", "s3cret\n", " s3cret", "s3cret\r\nx: y", "s3crété"])
+async def test_what_is_no_token_is_not_waited_for_nor_told(token: str) -> None:
+    with pytest.raises(ConfigurationError, match="no token has") as caught:
+        AggregatorClient("http://test", token)
+    assert "s3cr" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:abc", "http://[::1"])
+async def test_a_url_with_no_port_is_named(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="Invalid port"):
+        AggregatorClient(url, "t" * 43)

@@ -1,0 +1,171 @@
+"""A process that hosts several clients: tokens in order, and failures that stay with one client."""
+
+import asyncio
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from pydantic import ValidationError
+
+from rampart_fl.shared.agent import host as agent
+from rampart_fl.shared.agent.host import AgentContext, AgentSettings, honest, host
+from rampart_fl.shared.agent.identity import Identity, held
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.protocol.messages import Ticket
+
+pytestmark = pytest.mark.anyio
+
+
+def ticket(kind: Literal["done", "evicted"]) -> Ticket:
+    return Ticket(round=0, kind=kind, experiment="0" * 64)
+
+
+def test_tokens_go_to_clients_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.write_text("first\n\nsecond\n")
+    assert AgentSettings(slots="0-2", join_tokens=path).tokens() == ["first", "second", None]
+    assert AgentSettings(join_tokens=path).tokens() == ["first"]
+    assert AgentSettings(slots="0-1", join_token="only").tokens() == ["only", None]
+    assert AgentSettings().tokens() == [None]
+    assert AgentSettings(join_token="of a file\n").tokens() == ["of a file"]
+
+
+@pytest.mark.parametrize(
+    ("told", "hosted"),
+    [
+        ({}, [0]),
+        ({"slots": "0-5,9"}, [0, 1, 2, 3, 4, 5, 9]),
+        ({"slots": "0-2 5,4 7", "ordinal": 1}, [5, 4]),
+        ({"slots": "6", "ordinal": 0}, [6]),
+    ],
+)
+def test_a_process_hosts_any_list_of_slots(told: dict[str, Any], hosted: list[int]) -> None:
+    assert AgentSettings.model_validate(told).hosted == hosted
+
+
+@pytest.mark.parametrize(
+    ("told", "refusal"),
+    [
+        ({"slots": " "}, "slots is empty: a process hosts at least one client"),
+        ({"slots": "0,,1"}, "'0,,1' is not a list of numbers and ranges"),
+        ({"slots": "-1"}, "'-1' is not a list of numbers"),
+        ({"slots": "100000"}, "'100000' is not a list of numbers"),
+        ({"slots": "5-3"}, "the range 5-3 runs backwards"),
+        ({"slots": "0-4,2,4"}, "listed twice: 2,4"),
+        ({"slots": "0-4 4", "ordinal": 0}, "listed twice: 4"),
+        ({"slots": "0 1"}, "slots has lists for 2 processes: set ordinal to choose one"),
+        ({"slots": "0 1", "ordinal": 2}, "ordinal is 2, but slots has lists for 2 processes"),
+    ],
+)
+def test_lists_of_slots_that_cannot_be_hosted_are_refused(
+    told: dict[str, Any], refusal: str
+) -> None:
+    with pytest.raises(ValidationError, match=re.escape(refusal)):
+        AgentSettings.model_validate(told)
+
+
+async def test_a_client_that_fails_does_not_stop_the_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended: list[int] = []
+    failed = asyncio.Event()
+
+    async def take_part(settings: Any, build: Any, thread: Any, position: int, *_: Any) -> Ticket:
+        if position == 1:
+            failed.set()
+            raise PermissionError("revoked")
+        await failed.wait()
+        await asyncio.sleep(0)
+        ended.append(position)
+        return ticket("done")
+
+    monkeypatch.setattr(agent, "_take_part", take_part)
+    settings = AgentSettings(slots="0-2")
+    with pytest.raises(ExceptionGroup) as caught:
+        await host(settings, honest(settings))
+    assert sorted(ended) == [0, 2]
+    assert [str(cause) for cause in caught.value.exceptions] == ["revoked"]
+    assert "revoked" in caplog.text
+
+
+async def test_without_failures_it_just_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def take_part(*_: Any) -> Ticket:
+        return ticket("done")
+
+    monkeypatch.setattr(agent, "_take_part", take_part)
+    settings = AgentSettings(slots="0-1")
+    await host(settings, honest(settings))
+
+
+async def test_a_signal_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    cancelled: list[int] = []
+
+    async def take_part(settings: Any, build: Any, thread: Any, position: int, *_: Any) -> Ticket:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.append(position)
+            raise
+        return ticket("done")
+
+    monkeypatch.setattr(agent, "_take_part", take_part)
+    settings = AgentSettings(slots="0-1")
+    running = asyncio.create_task(host(settings, honest(settings)))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert sorted(cancelled) == [0, 1]
+
+
+@pytest.mark.parametrize(("rejoins", "lives"), [(True, 3), (False, 1)])
+async def test_who_is_evicted_comes_back_as_long_as_it_has_tokens(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rejoins: bool, lives: int
+) -> None:
+    """Two clients, three tokens each: every life of one has its own token and folder."""
+    (tmp_path / "tokens").write_text("a1\nb1\na2\nb2\na3\nb3\n")
+    joined: list[tuple[str, str]] = []
+
+    async def take_part(_: Any, __: Any, ___: Any, position: int, token: str, f: Path) -> Ticket:
+        joined.append((token, f.name))
+        return ticket("evicted" if position == 0 else "done")
+
+    monkeypatch.setattr(agent, "_take_part", take_part)
+    settings = AgentSettings(slots="0-1", join_tokens=tmp_path / "tokens", state=tmp_path)
+    await host(settings, honest(settings), rejoins)
+    everything = [("a1", "client-0"), ("a2", "client-0-life-2"), ("a3", "client-0-life-3")]
+    assert sorted(joined) == sorted([*everything[:lives], ("b1", "client-1")])
+
+
+@pytest.mark.parametrize("trusted", ["", "other", "my_pack", "other, my_package2"])
+def test_code_of_packages_that_are_not_trusted_is_refused(trusted: str) -> None:
+    own = {"name": "module", "path": "my_package.nets:Net"}
+    asked = Experiment.load("digits-benign").model_copy(update={"model": own})
+    with pytest.raises(ConfigurationError, match="RAMPART_TRUSTED_PACKAGES"):
+        AgentSettings(trusted_packages=trusted).check_trust(asked)
+    AgentSettings(trusted_packages=f"{trusted},my_package").check_trust(asked)
+
+
+async def test_a_model_by_import_path_needs_trust_before_anything_is_imported(
+    tmp_path: Path,
+) -> None:
+    tables = Experiment.load("digits-benign").tables()
+    tables["model"] = {"name": "module", "path": "no_such_package.nets:Net"}
+    experiment, identity = Experiment.from_tables(tables), Identity(token="t", client_id="c")
+    settings = AgentSettings(state=tmp_path)
+    with ThreadPoolExecutor(1) as thread:
+        context = AgentContext(settings, experiment, identity, tmp_path, thread, 0, 0)
+        with pytest.raises(ConfigurationError, match="RAMPART_TRUSTED_PACKAGES"):
+            await honest(settings)(context)
+
+
+async def test_two_processes_do_not_run_one_client(tmp_path: Path) -> None:
+    settings = AgentSettings(state=tmp_path, join_token="t" * 43)
+    with held(tmp_path / "client-0"), pytest.raises(ExceptionGroup) as caught:
+        await host(settings, honest(settings))
+    assert "another process runs the client" in str(caught.value.exceptions[0])
+    assert not (tmp_path / "client-0" / "identity.json").exists()

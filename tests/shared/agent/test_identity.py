@@ -1,0 +1,283 @@
+"""Identities: joined once, renewed in time, and never lost to a death in between."""
+
+import asyncio
+import errno
+import fcntl
+import json
+import os
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from rampart_fl.shared.agent import identity as identities
+from rampart_fl.shared.agent.client import AggregatorClient, Refused
+from rampart_fl.shared.agent.identity import Identity, establish, held, kept_fresh, renew
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.runtime.tokens import token_hash
+
+pytestmark = pytest.mark.anyio
+URL = "http://test"
+
+
+def connect(handler: Any, token: str = "t" * 43, **options: Any) -> AggregatorClient:
+    connection = AggregatorClient(URL, token, **options)
+    connection.http = httpx.AsyncClient(base_url=URL, transport=httpx.MockTransport(handler))
+    return connection
+
+
+def lead_to(handler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every connection that an identity makes is to this aggregator."""
+
+    def make(url: str, token: str, **options: Any) -> AggregatorClient:
+        return connect(handler, token)
+
+    monkeypatch.setattr(identities, "AggregatorClient", make)
+
+
+class Registry:
+    """An aggregator that registers: one client for each token hash."""
+
+    def __init__(self) -> None:
+        self.clients: dict[str, str] = {}
+        self.requests = 0
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.requests += 1
+        hash_ = json.loads(request.content)["token_hash"]
+        client = self.clients.setdefault(hash_, f"client-{len(self.clients)}")
+        return httpx.Response(201, json={"client_id": client, "sample_cap": 9, "expires_at": 1.0})
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
+    registry = Registry()
+    lead_to(registry, monkeypatch)
+    return registry
+
+
+async def test_a_client_joins_once_and_then_knows_who_it_is(
+    registry: Registry, tmp_path: Path
+) -> None:
+    first = await establish(URL, tmp_path / "state", "j" * 43)
+    again = await establish(URL, tmp_path / "state", None)
+    assert first == again
+    assert (first.client_id, first.sample_cap) == ("client-0", 9)
+    assert registry.clients == {token_hash(first.token): "client-0"}
+    assert registry.requests == 1
+    path = tmp_path / "state" / "identity.json"
+    assert path.stat().st_mode & 0o777 == 0o600, "the token is for nobody else's eyes"
+
+
+async def test_a_client_that_dies_before_it_stored_the_answer_joins_once(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = identities._write
+
+    def die_with_an_answer(path: Path, identity: Identity) -> None:
+        if identity.client_id is not None:
+            raise KeyboardInterrupt
+        write(path, identity)
+
+    monkeypatch.setattr(identities, "_write", die_with_an_answer)
+    with pytest.raises(KeyboardInterrupt):
+        await establish(URL, tmp_path, "j" * 43)
+    monkeypatch.setattr(identities, "_write", write)
+    identity = await establish(URL, tmp_path, "j" * 43)
+    assert registry.requests == 2
+    assert list(registry.clients.values()) == ["client-0"] == [identity.client_id]
+
+
+async def test_without_identity_and_join_token_nobody_joins(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no join token"):
+        await establish(URL, tmp_path, None)
+
+
+class Office(Registry):
+    """An aggregator that knows one token of one client, and replaces it.
+
+    Args:
+        token: the one that counts first.
+        lifetime: seconds for which one counts.
+    """
+
+    def __init__(self, token: str, lifetime: float = 30.0) -> None:
+        super().__init__()
+        self.known = token_hash(token)
+        self.lifetime = lifetime
+        self.answers = True
+        """Whether it answers what it does."""
+        self.renewals = 0
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.requests += 1
+        token = request.headers["authorization"].removeprefix("Bearer ")
+        if token_hash(token) != self.known:
+            body = {"type": "urn:rampart:unauthorized", "detail": "", "title": "", "status": 401}
+            return httpx.Response(401, json=body)
+        if request.method == "PUT":
+            assert request.url.path == "/v1/clients/ada/token"
+            self.known = json.loads(request.content)["token_hash"]
+            self.renewals += 1
+            if not self.answers:
+                self.answers = True
+                raise httpx.ReadError("gone")
+            expires = time.time() + self.lifetime
+            body = {"client_id": "ada", "sample_cap": 9, "expires_at": expires}
+            return httpx.Response(200, json=body)
+        return httpx.Response(204)
+
+
+@pytest.fixture
+def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
+    """The aggregator of a client that is to renew its token."""
+    before = Identity(token="b" * 43, client_id="ada", sample_cap=9)
+    identities._write(tmp_path / "identity.json", before)
+    office = Office(before.token)
+    lead_to(office, monkeypatch)
+    return office
+
+
+async def test_a_token_is_renewed_on_disk_and_in_the_connection(
+    office: Office, tmp_path: Path
+) -> None:
+    connection = connect(office, "b" * 43)
+    identity = await renew(connection, tmp_path)
+    assert identity.token == connection.token != "b" * 43
+    assert token_hash(identity.token) == office.known
+    assert identity.renew_at == pytest.approx(time.time() + 20, abs=5)
+    assert await establish(URL, tmp_path, None) == identity
+    await connection.heartbeat()
+    await connection.close()
+
+
+@pytest.mark.parametrize("heard", [True, False])
+async def test_a_client_that_dies_while_it_renews_finds_out_which_token_counts(
+    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard: bool
+) -> None:
+    async def die(connection: AggregatorClient, client: str, hash_: str) -> None:
+        if heard:
+            office.known = hash_
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AggregatorClient, "rotate", die)
+        connection = connect(office, "b" * 43)
+        with pytest.raises(KeyboardInterrupt):
+            await renew(connection, tmp_path)
+        await connection.close()
+    identity = await establish(URL, tmp_path, None)
+    assert token_hash(identity.token) == office.known
+    assert (identity.token == "b" * 43) is not heard
+    assert (identity.next_token, identity.renew_at) == (None, 0.0)
+
+
+async def test_a_lost_answer_to_a_renewal_loses_no_identity(office: Office, tmp_path: Path) -> None:
+    office.answers = False
+    connection = connect(office, "b" * 43)
+    identity = await renew(connection, tmp_path)
+    assert token_hash(identity.token) == office.known
+    assert connection.token == identity.token
+    assert await establish(URL, tmp_path, None) == identity
+    await connection.close()
+
+
+async def test_a_revoked_token_is_not_renewed(office: Office, tmp_path: Path) -> None:
+    office.known = ""
+    connection = connect(office, "b" * 43)
+    with pytest.raises(Refused, match="401"):
+        await renew(connection, tmp_path)
+    assert (await establish(URL, tmp_path, None)).token == "b" * 43
+    await connection.close()
+
+
+async def test_what_is_asked_while_a_token_changes_is_answered(
+    office: Office, tmp_path: Path
+) -> None:
+    connection, over = connect(office, "b" * 43), time.monotonic() + 0.5
+    office.lifetime = 0.0
+
+    async def ask() -> int:
+        count = 0
+        while time.monotonic() < over:
+            await connection.heartbeat()
+            count += 1
+            await asyncio.sleep(0)
+        return count
+
+    async with kept_fresh(connection, tmp_path):
+        assert sum(await asyncio.gather(ask(), ask(), ask())) > 3
+    assert office.renewals > 1
+    await connection.close()
+
+
+def fill(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    """Fills the disk for one write, after so many."""
+    written, sync = 0, os.fsync
+
+    def full(descriptor: int) -> None:
+        nonlocal written
+        written += stat.S_ISREG(os.fstat(descriptor).st_mode)
+        if written == after + 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+
+
+@pytest.mark.parametrize("after", [0, 1])
+async def test_a_disk_that_is_full_for_a_moment_ends_no_renewals(
+    office: Office,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    after: int,
+) -> None:
+    monkeypatch.setattr(identities, "RETRY", 0.01)
+    fill(monkeypatch, after)
+    connection = connect(office, "b" * 43)
+    async with asyncio.timeout(5), kept_fresh(connection, tmp_path):
+        while office.renewals < 1 + after:
+            await asyncio.sleep(0.01)
+            await connection.heartbeat()
+    assert "No space left on device: '" in caplog.text
+    assert str(tmp_path / "identity.part") in caplog.text
+    identity = await establish(URL, tmp_path, None)
+    assert token_hash(identity.token) == office.known
+    await connection.close()
+
+
+async def test_a_proxy_that_refuses_costs_no_identity(
+    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh = Identity(token="a" * 43, client_id="ada", sample_cap=9, next_token="b" * 43)
+    identities._write(tmp_path / "identity.json", fresh)
+    with monkeypatch.context() as patch:
+        lead_to(lambda _: httpx.Response(404, text="404 page not found"), patch)
+        with pytest.raises(Refused, match="404"):
+            await establish(URL, tmp_path, None)
+    lead_to(office, monkeypatch)
+    assert (await establish(URL, tmp_path, None)).token == "b" * 43
+
+
+def test_a_folder_is_held_by_one_process_at_a_time(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    refused = pytest.raises(ConfigurationError, match=f"the client of {folder}")
+    with held(folder), refused, held(folder):
+        pass
+    with held(folder):
+        pass
+
+
+def test_a_disk_without_locks_is_told_and_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def lock(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", lock)
+    with held(tmp_path):
+        assert "No locks available" in caplog.text

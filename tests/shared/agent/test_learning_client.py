@@ -1,0 +1,77 @@
+"""What a client keeps between tickets: the privacy that its uploads have spent, probes included."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rampart_fl.shared.agent.learning_client import LearningClient
+from rampart_fl.shared.learning.data.client_data import client_data
+from rampart_fl.shared.learning.training.local import LocalResult
+from rampart_fl.shared.learning.training.privacy import STEPS
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.protocol.messages import Report, Ticket, TicketKind
+from tests.shared.learning.conftest import make_experiment
+
+
+class Private:
+    """A client with noised gradients, four steps a round."""
+
+    def __init__(self, folder: Path, dtype: str = "F32", **training: Any) -> None:
+        experiment = make_experiment(
+            data={"dataset": "digits", "clients": 4, "samples": 40},
+            model={"name": "mlp", "hidden": [4]},
+            training={"epochs": 1, "batch_size": 8, **training},
+        )
+        data = client_data(experiment.data, 0, experiment.seed)
+        thread = ThreadPoolExecutor(1)
+        self.client = LearningClient(experiment, "a", data, folder, 100, thread, dtype)
+        learner = self.client.learner
+        self.model = wire.encode(learner.spec, learner.initial_model().numpy())
+
+    def work(self, kind: TicketKind, round_: int) -> bytes:
+        """What the client uploads for a ticket."""
+        ticket = Ticket(round=round_, kind=kind, experiment="0" * 64)
+        return asyncio.run(self.client.work(ticket, self.model))
+
+    @property
+    def steps(self) -> float:
+        """Noised steps so far, as it knows after a restart."""
+        return float(self.client._state()[STEPS])
+
+
+def test_probes_and_rounds_both_spend_privacy(tmp_path: Path) -> None:
+    pytest.importorskip("opacus", reason="the privacy accountant is an optional extra")
+    one = Private(tmp_path, privacy={"noise_multiplier": 1.0})
+    found = [one.steps]
+    for kind, round_ in (("probe", 0), ("train", 0), ("train", 1), ("probe", 2), ("train", 2)):
+        one.work(kind, round_)
+        found.append(one.steps)
+    assert found == [0, 4, 8, 12, 16, 20]
+    assert Private(tmp_path, privacy={"noise_multiplier": 1.0}).steps == 20
+
+
+def test_a_ticket_is_answered_with_the_same_noise_twice(tmp_path: Path) -> None:
+    one = Private(tmp_path, output_noise=0.5)
+    first = one.work("train", 0)
+    assert one.work("train", 0) == first
+    assert Private(tmp_path, output_noise=0.5).work("train", 0) == first
+    assert Private(tmp_path / "other", output_noise=0.5).work("train", 0) != first
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("F32", float("nan")), ("F16", 1e6)])
+def test_an_update_that_cannot_be_sent_is_reported(tmp_path: Path, dtype: str, size: float) -> None:
+    client = Private(tmp_path, dtype=dtype).client
+    ticket = Ticket(round=0, kind="train", experiment="0" * 64)
+    update_D = torch.full((client.learner.spec.dim,), size)
+    result = LocalResult(update_D, {}, {"loss_before": 2.0, "loss_after": float("inf")})
+    upload = client._keep(ticket, *asyncio.run(client.finish(ticket, result)), result)
+    head = wire.read_header(BytesIO(upload), len(upload), client.learner.spec)
+    assert wire.read_report(head, 100) == Report(
+        samples=client._samples, metrics={"loss_before": 2.0, "loss_gap": 0.0}, diverged=True
+    )
+    wire.check_finite(BytesIO(upload), head)

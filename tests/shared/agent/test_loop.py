@@ -1,0 +1,206 @@
+"""The participant's loop against a scripted aggregator: late, evicted, refused, done."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+import pytest
+
+from rampart_fl.shared.agent import loop as module
+from rampart_fl.shared.agent.client import AggregatorClient, Refused
+from rampart_fl.shared.agent.loop import participate
+from rampart_fl.shared.protocol.messages import Ticket
+
+pytestmark = pytest.mark.anyio
+DIGEST = "d" * 64
+
+
+class Script:
+    """An aggregator that hands out these tickets in turn, and refuses uploads as it is told.
+
+    A ticket is held back while the client names it as known, as the real one does.
+    """
+
+    def __init__(
+        self, *tickets: Ticket, refusals: dict[int, tuple[int, str]] | None = None
+    ) -> None:
+        self.tickets = list(tickets)
+        self.refusals = refusals or {}
+        self.log: list[str] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.path
+        if path == "/v1/ticket":
+            known = request.headers.get("if-none-match")
+            if len(self.tickets) > 1 and known == f'"{self.tickets[0].etag}"':
+                self.tickets.pop(0)
+                return httpx.Response(204)
+            return httpx.Response(200, json=self.tickets[0].model_dump(mode="json"))
+        if path.startswith("/v1/models/"):
+            self.log.append(f"model {path[-1]}")
+            return httpx.Response(200, content=path[-1].encode())
+        if path == "/v1/heartbeat":
+            self.log.append("alive")
+            return httpx.Response(204)
+        _, _, _, round_, kind = path.split("/")
+        self.log.append(f"{kind} {round_}")
+        refused = self.refusals.pop(int(round_), None)
+        self.tickets.pop(0)
+        if refused is not None:
+            body = {"type": f"urn:rampart:{refused[1]}", "detail": "", "title": "", "status": 0}
+            return httpx.Response(refused[0], json=body)
+        digest = hashlib.sha256(request.content).hexdigest()
+        receipt = {"round": int(round_), "kind": kind, "client": "a", "digest": digest}
+        if kind == "evaluation":
+            receipt["metrics"] = json.loads(request.content)["metrics"]
+        return httpx.Response(200, json=receipt)
+
+
+class Worker:
+    """A participant that notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    async def work(self, ticket: Ticket, model: bytes) -> bytes:
+        self.log.append(f"{ticket.kind} {ticket.round} from {model.decode()}")
+        return b"bytes"
+
+    async def evaluate(self, ticket: Ticket, model: bytes) -> dict[str, float]:
+        self.log.append(f"evaluate {model.decode()}")
+        return {"correct": 1.0}
+
+    async def idle(self, ticket: Ticket) -> None:
+        self.log.append(f"{ticket.kind} {ticket.reason}".strip())
+
+
+def ticket(round_: int, kind: str, model: str = "0", reason: str = "") -> Ticket:
+    models = {"model": model * 64} if kind in ("train", "probe", "evaluate") else {}
+    return Ticket.model_validate(
+        {"round": round_, "kind": kind, "models": models, "experiment": DIGEST, "reason": reason}
+    )
+
+
+async def run(script: Script, worker: Worker | None = None) -> tuple[Ticket, list[str]]:
+    connection, worker = AggregatorClient("http://test", "t" * 43), worker or Worker()
+    await connection.close()
+    connection.http = httpx.AsyncClient(
+        base_url="http://test", transport=httpx.MockTransport(script)
+    )
+    try:
+        return await participate(connection, worker, "a"), worker.log
+    finally:
+        await connection.close()
+
+
+class Collector(Worker):
+    """One that has use for the other models of its tickets."""
+
+    async def receive(self, ticket: Ticket, others: Mapping[str, bytes]) -> None:
+        told = ", ".join(f"{name} {model.decode()}" for name, model in sorted(others.items()))
+        self.log.append(f"receives {told}")
+
+
+def script_with_peers() -> Script:
+    models = {"model": "0" * 64, "peer_00": "1" * 64, "peer_01": "2" * 64, "peer_02": "1" * 64}
+    return Script(ticket(0, "train").model_copy(update={"models": models}), ticket(1, "done"))
+
+
+async def test_other_models_are_handed_over_before_the_work() -> None:
+    script = script_with_peers()
+    _, log = await run(script, Collector())
+    assert log == ["receives peer_00 1, peer_01 2, peer_02 1", "train 0 from 0", "done"]
+    assert sorted(script.log) == ["model 0", "model 1", "model 2", "update 0"]
+
+
+async def test_who_has_no_use_for_other_models_does_not_load_them() -> None:
+    script = script_with_peers()
+    _, log = await run(script)
+    assert log == ["train 0 from 0", "done"]
+    assert script.log == ["model 0", "update 0"]
+
+
+async def test_a_federation_from_a_client_s_side() -> None:
+    script = Script(
+        ticket(0, "wait"),
+        ticket(0, "train"),
+        ticket(1, "probe", "1"),
+        ticket(1, "train", "2"),
+        ticket(2, "train", "2"),
+        ticket(2, "evaluate", "3"),
+        ticket(2, "done"),
+    )
+    last, log = await run(script)
+    assert last.kind == "done"
+    assert log == [
+        "wait",
+        "train 0 from 0",
+        "probe 1 from 1",
+        "train 1 from 2",
+        "train 2 from 2",
+        "evaluate 3",
+        "done",
+    ]
+    assert script.log == [
+        "model 0",
+        "update 0",
+        "model 1",
+        "probe 1",
+        "model 2",
+        "update 1",
+        "update 2",
+        "model 3",
+        "evaluation 2",
+    ], "a model that is there already is not loaded again"
+
+
+@pytest.mark.parametrize("refusal", [(410, "late"), (409, "no-ticket")])
+async def test_who_comes_late_goes_on_with_the_next_ticket(refusal: tuple[int, str]) -> None:
+    script = Script(
+        ticket(0, "train"), ticket(1, "train"), ticket(1, "done"), refusals={0: refusal}
+    )
+    last, log = await run(script)
+    assert last.kind == "done"
+    assert log == ["train 0 from 0", "train 1 from 0", "done"]
+
+
+async def test_who_is_evicted_learns_why_and_stops() -> None:
+    script = Script(
+        ticket(3, "train"), ticket(3, "evicted", reason="too far"), refusals={3: (403, "evicted")}
+    )
+    last, log = await run(script)
+    assert (last.kind, last.reason) == ("evicted", "too far")
+    assert log == ["train 3 from 0", "evicted too far"]
+
+
+async def test_a_token_that_is_not_known_ends_the_loop() -> None:
+    def unknown(_: httpx.Request) -> httpx.Response:
+        body = {"type": "urn:rampart:unauthorized", "detail": "", "title": "", "status": 401}
+        return httpx.Response(401, json=body)
+
+    connection: Any = AggregatorClient("http://test", "t" * 43)
+    await connection.close()
+    connection.http = httpx.AsyncClient(
+        base_url="http://test", transport=httpx.MockTransport(unknown)
+    )
+    with pytest.raises(Refused, match="unauthorized"):
+        await participate(connection, Worker(), "a")
+    await connection.close()
+
+
+async def test_signs_of_life_while_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    import asyncio
+
+    monkeypatch.setattr(module, "HEARTBEAT", 0.01)
+    script = Script(ticket(0, "train"), ticket(0, "done"))
+
+    async def work(self: Worker, ticket: Ticket, model: bytes) -> bytes:
+        while script.log.count("alive") < 2:
+            await asyncio.sleep(0.005)
+        return b"bytes"
+
+    monkeypatch.setattr(Worker, "work", work)
+    last, _ = await run(script)
+    assert last.kind == "done"

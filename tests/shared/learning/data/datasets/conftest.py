@@ -1,0 +1,31 @@
+"""Folders of their own for the tests' files, and no network."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from rampart_fl.shared.learning.data.datasets import openml
+from rampart_fl.shared.learning.data.datasets.files import CACHE, VARIABLE
+
+
+class Folders(NamedTuple):
+    """Where files are looked for."""
+
+    own: Path
+    cache: Path
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folders:
+    """An empty RAMPART_DATA_DIR, a cache that does not exist yet, and no network."""
+
+    def away(data_id: int) -> None:
+        raise OSError(f"no route to data set {data_id}")
+
+    found = Folders(tmp_path / "own", tmp_path / "below" / "cache")
+    found.own.mkdir()
+    monkeypatch.setenv(VARIABLE, str(found.own))
+    monkeypatch.setenv(CACHE, str(found.cache))
+    monkeypatch.setattr(openml, "table", away)
+    return found

@@ -1,0 +1,12 @@
+"""The bundled digits: real images, in the range that models take."""
+
+from rampart_fl.shared.learning.data.datasets import datasets
+
+
+def test_the_bundled_images() -> None:
+    digits = datasets.build("digits")
+    samples = digits.load()
+    assert samples.x.shape == (1797, *digits.shape)
+    assert (samples.x.min(), samples.x.max()) == (0, 1)
+    assert samples.y.bincount().tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+    assert samples.groups is None

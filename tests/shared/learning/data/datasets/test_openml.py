@@ -1,0 +1,289 @@
+"""Data sets from OpenML: fetched once, checked, refused with the reason; no network."""
+
+import hashlib
+import io
+import json
+import socket
+from collections.abc import Callable
+from typing import Any
+from urllib.error import URLError
+
+import numpy as np
+import pytest
+
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.data.datasets import datasets, openml
+from rampart_fl.shared.learning.data.datasets.files import FileDataset, channels_first
+
+ON_OPENML = [n for n in datasets.names() if getattr(datasets.get(n), "openml", 0)]
+TABLE = openml.table
+"""The real one; the folders' fixture puts another in its place."""
+
+
+@pytest.fixture
+def answers(folders: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
+    """Lets OpenML answer with a table; gives the list of the data sets that were asked for."""
+
+    def answer(x: np.ndarray, y: np.ndarray) -> list[int]:
+        asked = []
+
+        def table(data_id: int) -> tuple[np.ndarray, np.ndarray]:
+            asked.append(data_id)
+            return x, y
+
+        monkeypatch.setattr(openml, "table", table)
+        return asked
+
+    return answer
+
+
+def small(monkeypatch: pytest.MonkeyPatch, name: str, total: int, train: int) -> FileDataset:
+    """A data set that is whole with a few samples."""
+    member = datasets.build(name)
+    assert isinstance(member, FileDataset)
+    monkeypatch.setattr(type(member), "total", total)
+    monkeypatch.setattr(type(member), "train", train)
+    return member
+
+
+def test_numbers_and_splits_of_the_tables() -> None:
+    # Data sets by their published sizes: (OpenML's number, rows, training rows).
+    known = {n: datasets.get(n) for n in ON_OPENML}
+    assert {n: (c.openml, c.total, c.train) for n, c in known.items()} == {
+        "mnist": (554, 70_000, 60_000),
+        "fashion_mnist": (40996, 70_000, 60_000),
+        "cifar10": (40927, 60_000, 50_000),
+        "cifar100": (41983, 60_000, 50_000),
+        "svhn": (41081, 99_289, 73_257),
+        "usps": (41082, 9_298, 7_291),
+        "phishing": (4534, 11_055, 8_844),
+    }
+
+
+def test_fetched_once(
+    answers: Callable[..., list[int]], folders: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = small(monkeypatch, "mnist", 30, 20)
+    x = np.random.default_rng(1).integers(0, 256, (30, 784)).astype(float)
+    asked = answers(x, np.arange(30) % 10)
+    first, again = member.load(), member.load()
+    assert asked == [554]
+    assert first.x.equal(again.x)
+    assert first.take().flatten(1).numpy() == pytest.approx(x / 255)
+    assert first.y.tolist() == [i % 10 for i in range(30)]
+    with np.load(folders.cache / "mnist.npz") as archive:
+        assert archive["x_train"].shape == (20, 28, 28)
+        assert archive["x_train"].dtype == np.uint8
+    assert len(list(folders.cache.iterdir())) == 1
+    assert member.source().kind == "cache"
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (np.zeros((29, 784)), np.zeros(29, dtype=int), "29 samples, not 30"),
+        (np.zeros((30, 100)), np.zeros(30, dtype=int), "cannot reshape"),
+        (np.zeros((30, 784)), np.arange(30), r"outside 0\.\.9"),
+    ],
+)
+def test_a_wrong_answer_is_not_kept(
+    x: np.ndarray,
+    y: np.ndarray,
+    message: str,
+    answers: Callable[..., list[int]],
+    folders: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    member = small(monkeypatch, "mnist", 30, 20)
+    answers(x, y)
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        member.load()
+    assert "put mnist.npz" in str(caught.value)
+    assert not folders.cache.exists()
+
+
+def test_usps_has_its_own_numbers(
+    answers: Callable[..., list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = small(monkeypatch, "usps", 3, 2)
+    answers(np.repeat([[-1.0], [0.0], [1.0]], 256, 1), np.array([1, 10, 2]))
+    samples = member.load()
+    assert samples.take()[:, 0, 0, 0].tolist() == pytest.approx([0, 128 / 255, 1])
+    assert samples.y.tolist() == [0, 9, 1]
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_coloured_images_in_either_order(
+    last: bool, answers: Callable[..., list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = small(monkeypatch, "svhn", 4, 2)
+    draws = np.random.default_rng(2)
+    colours = draws.integers(0, 200, (4, 3, 1, 1))
+    images = colours + np.arange(32)[:, None] + draws.integers(0, 5, (4, 3, 32, 32))
+    table = (images.transpose(0, 2, 3, 1) if last else images).reshape(4, -1).astype(float)
+    answers(table, np.array([1, 10, 3, 9]))
+    samples = member.load()
+    assert samples.take().numpy() == pytest.approx(images / 255)
+    assert samples.y.tolist() == [1, 0, 3, 9]
+    assert channels_first(table.astype(np.uint8), 3, 32, 32).flags.c_contiguous
+
+
+def test_phishing_in_binary_columns(
+    answers: Callable[..., list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # 22 features with two values and 8 with three: 68 columns.
+    x = np.array([[(-1, 1)[i % 2]] * 22 + [(-1, 0, 1)[i % 3]] * 8 for i in range(10)], dtype=float)
+    member = small(monkeypatch, "phishing", 10, 8)
+    answers(x, np.array([-1, 1] * 5))
+    samples = member.load()
+    order = [0, 1, 2, 3, 5, 6, 7, 8, 4, 9]  # every fifth for testing
+    assert samples.y.tolist() == [i % 2 for i in order]
+    assert samples.x.shape == (10, 68)
+    assert (samples.x.sum(1) == 30).all()
+    assert samples.x[1].tolist() == [0, 1] * 22 + [0, 1, 0] * 8
+
+
+def test_phishing_with_other_columns(
+    answers: Callable[..., list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = small(monkeypatch, "phishing", 10, 8)
+    answers(np.ones((10, 30)), np.ones(10, dtype=int))
+    with pytest.raises(ConfigurationError, match="30 binary features, not 68"):
+        member.load()
+
+
+ARFF = """@RELATION sites
+@ATTRIBUTE address {-1,1}
+@ATTRIBUTE length {1,0,-1}
+@ATTRIBUTE pixels NUMERIC
+@ATTRIBUTE class {-1,1}
+@DATA
+-1,1,2.5,1
+1,-1,7,-1
+1,0,0,1
+"""
+
+
+def site(text: str = ARFF, checksum: str | None = None, rows: int = 3) -> dict[str, bytes]:
+    """What OpenML answers for one data set, by the end of the address."""
+    columns = [("address", "nominal"), ("length", "nominal"), ("pixels", "numeric")]
+    features = [
+        {
+            "index": str(index),
+            "name": name,
+            "data_type": kind,
+            "is_target": str(name == "class").lower(),
+            "is_ignore": "false",
+            "is_row_identifier": "false",
+            "number_of_missing_values": "0",
+        }
+        for index, (name, kind) in enumerate([*columns, ("class", "nominal")])
+    ]
+    about = {
+        "id": "4534",
+        "name": "sites",
+        "description": "Sites.",
+        "version": "1",
+        "format": "ARFF",
+        "status": "active",
+        "file_id": "9",
+        "url": "https://www.openml.org/data/v1/download/9/sites.arff",
+        "md5_checksum": checksum or hashlib.md5(text.encode()).hexdigest(),
+    }
+    qualities = [{"name": "NumberOfInstances", "value": str(rows)}]
+    return {
+        "json/data/4534": json.dumps({"data_set_description": about}).encode(),
+        "features/4534": json.dumps({"data_features": {"feature": features}}).encode(),
+        "qualities/4534": json.dumps({"data_qualities": {"quality": qualities}}).encode(),
+        "sites.arff": text.encode(),
+    }
+
+
+class Answer(io.BytesIO):
+    """An answer over HTTP, not compressed."""
+
+    def info(self) -> dict[str, str]:
+        return {}
+
+
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, bytes]], list[str]]:
+    """Lets OpenML's address answer with these bytes; gives the addresses that were asked."""
+
+    def serve(pages: dict[str, bytes]) -> list[str]:
+        asked: list[str] = []
+
+        def urlopen(request: Any) -> Answer:
+            asked.append(request.full_url)
+            (page,) = [text for end, text in pages.items() if request.full_url.endswith(end)]
+            return Answer(page)
+
+        monkeypatch.setattr("sklearn.datasets._openml.urlopen", urlopen)
+        return asked
+
+    return serve
+
+
+def test_a_table_is_read_by_scikit_learn(
+    answered: Callable[[dict[str, bytes]], list[str]],
+) -> None:
+    asked = answered(site())
+    x, y = TABLE(4534)
+    # Categories are the numbers that they name, not their positions in the list.
+    assert x.tolist() == [[-1, 1, 2.5], [1, -1, 7], [1, 0, 0]]
+    assert y.tolist() == [1, -1, 1]
+    assert len(asked) == len(set(asked)) == 4  # nothing is loaded twice
+
+
+@pytest.mark.parametrize(
+    ("pages", "message"),
+    [
+        (site(checksum="0" * 32), "md5 checksum"),
+        (site(rows=5), None),
+        (site(ARFF.replace("7", "seven")), None),
+        (site(ARFF[:60]), None),
+        (site(ARFF.replace("0,0,1", "0,?,1")), r"table of shape \(3, 3\)"),
+        ({**site(), "json/data/4534": b"<html>"}, None),
+        ({**site(), "json/data/4534": b"{}"}, "data_set_description"),
+    ],
+)
+def test_answers_that_are_none(
+    pages: dict[str, bytes],
+    message: str | None,
+    answered: Callable[[dict[str, bytes]], list[str]],
+) -> None:
+    answered(pages)
+    with pytest.raises(ValueError, match=message):
+        TABLE(4534)
+
+
+def test_without_a_network_it_says_what_to_do(
+    folders: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(request: Any) -> None:
+        raise URLError("no name service")
+
+    monkeypatch.setattr(openml, "table", TABLE)
+    monkeypatch.setattr("sklearn.datasets._openml.urlopen", away)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    with pytest.raises(ConfigurationError) as caught:
+        datasets.build("mnist").load()
+    message = str(caught.value)
+    assert "cannot be had from OpenML (554)" in message
+    assert "no name service" in message
+    assert "set RAMPART_DATA_DIR" in message
+    assert not folders.cache.exists()
+
+
+def test_a_network_that_swallows_everything_is_given_up(
+    folders: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}/{{}}"
+        monkeypatch.setattr("sklearn.datasets._openml._DATA_INFO", address)
+        monkeypatch.setattr("time.sleep", lambda seconds: None)
+        monkeypatch.setattr(openml, "table", TABLE)
+        monkeypatch.setattr(openml, "SILENCE", 0.05)
+        with pytest.raises(ConfigurationError, match=r"TimeoutError.*set RAMPART_DATA_DIR"):
+            datasets.build("mnist").load()
+    assert socket.getdefaulttimeout() is None

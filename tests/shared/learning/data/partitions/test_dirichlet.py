@@ -1,0 +1,86 @@
+"""Dirichlet partitions: the strength of the skew, the minimum, and the balance."""
+
+import pytest
+import torch
+
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.data.partitions import dirichlet, partitions
+from rampart_fl.shared.learning.data.partitions.dirichlet import _dirichlet
+
+Y = torch.arange(10).repeat_interleave(200)
+
+
+def split(**parameters: float) -> list[torch.Tensor]:
+    member = partitions.build("dirichlet", **parameters)
+    return member.split(Y, 8, torch.Generator().manual_seed(4))
+
+
+def largest_share(parts: list[torch.Tensor]) -> float:
+    """Mean share of a client's most frequent class."""
+    return sum(float(Y[part].bincount().max()) / len(part) for part in parts) / len(parts)
+
+
+def test_all_samples_are_dealt_and_everyone_has_the_minimum() -> None:
+    parts = split(beta=0.3, minimum=40)
+    assert sum(len(part) for part in parts) == 2000
+    assert min(len(part) for part in parts) >= 40
+
+
+def test_small_beta_is_skewed_and_large_beta_is_not() -> None:
+    assert largest_share(split(beta=0.1)) > 0.5
+    assert largest_share(split(beta=1000.0)) < 0.13
+
+
+def test_balance_narrows_the_sizes() -> None:
+    spread = [
+        max(map(len, parts)) - min(map(len, parts))
+        for parts in (split(beta=0.2, balanced=True), split(beta=0.2, balanced=False))
+    ]
+    assert spread[0] < spread[1]
+
+
+def test_what_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigurationError, match="8 clients with 300 each"):
+        split(minimum=300)
+    monkeypatch.setattr(dirichlet, "TRIES", 30)
+    with pytest.raises(ConfigurationError, match="in 30 draws"):
+        split(beta=0.001, minimum=250, balanced=False)
+
+
+@pytest.mark.parametrize("balanced", [True, False])
+def test_against_a_loop_over_samples(balanced: bool) -> None:
+    # The same draws: per class a permutation, then the clients' gammas.
+    clients, beta, draws = 8, 0.4, torch.Generator().manual_seed(6)
+    held: list[list[int]] = [[] for _ in range(clients)]
+    for label in range(10):
+        own = [i for i in range(len(Y)) if Y[i] == label]
+        order = torch.randperm(len(own), generator=draws).tolist()
+        rates = torch.full((clients,), beta, dtype=torch.float64)
+        shares = torch._standard_gamma(rates, generator=draws).tolist()
+        if balanced:
+            shares = [
+                p if len(h) < len(Y) / clients else 0.0 for p, h in zip(shares, held, strict=True)
+            ]
+        total, reached, start = sum(shares), 0.0, 0
+        for client, share in enumerate(shares):
+            reached += share / total
+            stop = len(own) if client == clients - 1 else round(reached * len(own))
+            held[client] += [own[i] for i in order[start:stop]]
+            start = stop
+    parts = partitions.build("dirichlet", beta=beta, minimum=1, balanced=balanced).split(
+        Y, clients, torch.Generator().manual_seed(6)
+    )
+    assert [part.tolist() for part in parts] == [sorted(own) for own in held]
+    if balanced:
+        # Whoever has the average already gets nothing more: at most one class above it.
+        assert max(map(len, parts)) < len(Y) / clients + 200
+
+
+def test_moments_of_the_shares() -> None:
+    # Dir(β·1_K) has mean 1/K and variance (1 - 1/K)/K/(Kβ + 1).
+    draws, k, beta = torch.Generator().manual_seed(7), 5, 0.3
+    shares_TK = torch.stack([_dirichlet(beta, k, draws) for _ in range(4000)])
+    assert shares_TK.sum(1).tolist() == pytest.approx([1.0] * 4000)
+    assert shares_TK.mean(0).tolist() == pytest.approx([1 / k] * k, abs=0.02)
+    variance = (1 - 1 / k) / k / (k * beta + 1)
+    assert shares_TK.var(0).tolist() == pytest.approx([variance] * k, rel=0.08)

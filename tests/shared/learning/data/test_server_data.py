@@ -1,0 +1,111 @@
+"""The server's samples: nobody else's, in the clients' shape, with labels that count or none."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment.schema import Data
+from rampart_fl.shared.learning.data.client_data import client_data, divided
+from rampart_fl.shared.learning.data.datasets.files import VARIABLE
+from rampart_fl.shared.learning.data.server_data import adapted, fitting, server_data
+
+TABLE = Data(dataset="digits", clients=5, samples=40, reserved=100)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    draws = np.random.default_rng(1)
+    for name, shape in {"usps": (16, 16), "mnist": (28, 28), "cifar10": (32, 32, 3)}.items():
+        arrays = {}
+        for part, n in (("train", 20), ("test", 10)):
+            arrays[f"x_{part}"] = draws.integers(0, 256, (n, *shape), dtype=np.uint8)
+            arrays[f"y_{part}"] = np.arange(n, dtype=np.uint8) % 10
+        np.savez(tmp_path / f"{name}.npz", **arrays)
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    return tmp_path
+
+
+def test_no_sample_of_a_client_is_the_servers() -> None:
+    # All images of the digits are distinct, so equal images are the same sample.
+    held = server_data("digits", 100, TABLE, seed=1, role="root", labels=True)
+    clients = [client_data(TABLE, slot, seed=1) for slot in range(5)]
+    everyone = torch.cat([held.x, *(torch.cat([own.x_train, own.x_test]) for own in clients)])
+    assert len(everyone) == 100 + 5 * 40
+    assert len(everyone.flatten(1).unique(dim=0)) == 300
+    samples, _ = divided(TABLE, 1)
+    for x, y in zip(held.x, held.y, strict=True):
+        (at,) = (samples.x == x).flatten(1).all(1).nonzero().flatten().tolist()
+        assert samples.y[at] == y
+
+
+def test_the_seed_and_the_role_decide() -> None:
+    one, again = (server_data("digits", 20, TABLE, 1).x for _ in range(2))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, server_data("digits", 20, TABLE, 2).x)
+    assert not torch.equal(one, server_data("digits", 20, TABLE, 1, role="root").x)
+
+
+def test_samples_that_are_not_free() -> None:
+    everything = Data(dataset="digits", clients=5)
+    with pytest.raises(ConfigurationError, match=r"0 are free.*set data.reserved to 10"):
+        server_data("digits", 10, everything, 1)
+    with pytest.raises(ConfigurationError, match="1797 of 1797 samples are reserved"):
+        divided(Data(dataset="digits", clients=5, reserved=1797), 1)
+
+
+def test_another_data_set_is_adapted(folder: Path) -> None:
+    table = Data(dataset="mnist", clients=2)
+    held = server_data("usps", 25, table, 1, "root", labels=True)
+    assert held.x.shape == (25, 1, 28, 28)
+    assert held.labelled
+    assert held.y.shape == (25,)
+    assert server_data("cifar10", 30, table, 1).x.shape == (30, 1, 28, 28)
+    assert server_data("usps", 30, Data(dataset="cifar10"), 1).x.shape == (30, 3, 32, 32)
+    with pytest.raises(ConfigurationError, match="31 samples of usps, 30 are free"):
+        server_data("usps", 31, table, 1)
+
+
+def test_noise_takes_the_shape_and_the_size_that_are_wanted() -> None:
+    held = server_data("noise", 500, TABLE, 1)
+    assert held.x.shape == (500, 1, 8, 8)
+    assert not held.labelled
+    assert float(held.x.mean()) == pytest.approx(0.5, abs=0.01)
+    with pytest.raises(ConfigurationError, match="noise has 1 classes"):
+        fitting("noise", 10, TABLE, labels=True)
+
+
+def test_what_cannot_be_adapted_is_known_without_reading_it() -> None:
+    with pytest.raises(ConfigurationError, match=r"\(68,\); they cannot become \(1, 28, 28\)"):
+        fitting("phishing", 10, Data(dataset="mnist"))
+    with pytest.raises(ConfigurationError, match="cannot become"):
+        fitting("hapt", 10, Data(dataset="cifar10"))
+    with pytest.raises(ConfigurationError, match="cifar100 has 100 classes"):
+        fitting("cifar100", 10, Data(dataset="cifar10"), labels=True)
+    assert fitting("cifar100", 10, Data(dataset="cifar10")).name == "cifar100"
+
+
+def test_the_same_images_in_other_shapes() -> None:
+    x = torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    assert adapted(x, (3, 8, 8)) is x
+    grey = adapted(x, (1, 8, 8))
+    assert torch.allclose(grey[:, 0], 0.299 * x[:, 0] + 0.587 * x[:, 1] + 0.114 * x[:, 2])
+    back = adapted(grey, (3, 8, 8))
+    assert torch.equal(back, grey.repeat(1, 3, 1, 1))
+    # Halving a side averages with the triangle's weights 1, 3, 3, 1 over 8 (inside the image).
+    row = torch.tensor([0.0, 0, 0, 8, 0, 0, 0, 0]).view(1, 1, 1, 8).expand(1, 1, 8, 8)
+    halved = adapted(row.contiguous(), (1, 4, 4))
+    assert halved[0, 0, 1].tolist() == pytest.approx([0, 3, 1, 0])
+
+
+def test_caps_and_reserves_leave_the_rest_of_the_division_alone() -> None:
+    plain, capped = Data(dataset="digits", clients=5), Data(dataset="digits", clients=5, samples=40)
+    for whole, part in zip(divided(plain, 1)[1], divided(capped, 1)[1], strict=True):
+        assert len(part) == 40
+        assert torch.isin(part, whole).all()
+        assert torch.equal(part, part.sort().values)
+    assert len(client_data(capped, 0, 1).y_train) == 30
+    few = Data(dataset="digits", clients=5, samples=10_000)
+    assert [len(p) for p in divided(few, 1)[1]] == [len(p) for p in divided(plain, 1)[1]]

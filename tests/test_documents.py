@@ -128,6 +128,6 @@ def test_the_readme_s_rule_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_readme_s_families_are_packages() -> None:
-    for folder, names in re.findall(r"`(shared/\w+)/\{([\w,]+)\}`", PAGES[0].read_text()):
+    for folder, names in re.findall(r"`(shared/[\w/]+)/\{([\w,]+)\}`", PAGES[0].read_text()):
         for name in names.split(","):
             assert (ROOT / folder / name / "__init__.py").exists()

@@ -109,10 +109,10 @@ async def upload(
     text = receipt.model_dump_json()
     if wish.patience and len(text) <= IN_HEADER and runtime.hub.count(known.client) < POLLS:
         started = time.perf_counter()
-        policy = (await runtime.definition()).experiment.policy
+        experiment = (await runtime.definition()).experiment
         # With policy "sync", the wait also ends when a later round has not drawn the client. With
         # policy "buffered", rounds end without the client, and it still gets its next ticket.
-        draws = policy == "sync"
+        draws = experiment.policy == "sync"
         found = await await_ticket(
             runtime,
             known.client,

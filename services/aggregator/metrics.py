@@ -6,20 +6,10 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from rampart_fl.shared.protocol.messages import RoundRecord
+from rampart_fl.shared.protocol.messages import PHASES, Phase, RoundRecord
 
 if TYPE_CHECKING:
     from rampart_fl.services.aggregator.worker.round_engine import Decided
-
-PHASES = (
-    "joining",
-    "collecting",
-    "aggregating",
-    "published",
-    "failed",
-    "evaluating",
-    "done",
-)
 
 
 class Metrics:
@@ -84,7 +74,7 @@ class Metrics:
             for verdict in decided.verdicts:
                 self.verdicts.labels(verdict.decision).inc()
 
-    def set_phase(self, phase: str, round_: int) -> None:
+    def set_phase(self, phase: Phase, round_: int) -> None:
         """Sets the gauges of the current round and phase."""
         self.round.set(round_)
         for name in PHASES:

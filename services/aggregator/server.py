@@ -58,7 +58,7 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
         if settings.experiment is not None:
             experiment = check_networked(validate(Experiment.load(settings.experiment)))
         worker = Worker(
-            settings, runtime.store, runtime.blobs, experiment, [runtime.metrics.observe_round]
+            settings, runtime.stores, runtime.blobs, experiment, [runtime.metrics.observe_round]
         )
     config = uvicorn.Config(
         create_app(runtime),

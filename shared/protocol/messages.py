@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -238,6 +238,9 @@ class RoundRecord(Message):
 
 
 FederationState = Literal["running", "paused", "stopping", "finished"]
+Phase = Literal["joining", "collecting", "aggregating", "failed", "published", "evaluating", "done"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
+"""The phases, in the order in which a round goes through them."""
 
 
 class FederationStatus(Message):
@@ -246,7 +249,7 @@ class FederationStatus(Message):
     name: str
     experiment: Digest
     status: FederationState
-    phase: str
+    phase: Phase
     round: int
     rounds: int
     deadline: float | None = None

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
-from rampart_fl.services.aggregator.state.round_store import RoundStore
+from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.console.launcher.local import LocalFederation
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import final_figures
@@ -315,9 +315,9 @@ def test_uploads_of_every_format_count(host: Host, tmp_path: Path) -> None:
         tolerance = {"F32": 1e-5, "F16": 1e-3, "BF16": 1e-2}[dtype]
         assert norms[name] == pytest.approx(expected[name], rel=tolerance)
 
-    async def receipts(store: RoundStore) -> list[Receipt]:
-        return await store.receipts(0)
+    async def receipts(stores: Stores) -> list[Receipt]:
+        return await stores.uploads.receipts(0)
 
-    sizes = {receipt.client: receipt.size for receipt in hosted.store(receipts)}
+    sizes = {receipt.client: receipt.size for receipt in hosted.stores(receipts)}
     assert sizes[names[1]] < 0.6 * sizes[names[0]]
     assert sizes[names[2]] < 0.6 * sizes[names[0]]

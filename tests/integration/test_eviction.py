@@ -35,7 +35,7 @@ def out(record: RoundRecord) -> dict[str, str]:
 
 def happened(hosted: Hosted, *types: str) -> list[tuple[str, str]]:
     """(type, client) of all events of these types, sorted."""
-    events = hosted.store(lambda store: store.events("0-0", 0.01))
+    events = hosted.stores(lambda stores: stores.events.read("0-0", 0.01))
     return sorted((e.type, e.fields.get("client", "")) for e in events if e.type in types)
 
 

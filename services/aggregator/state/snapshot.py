@@ -3,12 +3,11 @@
 From a snapshot, a worker that has lost everything else can continue.
 """
 
-from collections.abc import Mapping
-from typing import Any
+import json
 
 from pydantic import BaseModel, ConfigDict
 
-from rampart_fl.services.aggregator.state.redis_records import SCHEMA
+from rampart_fl.services.aggregator.state.keys import SCHEMA
 from rampart_fl.shared.assignment import handed, names_for
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.protocol.messages import Receipt
@@ -47,8 +46,9 @@ class Snapshot(BaseModel):
     pulls: tuple[str, ...] = ()
 
     @staticmethod
-    def parse(raw: Mapping[str, Any]) -> "Snapshot":
-        """Parses a snapshot from the federation's hash; refuses any other schema version."""
+    def parse(text: str) -> "Snapshot":
+        """Parses a stored snapshot; refuses any other schema version."""
+        raw = json.loads(text)
         version = raw.get("schema_version")
         if version != SCHEMA:
             raise ConfigurationError(

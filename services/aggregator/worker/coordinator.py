@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.redis_records import Brief, Event, Federation
-from rampart_fl.services.aggregator.state.round_store import RoundStore
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
+from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.aggregator.worker.liveness import Liveness
 from rampart_fl.services.aggregator.worker.open_round import (
     OpenRound,
@@ -37,7 +37,7 @@ class Coordinator:
     """Runs the phases under one lease.
 
     Args:
-        store, blobs: the federation's state.
+        stores, blobs: the federation's state.
         round_engine: computes on models and updates.
         compute: runs a function on the round engine's thread.
         experiment: the experiment that is run.
@@ -48,7 +48,7 @@ class Coordinator:
 
     def __init__(
         self,
-        store: RoundStore,
+        stores: Stores,
         blobs: Blobs,
         round_engine: RoundEngine,
         compute: Compute,
@@ -57,15 +57,15 @@ class Coordinator:
         offline_after: float,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.store = store
+        self.stores = stores
         self.blobs = blobs
         self.round_engine = round_engine
         self.compute = compute
         self.experiment = experiment
         self.fence = fence
         self.clock = clock
-        self.liveness = Liveness(store, offline_after, clock)
-        self.ticket_issuer = TicketIssuer(store, round_engine, compute, experiment, fence)
+        self.liveness = Liveness(stores.clients, stores.evictions, offline_after, clock)
+        self.ticket_issuer = TicketIssuer(stores, round_engine, compute, experiment, fence)
         self.position = "0-0"
         self.open: OpenRound | None = None
         self.observers: list[Callable[[RoundRecord, Decided | None], None]] = []
@@ -87,7 +87,7 @@ class Coordinator:
     async def run(self) -> None:
         """Resumes the federation in its current phase and runs it to its end."""
         federation = await self.federation()
-        await self.compute(self.round_engine.restore, Snapshot.parse(federation.snapshot))
+        await self.compute(self.round_engine.restore, federation.snapshot)
         self.position = self.snapshot.position
         while federation.phase != "done":
             match federation.phase:
@@ -106,7 +106,7 @@ class Coordinator:
         while True:  # Newcomers may still ask for a customized model.
             for event in await self.events(5.0):
                 await self.ticket_issuer.serve(event)
-            await self.store.trim_events()
+            await self.stores.events.trim()
 
     async def join(self) -> None:
         """Waits until enough clients have joined, then opens round 0.
@@ -116,7 +116,7 @@ class Coordinator:
         wanted = self.experiment.phases.joining.clients or self.experiment.data.clients
         heard, brief = self.position, await self.brief()
         while brief.status != "stopping":
-            joined = len(await self.store.clients())
+            joined = len(await self.stores.clients.records())
             late = brief.deadline is not None and self.clock() >= brief.deadline
             if brief.status == "running" and joined >= (1 if late else wanted):
                 log.info("joining has ended", extra={"clients": joined, "wanted": wanted})
@@ -155,7 +155,7 @@ class Coordinator:
         else:
             selected = select(self.experiment.seed, number, candidates, self.experiment.fraction)
             tickets = {c: self.ticket_issuer.first_ticket(c, number, deadline) for c in selected}
-        await self.store.open(
+        await self.stores.rounds.open(
             self.fence,
             number,
             "collecting",
@@ -200,14 +200,14 @@ class Coordinator:
             moments = [now + 1.0, brief.deadline, soonest if soonest > now else None]
             until = min(moment for moment in moments if moment is not None)
             await self.take(max(0.01, until - now), enough)
-        await self.store.close(self.fence, opened.number, self.position)
+        await self.stores.rounds.close(self.fence, opened.number, self.position)
         await self.aggregate(await self.federation())
 
     async def read_expected(self, opened: OpenRound) -> tuple[Brief, frozenset[str], set[str]]:
         """The federation's small fields, the barred clients, and those still expected to send."""
         # Cleared before the reads: a change during them comes as an event, which sets it again.
         opened.stale = False
-        brief, barred = await self.brief(), (await self.store.barred()).standing.barred
+        brief, barred = await self.brief(), (await self.stores.evictions.barred()).standing.barred
         out = barred | (opened.evicted - opened.receipts.keys())
         return brief, barred, opened.selected - out
 
@@ -263,16 +263,16 @@ class Coordinator:
         else:
             # Count the updates that were accepted after the last read of the events, but before
             # the round was closed.
-            for receipt in await self.store.receipts(opened.number):
+            for receipt in await self.stores.uploads.receipts(opened.number):
                 opened.uploads.add(receipt.digest)
                 if receipt.kind == "update":
                     opened.receipts.setdefault(receipt.client, receipt)
                 elif receipt.kind == "probe":
                     opened.probed[receipt.client] = receipt.size
-            while self.position != await self.store.last_event():
+            while self.position != await self.stores.events.last_position():
                 for event in await self.events(0.001):
                     await self.ticket_issuer.serve(event)
-        standing = (await self.store.barred()).standing
+        standing = (await self.stores.evictions.barred()).standing
         receipts = {r.client: r for r in self.snapshot.pool if self.buffered}
         receipts.update(opened.receipts)
         receipts = {c: receipts[c] for c in sorted(receipts) if c not in standing.barred}
@@ -286,7 +286,7 @@ class Coordinator:
                 standing,
             )
         except PreconditionError as error:
-            await self.compute(self.round_engine.restore, Snapshot.parse(federation.snapshot))
+            await self.compute(self.round_engine.restore, federation.snapshot)
             await self.fail(federation, error.detail)
             return
         await self.publish(federation, opened, receipts, decided)
@@ -299,14 +299,14 @@ class Coordinator:
         decided: Decided,
     ) -> None:
         """Publishes the outcome, then deletes the blobs that nothing refers to any more."""
-        before = Snapshot.parse(federation.snapshot)
+        before = federation.snapshot
         now = self.clock()
         record = published(self.experiment, federation, opened, receipts, before, decided, now)
         record = record.model_copy(update={"warnings": self.warnings})
         evicted, away = why_barred(self.experiment, decided, opened.number, now)
-        snapshot, abstained = decided.snapshot.model_dump(mode="json"), decided.about("abstained")
-        await self.store.publish(
-            self.fence, record, evicted, snapshot, self.position, away, list(abstained)
+        abstained = decided.about("abstained")
+        await self.stores.rounds.publish(
+            self.fence, record, evicted, decided.snapshot, self.position, away, list(abstained)
         )
         self.open = None
         self.observe(record, decided)
@@ -322,9 +322,7 @@ class Coordinator:
         snapshot = self.snapshot.model_copy(
             update={"position": self.position, "pulls": tuple(opened.waiting)}
         )
-        await self.store.publish(
-            self.fence, record, {}, snapshot.model_dump(mode="json"), self.position
-        )
+        await self.stores.rounds.publish(self.fence, record, {}, snapshot, self.position)
         self.round_engine.snapshot = snapshot
         self.open = None
         log.warning("round failed: %s", reason, extra={"round": federation.round})
@@ -335,9 +333,11 @@ class Coordinator:
         """Deletes the given blobs, except those that something still refers to."""
         # Tickets are read before events: if a ticket is used up between the two reads, the event
         # of its upload shows up in the second read.
-        kept = {d for t in (await self.store.tickets()).values() for d in t.models.values()}
+        kept = {
+            d for t in (await self.stores.tickets.outstanding()).values() for d in t.models.values()
+        }
         position = self.position
-        while waiting := await self.store.events(position, 0):
+        while waiting := await self.stores.events.read(position, 0):
             position = waiting[-1].position
             receipts = [event.receipt for event in waiting if "receipt" in event.fields]
             kept |= {d for r in receipts for d in (r.digest, r.started) if d}
@@ -354,10 +354,10 @@ class Coordinator:
         """Gives every client that is not evicted a last ticket, to measure the final models."""
         now = self.clock()
         limit = self.experiment.phases.collecting.time.max or 600.0
-        evicted = await self.store.evicted()
-        clients = [c for c in await self.store.clients() if c not in evicted]
+        evicted = await self.stores.evictions.evicted()
+        clients = [c for c in await self.stores.clients.records() if c not in evicted]
         tickets = {c: self.ticket_issuer.last_ticket(c, number, now + limit) for c in clients}
-        await self.store.open(
+        await self.stores.rounds.open(
             self.fence, number, "evaluating", now, now + limit, tickets, sorted(tickets)
         )
 
@@ -367,12 +367,12 @@ class Coordinator:
             now = self.clock()
             brief = await self.brief()
             online = await self.liveness.online()
-            waiting = [c for c in await self.store.tickets() if c in online]
+            waiting = [c for c in await self.stores.tickets.outstanding() if c in online]
             if not waiting or (brief.deadline is not None and now >= brief.deadline):
                 break
             for event in await self.events(1.0):
                 await self.ticket_issuer.serve(event)
-        await self.store.finish(self.fence)
+        await self.stores.run.finish(self.fence)
 
     # -- events and state ----------------------------------------------------------------------
 
@@ -382,26 +382,26 @@ class Coordinator:
         Answers only requests for customized models. The next round reads these events again and
         handles the others.
         """
-        for event in await self.store.events(heard, 1.0):
+        for event in await self.stores.events.read(heard, 1.0):
             heard = event.position
             await self.ticket_issuer.serve(event)
         return heard
 
     async def events(self, patience: float, advance: bool = True) -> list[Event]:
         """The next events, waiting up to `patience` seconds for the first."""
-        events = await self.store.events(self.position, patience)
+        events = await self.stores.events.read(self.position, patience)
         if advance and events:
             self.position = events[-1].position
         return events
 
     async def federation(self) -> Federation:
         """The federation's current state."""
-        federation = await self.store.federation()
+        federation = await self.stores.run.read()
         assert federation is not None
         return federation
 
     async def brief(self) -> Brief:
         """The federation's small fields."""
-        brief = await self.store.brief()
+        brief = await self.stores.run.brief()
         assert brief is not None
         return brief

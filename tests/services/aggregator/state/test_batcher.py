@@ -93,3 +93,16 @@ def test_what_is_asked_when_all_ends_is_given_up() -> None:
             await asking
 
     asyncio.run(ask())
+
+
+def test_closing_before_the_first_batch_gives_its_question_up() -> None:
+    async def ask() -> None:
+        oracle = Oracle()
+        asking = asyncio.create_task(oracle.batcher.ask(1))
+        await asyncio.sleep(0)
+        await oracle.batcher.close()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert not oracle.asked
+
+    asyncio.run(ask())

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.aggregator.worker.coordinator import Coordinator
@@ -42,7 +43,7 @@ async def test_a_collection_goes_on_after_it_was_interrupted(
     await worker.read_expected(worker.open)
     assert not worker.open.stale
 
-    await stores.run.set_status("stopping")
+    await stores.run.set_status("stopping", Attribution("ada", "a test", 0.0))
     await worker.collect(federation)
     (record,) = await stores.rounds.records(0, 0)
     assert (record.status, record.reason) == ("failed", "stopped by the operator")

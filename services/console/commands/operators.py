@@ -42,10 +42,20 @@ def duration(text: str) -> float:
 
 
 @operators.callback(invoke_without_command=True)
-def default(context: typer.Context) -> None:
+def default(
+    context: typer.Context,
+    url: Url = None,
+    token: Token = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
     """Lists the operators, adds one, or revokes the token of one."""
     if context.invoked_subcommand is None:
-        list_()
+        list_(url, token, ca, as_json)
+        return
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    if any(source is not None and source.name == "COMMANDLINE" for source in sources.values()):
+        raise typer.BadParameter(f"options come after {context.invoked_subcommand!r}")
 
 
 @operators.command("list")

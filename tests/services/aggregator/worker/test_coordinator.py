@@ -1,7 +1,8 @@
-"""The phases where a worker takes them up in the midst of a round."""
+"""The coordinator over a real Redis, where a worker takes over in the midst of a federation."""
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.state.redis_records import Federation
 from rampart_fl.services.aggregator.state.round_store import RoundStore
 from rampart_fl.services.aggregator.worker.coordinator import Coordinator
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
@@ -17,42 +19,69 @@ from rampart_fl.shared.experiment import Experiment
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_collection_goes_on_after_it_was_interrupted(
-    store: RoundStore, tmp_path: Path
-) -> None:
-    """It asks where the federation stands, though nothing has happened since it last did."""
-    tables = {"name": "small", "data": {"dataset": "digits"}, "model": "logistic"}
-    experiment, blobs = Experiment.from_tables(tables), Blobs(tmp_path)
-    spec, snapshot = RoundEngine.first_model(experiment, blobs)
-    fence = await store.acquire("worker", 60, 0.0)
-    assert fence is not None
-    fields = {
-        "experiment": experiment.model_dump_json(),
-        "spec": spec.model_dump_json(),
-        "policy": "sync",
-        "status": "running",
-        "phase": "joining",
-        "round": "0",
-        "snapshot": snapshot.model_dump_json(),
-    }
-    await store.found(fence, experiment.digest(), fields)
-    round_engine = RoundEngine(experiment, spec, blobs, torch.device("cpu"))
-    round_engine.restore(snapshot)
+@dataclass
+class Founded:
+    """A federation of one round in Redis, and its blobs."""
 
-    async def compute(function: Callable[..., Any], *args: Any) -> Any:
-        return await asyncio.to_thread(function, *args)
+    store: RoundStore
+    folder: Path
+    policy: str
 
-    worker = Coordinator(store, blobs, round_engine, compute, experiment, fence, 60.0)
-    ticket = worker.ticket_issuer.first_ticket("ada", 0, None)
-    await store.open(fence, 0, "collecting", 0.0, None, {"ada": ticket}, ["ada"])
-    federation = await worker.federation()
-    await worker.enter(federation)
-    assert worker.open is not None
-    await worker.read_expected(worker.open)
-    assert not worker.open.stale
+    async def worker(self, name: str = "worker") -> Coordinator:
+        """A worker that takes over; it founds the federation if there is none."""
+        tables = {"name": "small", "data": {"dataset": "digits"}, "model": "logistic", "rounds": 1}
+        experiment = Experiment.from_tables({**tables, "policy": self.policy})
+        blobs = Blobs(self.folder)
+        spec, snapshot = RoundEngine.first_model(experiment, blobs)
+        fence = await self.store.acquire("worker", 60, 0.0)
+        assert fence is not None
+        fields = {
+            "experiment": experiment.model_dump_json(),
+            "spec": spec.model_dump_json(),
+            "policy": self.policy,
+            "status": "running",
+            "phase": "joining",
+            "round": "0",
+            "snapshot": snapshot.model_dump_json(),
+        }
+        await self.store.found(fence, experiment.digest(), fields)
 
-    await store.set_status("stopping")
-    await worker.collect(federation)
-    (record,) = await store.records(0, 0)
+        async def compute(function: Callable[..., Any], *args: Any) -> Any:
+            return await asyncio.to_thread(function, *args)
+
+        engine = RoundEngine(experiment, spec, blobs, torch.device("cpu"))
+        return Coordinator(self.store, blobs, engine, compute, experiment, fence, 60.0)
+
+    async def federation(self) -> Federation:
+        """What Redis holds."""
+        federation = await self.store.federation()
+        assert federation is not None
+        return federation
+
+
+@pytest.fixture(params=["sync", "buffered"])
+def founded(store: RoundStore, tmp_path: Path, request: pytest.FixtureRequest) -> Founded:
+    """A federation that is not founded yet."""
+    return Founded(store, tmp_path, request.param)
+
+
+async def test_every_worker_makes_one_step(founded: Founded) -> None:
+    """A federation that is stopped in its first round ends, though each worker dies at once."""
+    first = await founded.worker()
+    state, _ = await first.take_over()
+    ticket = first.ticket_issuer.first_ticket("ada", 0, None)
+    await first.store.open(first.fence, 0, "collecting", 0.0, None, {"ada": ticket}, ["ada"])
+    await founded.store.set_status("stopping")
+    phases = list[str]()
+    while (phase := (await founded.federation()).phase) != "done":
+        phases.append(phase)
+        worker = await founded.worker()
+        state, event = await worker.take_over()
+        assert (state.phase, state.status) == (phase, "stopping")
+        while state.phase == phase:
+            state, event = await worker.advance(state, event)
+        assert (await founded.federation()).phase == state.phase
+    assert phases == ["collecting", "failed", "evaluating"]
+    (record,) = await founded.store.records(0, 0)
     assert (record.status, record.reason) == ("failed", "stopped by the operator")
     assert record.missing == ["ada"]

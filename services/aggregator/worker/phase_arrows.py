@@ -5,8 +5,10 @@ from typing import NamedTuple
 from rampart_fl.services.aggregator.worker.phase_commands import (
     AnswerCustomize,
     AnswerProbe,
+    CatchUp,
     CloseRound,
     Command,
+    DecideRound,
     FailRound,
     Finish,
     GrantTicket,
@@ -15,6 +17,13 @@ from rampart_fl.services.aggregator.worker.phase_commands import (
     OpenRound,
     PrepareRound,
     PublishRound,
+    Question,
+    ReadCandidates,
+    ReadClients,
+    ReadEvaluation,
+    ReadEvents,
+    ReadStanding,
+    ReadStatus,
     TrimEvents,
 )
 from rampart_fl.services.aggregator.worker.phase_events import (
@@ -38,58 +47,74 @@ class Arrow(NamedTuple):
     source: MachinePhase
     event: type[PhaseEvent]
     target: MachinePhase
-    when: str = ""
-    """The condition; empty if the event alone decides."""
+    when: str
     commands: tuple[type[Command], ...] = ()
     """The kinds of commands that may follow, in order."""
 
 
 ANSWERS = (AnswerProbe, GrantTicket, AnswerCustomize, LoadUpdates)
-"""Commands that answer events of the open round."""
+"""The commands that answer events of an open round."""
+TAKEN = "a worker takes over"
+ASKED = "a client may ask for a customized model"
+CLIENTS = "enough clients, or one at the deadline"
+CANDIDATES = "candidates, or every client is quarantined"
+MORE = "more updates may come"
 ENOUGH = "enough updates"
+CAUGHT = "all events of the round are read"
 FEW = "too few updates at the deadline"
-MORE = "more rounds follow"
-LAST = "stopping, or no round is left"
-LEASE = "a worker takes over"
-REQUEST = "a request for a customized model"
+LOST = f"stopping, every client is barred, or {FEW}"
+NEXT = "another round follows"
+LAST = "stopping, or this was the last round"
 
 ARROWS = (
-    Arrow("joining", LeaseTaken, "joining", LEASE),
-    Arrow("joining", EventsRead, "joining", REQUEST, (AnswerCustomize,)),
+    Arrow("joining", LeaseTaken, "joining", TAKEN),
+    Arrow("joining", EventsRead, "joining", ASKED, (AnswerCustomize,)),
     Arrow("joining", ClientsRead, "joining", "paused, or too few clients"),
-    Arrow("joining", ClientsRead, "selecting", "enough clients; one at the deadline"),
+    Arrow("joining", ClientsRead, "selecting", CLIENTS),
     Arrow("joining", ClientsRead, "evaluating", "stopping", (OpenEvaluation,)),
-    Arrow("selecting", EventsRead, "selecting", REQUEST, (AnswerCustomize,)),
+    Arrow("selecting", EventsRead, "selecting", ASKED, (AnswerCustomize,)),
     Arrow("selecting", CandidatesRead, "selecting", "paused, or no candidate"),
-    Arrow("selecting", CandidatesRead, "collecting", "candidates", (OpenRound, PrepareRound)),
+    Arrow("selecting", CandidatesRead, "collecting", CANDIDATES, (OpenRound, PrepareRound)),
     Arrow("selecting", CandidatesRead, "evaluating", "stopping", (OpenEvaluation,)),
-    Arrow("collecting", LeaseTaken, "collecting", LEASE, (PrepareRound,)),
-    Arrow("collecting", StandingRead, "collecting", "more updates may come"),
-    Arrow("collecting", EventsRead, "collecting", "more updates may come", ANSWERS),
+    Arrow("collecting", LeaseTaken, "collecting", TAKEN, (PrepareRound,)),
+    Arrow("collecting", StandingRead, "collecting", MORE),
+    Arrow("collecting", EventsRead, "collecting", MORE, ANSWERS),
     Arrow("collecting", StandingRead, "aggregating", ENOUGH, (CloseRound,)),
     Arrow("collecting", EventsRead, "aggregating", ENOUGH, (*ANSWERS, CloseRound)),
-    Arrow("collecting", StandingRead, "failed", f"stopping, or {FEW}", (FailRound,)),
+    Arrow("collecting", StandingRead, "failed", LOST, (FailRound,)),
     Arrow("collecting", EventsRead, "failed", FEW, (*ANSWERS, FailRound)),
-    Arrow("aggregating", LeaseTaken, "aggregating", LEASE, (PrepareRound,)),
-    Arrow("aggregating", EventsRead, "aggregating", "", ANSWERS),
-    Arrow("aggregating", RoundDecided, "published", "", (PublishRound,)),
-    Arrow("aggregating", RoundRefused, "failed", "", (FailRound,)),
-    Arrow("published", LeaseTaken, "published", LEASE),
-    Arrow("published", EventsRead, "published", REQUEST, (AnswerCustomize,)),
+    Arrow("aggregating", LeaseTaken, "aggregating", TAKEN, (PrepareRound,)),
+    Arrow("aggregating", EventsRead, "aggregating", CAUGHT, ANSWERS),
+    Arrow("aggregating", RoundDecided, "published", "the outcome is computed", (PublishRound,)),
+    Arrow("aggregating", RoundRefused, "failed", "a precondition is not met", (FailRound,)),
+    Arrow("published", LeaseTaken, "published", TAKEN),
+    Arrow("published", EventsRead, "published", ASKED, (AnswerCustomize,)),
     Arrow("published", StatusRead, "published", "paused"),
-    Arrow("published", StatusRead, "selecting", MORE),
+    Arrow("published", StatusRead, "selecting", NEXT),
     Arrow("published", StatusRead, "evaluating", LAST, (OpenEvaluation,)),
-    Arrow("failed", LeaseTaken, "failed", LEASE),
-    Arrow("failed", EventsRead, "failed", REQUEST, (AnswerCustomize,)),
+    Arrow("failed", LeaseTaken, "failed", TAKEN),
+    Arrow("failed", EventsRead, "failed", ASKED, (AnswerCustomize,)),
     Arrow("failed", StatusRead, "failed", "paused"),
-    Arrow("failed", StatusRead, "selecting", MORE),
+    Arrow("failed", StatusRead, "selecting", NEXT),
     Arrow("failed", StatusRead, "evaluating", LAST, (OpenEvaluation,)),
-    Arrow("evaluating", LeaseTaken, "evaluating", LEASE),
-    Arrow("evaluating", EventsRead, "evaluating", REQUEST, (AnswerCustomize,)),
+    Arrow("evaluating", LeaseTaken, "evaluating", TAKEN),
+    Arrow("evaluating", EventsRead, "evaluating", ASKED, (AnswerCustomize,)),
     Arrow("evaluating", EvaluationRead, "evaluating", "an online client still measures"),
     Arrow("evaluating", EvaluationRead, "done", "all measured, or at the deadline", (Finish,)),
-    Arrow("done", LeaseTaken, "done", LEASE),
-    Arrow("done", EventsRead, "done", REQUEST, (AnswerCustomize, TrimEvents)),
+    Arrow("done", LeaseTaken, "done", TAKEN),
+    Arrow("done", EventsRead, "done", ASKED, (AnswerCustomize, TrimEvents)),
 )
 TRANSITIONS = frozenset((arrow.source, arrow.event, arrow.target) for arrow in ARROWS)
 """The (phase, event, next phase) of all arrows; the machine makes no other step."""
+
+QUESTIONS: dict[MachinePhase, tuple[type[Question], ...]] = {
+    "joining": (ReadClients, ReadEvents),
+    "selecting": (ReadCandidates, ReadEvents),
+    "collecting": (ReadStanding, ReadEvents),
+    "aggregating": (CatchUp, DecideRound),
+    "published": (ReadStatus, ReadEvents),
+    "failed": (ReadStatus, ReadEvents),
+    "evaluating": (ReadEvaluation, ReadEvents),
+    "done": (ReadEvents,),
+}
+"""The kinds of questions that the machine asks in each phase."""

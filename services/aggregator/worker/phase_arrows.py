@@ -54,55 +54,53 @@ class Arrow(NamedTuple):
 
 ANSWERS = (AnswerProbe, GrantTicket, AnswerCustomize, LoadUpdates)
 """The commands that answer events of an open round."""
-TAKEN = "a worker takes over"
-ASKED = "a client may ask for a customized model"
+ALWAYS = "always"
 CLIENTS = "enough clients, or one at the deadline"
 CANDIDATES = "candidates, or every client is quarantined"
 MORE = "more updates may come"
 ENOUGH = "enough updates"
-CAUGHT = "all events of the round are read"
 FEW = "too few updates at the deadline"
 LOST = f"stopping, every client is barred, or {FEW}"
 NEXT = "another round follows"
 LAST = "stopping, or this was the last round"
 
 ARROWS = (
-    Arrow("joining", LeaseTaken, "joining", TAKEN),
-    Arrow("joining", EventsRead, "joining", ASKED, (AnswerCustomize,)),
+    Arrow("joining", LeaseTaken, "joining", ALWAYS),
+    Arrow("joining", EventsRead, "joining", ALWAYS, (AnswerCustomize,)),
     Arrow("joining", ClientsRead, "joining", "paused, or too few clients"),
     Arrow("joining", ClientsRead, "selecting", CLIENTS),
     Arrow("joining", ClientsRead, "evaluating", "stopping", (OpenEvaluation,)),
-    Arrow("selecting", EventsRead, "selecting", ASKED, (AnswerCustomize,)),
+    Arrow("selecting", EventsRead, "selecting", ALWAYS, (AnswerCustomize,)),
     Arrow("selecting", CandidatesRead, "selecting", "paused, or no candidate"),
     Arrow("selecting", CandidatesRead, "collecting", CANDIDATES, (OpenRound, PrepareRound)),
     Arrow("selecting", CandidatesRead, "evaluating", "stopping", (OpenEvaluation,)),
-    Arrow("collecting", LeaseTaken, "collecting", TAKEN, (PrepareRound,)),
+    Arrow("collecting", LeaseTaken, "collecting", ALWAYS, (PrepareRound,)),
     Arrow("collecting", StandingRead, "collecting", MORE),
     Arrow("collecting", EventsRead, "collecting", MORE, ANSWERS),
     Arrow("collecting", StandingRead, "aggregating", ENOUGH, (CloseRound,)),
     Arrow("collecting", EventsRead, "aggregating", ENOUGH, (*ANSWERS, CloseRound)),
     Arrow("collecting", StandingRead, "failed", LOST, (FailRound,)),
     Arrow("collecting", EventsRead, "failed", FEW, (*ANSWERS, FailRound)),
-    Arrow("aggregating", LeaseTaken, "aggregating", TAKEN, (PrepareRound,)),
-    Arrow("aggregating", EventsRead, "aggregating", CAUGHT, ANSWERS),
+    Arrow("aggregating", LeaseTaken, "aggregating", ALWAYS, (PrepareRound,)),
+    Arrow("aggregating", EventsRead, "aggregating", ALWAYS, ANSWERS),
     Arrow("aggregating", RoundDecided, "published", "the outcome is computed", (PublishRound,)),
     Arrow("aggregating", RoundRefused, "failed", "a precondition is not met", (FailRound,)),
-    Arrow("published", LeaseTaken, "published", TAKEN),
-    Arrow("published", EventsRead, "published", ASKED, (AnswerCustomize,)),
+    Arrow("published", LeaseTaken, "published", ALWAYS),
+    Arrow("published", EventsRead, "published", ALWAYS, (AnswerCustomize,)),
     Arrow("published", StatusRead, "published", "paused"),
     Arrow("published", StatusRead, "selecting", NEXT),
     Arrow("published", StatusRead, "evaluating", LAST, (OpenEvaluation,)),
-    Arrow("failed", LeaseTaken, "failed", TAKEN),
-    Arrow("failed", EventsRead, "failed", ASKED, (AnswerCustomize,)),
+    Arrow("failed", LeaseTaken, "failed", ALWAYS),
+    Arrow("failed", EventsRead, "failed", ALWAYS, (AnswerCustomize,)),
     Arrow("failed", StatusRead, "failed", "paused"),
     Arrow("failed", StatusRead, "selecting", NEXT),
     Arrow("failed", StatusRead, "evaluating", LAST, (OpenEvaluation,)),
-    Arrow("evaluating", LeaseTaken, "evaluating", TAKEN),
-    Arrow("evaluating", EventsRead, "evaluating", ASKED, (AnswerCustomize,)),
+    Arrow("evaluating", LeaseTaken, "evaluating", ALWAYS),
+    Arrow("evaluating", EventsRead, "evaluating", ALWAYS, (AnswerCustomize,)),
     Arrow("evaluating", EvaluationRead, "evaluating", "an online client still measures"),
     Arrow("evaluating", EvaluationRead, "done", "all measured, or at the deadline", (Finish,)),
-    Arrow("done", LeaseTaken, "done", TAKEN),
-    Arrow("done", EventsRead, "done", ASKED, (AnswerCustomize, TrimEvents)),
+    Arrow("done", LeaseTaken, "done", ALWAYS),
+    Arrow("done", EventsRead, "done", ALWAYS, (AnswerCustomize, TrimEvents)),
 )
 TRANSITIONS = frozenset((arrow.source, arrow.event, arrow.target) for arrow in ARROWS)
 """The (phase, event, next phase) of all arrows; the machine makes no other step."""

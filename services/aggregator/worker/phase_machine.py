@@ -1,4 +1,4 @@
-"""The phases of a federation as a pure function: (state, event, now) -> (state, commands).
+"""The phases of a federation as a pure function of a state, an event and the time.
 
     joining ──> selecting ──> collecting ──> aggregating ──> published | failed ──┬──> selecting
                                                                                   └──> evaluating

@@ -235,7 +235,7 @@ class Clients:
             round=round_,
             seed=self.experiment.seed,
             reference_D=global_D,
-            pipeline=self.plan,
+            plan=self.plan,
             server_update_D=server_update_D,
             colluders_MD=colluders_MD,
             colluders_sent_MD=colluders_sent_MD,

@@ -38,7 +38,7 @@ TYPES: tuple[type[Any], ...] = (
 )
 KEPT = {kind.__name__: kind for kind in TYPES}
 """The types that a state may hold in addition to plain values and tensors."""
-DERIVED = {"cache", "traces"}
+DERIVED = {"pool_statistics", "traces"}
 """Fields that are not saved: they are computed again, or belong to a round that is over."""
 HOST = {"index_K", "mix_MK", "mix_LM", "weights_M", "metadata"}
 """Fields whose tensors stay on the CPU, whatever device holds the models."""

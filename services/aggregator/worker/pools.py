@@ -20,6 +20,7 @@ from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Receipt
 from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import Rows
+from rampart_fl.shared.robust.pool_statistics import PoolStatistics
 from rampart_fl.shared.robust.sketch import Traces, sketch
 
 
@@ -192,7 +193,11 @@ class Pool:
 
     def judged(self, rows: Rows) -> Rows | None:
         """The raw uploads of the same clients if detectors judge those; None if not."""
-        return None if self._raw_ND is None else replace(rows, block_ND=self._raw_ND, cache={})
+        return (
+            None
+            if self._raw_ND is None
+            else replace(rows, block_ND=self._raw_ND, pool_statistics=PoolStatistics())
+        )
 
     def rows(self, weights: Mapping[str, float], stale: Collection[str] = ()) -> Rows:
         """The filled rows in order of client id, with weights from the server.

@@ -20,6 +20,7 @@ from rampart_fl.shared.robust.challenges import Joined, Shifted
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.models import Block, Mixture, Recovered
 from rampart_fl.shared.robust.statistics import WithStatistics
+from rampart_fl.shared.round.rounds import Neighbours
 from rampart_fl.shared.runtime import durable
 from rampart_fl.shared.simulation.buffered import Arrival, Work
 
@@ -31,6 +32,7 @@ TYPES: tuple[type[Any], ...] = (
     Recovered,
     Block,
     WithStatistics,
+    Neighbours,
     Shifted,
     Joined,
     Work,

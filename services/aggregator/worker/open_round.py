@@ -68,7 +68,7 @@ def published(
         policy=experiment.policy,
         participants=sorted(receipts),
         missing=sorted(waited_for - receipts.keys()),
-        **decided.fields,
+        **vars(decided.record),
         staleness={client: opened.number - r.round for client, r in receipts.items()},
         metrics={client: r.metrics for client, r in receipts.items()},
         probed=sorted(opened.probed),
@@ -96,6 +96,7 @@ def failed(
         policy=experiment.policy,
         participants=sorted(opened.receipts),
         missing=sorted(opened.selected - opened.receipts.keys()),
+        metrics={client: opened.receipts[client].metrics for client in sorted(opened.receipts)},
         opened_at=federation.opened_at,
         closed_at=now,
     )

@@ -68,6 +68,11 @@ class Snapshot(BaseModel):
         """Digest of the model that a client would train from if it were not challenged."""
         return self.handed(client, final=True)["model"]
 
+    def unchanged(self) -> dict[str, str]:
+        """Maps each challenged model's digest to that of its client's unchallenged model."""
+        models = {c: self.customized[name] for c, name in self.challenged.items()}
+        return {digest: self.own(client) for client, digest in models.items()}
+
     def knows(self, client: str) -> bool:
         """Whether a client has its own model, a group's model, or a challenged one."""
         names = names_for(client, self.customized, self.assignment, self.groups)

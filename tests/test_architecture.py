@@ -25,6 +25,7 @@ MATHEMATICS = (
     "rampart_fl.shared.robust",
     "rampart_fl.shared.attacks",
     "rampart_fl.shared.learning",
+    "rampart_fl.shared.round",
 )
 OUTSIDE = {
     "httpx",

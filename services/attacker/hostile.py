@@ -128,7 +128,7 @@ class HostileClient(LearningClient):
         tables = {**self.experiment.tables(), "server": found.server}
         plan, own_D = await self.compute(self._imitate, tables, reference_D, ticket.round)
         known = replace(
-            known, reference_D=reference_D, pipeline=plan, server_update_D=own_D, level="full"
+            known, reference_D=reference_D, plan=plan, server_update_D=own_D, level="full"
         )
         if not found.updates:
             # No honest client got such a ticket, for example if only attackers are probed.

@@ -20,6 +20,7 @@ from rampart_fl.shared.robust.challenges import Joined, Shifted
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.models import Block, Mixture, Recovered
 from rampart_fl.shared.robust.statistics import WithStatistics
+from rampart_fl.shared.round.rounds import Neighbours
 from rampart_fl.shared.runtime import durable
 from rampart_fl.shared.simulation.buffered import Arrival, Work
 
@@ -31,6 +32,7 @@ TYPES: tuple[type[Any], ...] = (
     Recovered,
     Block,
     WithStatistics,
+    Neighbours,
     Shifted,
     Joined,
     Work,
@@ -38,7 +40,7 @@ TYPES: tuple[type[Any], ...] = (
 )
 KEPT = {kind.__name__: kind for kind in TYPES}
 """The types that a state may hold in addition to plain values and tensors."""
-DERIVED = {"cache", "traces"}
+DERIVED = {"pool_statistics", "traces"}
 """Fields that are not saved: they are computed again, or belong to a round that is over."""
 HOST = {"index_K", "mix_MK", "mix_LM", "weights_M", "metadata"}
 """Fields whose tensors stay on the CPU, whatever device holds the models."""

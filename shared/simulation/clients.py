@@ -36,14 +36,12 @@ class Uploads:
         names: the clients, sorted.
         update_KD: the uploads.
         samples: the claimed numbers of training samples.
-        loss_gaps: the claimed decreases of the training loss.
         metrics: all claimed numbers, keyed by client.
     """
 
     names: tuple[str, ...]
     update_KD: Tensor
     samples: tuple[int, ...]
-    loss_gaps: tuple[float, ...]
     metrics: dict[str, dict[str, float]]
 
 
@@ -129,7 +127,6 @@ class Clients:
             tuple(names),
             update_KD,
             tuple(int(count) for count in columns["train_samples"]),
-            tuple(claims[name]["loss_gap"] for name in names),
             claims,
         )
 
@@ -235,7 +232,7 @@ class Clients:
             round=round_,
             seed=self.experiment.seed,
             reference_D=global_D,
-            pipeline=self.plan,
+            plan=self.plan,
             server_update_D=server_update_D,
             colluders_MD=colluders_MD,
             colluders_sent_MD=colluders_sent_MD,

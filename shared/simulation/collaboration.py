@@ -158,7 +158,7 @@ def _whole(cohort: Cohort) -> Batch:
 def _dissimilarity(first: "ExactRound", pilot_D: Tensor, update_ND: Tensor, f: int) -> float:
     """Of the n - f rows nearest to the aggregate, the mean squared distance to their mean."""
     rows = first.arrive(update_ND, pilot_D)
-    state = first.server.plan.pipeline.init(rows.dim)
+    state = first.server.rounds.plan.pipeline.init(rows.dim)
     aggregate_D, _ = first.aggregate(rows, pilot_D, state)
     block_MD = torch.stack([rows.row(i) for i in range(len(rows))]).double()
     squared_M = (block_MD - aggregate_D.double()).square().sum(1)

@@ -114,7 +114,7 @@ class Simulation:
             check_exact(experiment, clients.learner.spec)
         initial_D = clients.learner.initial_model().to(device)
         server = Server.of(experiment, initial_D, clients.learner.spec)
-        clients.server_update = server.resources.update
+        clients.server_update = server.rounds.resources.update
         flow = Buffered(clients, server) if experiment.policy == "buffered" else None
         seconds = time.perf_counter() - began
         return Simulation(experiment, clients, server, flow, seconds=seconds)
@@ -164,9 +164,9 @@ class Simulation:
         experiment, clients, server = self.experiment, self.clients, self.server
         names = select(experiment.seed, round_, self.candidates, experiment.fraction)
         probed = server.clients_to_probe(names)
-        probes = clients.probe(probed, server.reference_D, round_)
+        probes = clients.probe(probed, server.probed_from, round_)
         ended("probe")
-        sent_KD = server.models(names, probes)
+        sent_KD = server.models(round_, names, probes)
         ended("models")
         offers = server.offers(names)
         uploads = clients.train(names, sent_KD, server.global_D, round_, offers)

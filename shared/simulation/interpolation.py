@@ -23,6 +23,7 @@ from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.robust.base import Rows, State
 from rampart_fl.shared.robust.pipeline import join_states, split_state
+from rampart_fl.shared.round.pool import Claim
 from rampart_fl.shared.simulation.clients import Clients
 from rampart_fl.shared.simulation.collaboration import estimate
 from rampart_fl.shared.simulation.server import Server
@@ -86,7 +87,7 @@ class ExactRound:
         batches = Batches.draw(cohort.train_K, names, training, seed, self.round)
         model_ND = clients.personal["model"]
         known = split_state(self.server.state)
-        first = self.server.plan.pipeline.init(model_ND.shape[1])
+        first = self.server.rounds.plan.pipeline.init(model_ND.shape[1])
         states = {name: known.get(name, first) for name in names}
         try:
             if bool(clients.personal["lambda"].isnan().any()):
@@ -159,13 +160,16 @@ class ExactRound:
         sent_ND, true = model_D.expand_as(update_ND), Trained(update_ND, {}, {})
         received_ND, _ = clients.updates(names, true, {}, sent_ND, model_D, self.round)
         cap = clients.experiment.server.sample_cap
-        weights = [min(samples, cap) for samples in clients.cohort(self.round).train_K]
+        counts = clients.cohort(self.round).train_K
+        weights = [Claim(samples, {}).weight(cap) for samples in counts]
         return Rows.of(received_ND, ids=names, weights=weights)
 
     def aggregate(self, rows: Rows, model_D: Tensor, state: State) -> tuple[Tensor, State]:
         """The aggregate F (D,) of the rows received for a model, and the pipeline's next state."""
-        context = self.server.resources.attach_to(self.server.context(self.round, model_D))
-        aggregate_D, state, _ = self.server.plan.pipeline.apply(rows, state, context)
+        rounds = self.server.rounds
+        context = rounds.context(self.round, model_D, self.server.standing)
+        context = rounds.resources.attach_to(context)
+        aggregate_D, state, _ = rounds.plan.pipeline.apply(rows, state, context)
         return aggregate_D, state
 
     def _measure(self, cohort: Cohort) -> dict[str, dict[str, float]]:

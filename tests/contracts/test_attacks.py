@@ -72,7 +72,7 @@ def round_of(dtype: torch.dtype = torch.float32, **changes: Any) -> tuple[Tensor
         sent_FD=normal(F, D, seed=4, dtype=dtype),
         colluders_sent_MD=normal(F, D, seed=4, dtype=dtype),
         honest_sent_BD=normal(B, D, seed=6, dtype=dtype),
-        pipeline=PLAN,
+        plan=PLAN,
         server_update_D=normal(D, seed=5, dtype=dtype),
         initial=lambda draws: torch.randn(D, generator=draws),
         jacobian=lambda theta_D, draws: (theta_D.square().sum(), 2 * theta_D),

@@ -141,8 +141,8 @@ def check_replay(
         assert record.models["reference"] == decided.snapshot.reference
         assert record.customized == decided.snapshot.customized
         assert record.verdicts == decided.verdicts
-        assert record.weights == decided.fields["weights"]
-        assert record.mixing == decided.fields["mixing"]
+        assert record.weights == decided.record.weights
+        assert record.mixing == decided.record.mixing
     for name, client in clients.items():
         trained = [t.models["model"] for t in client.tickets if t.kind == "train"]
         assert trained == again.given[name][: len(trained)]

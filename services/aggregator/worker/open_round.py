@@ -65,7 +65,7 @@ def published(
         policy=experiment.policy,
         participants=sorted(receipts),
         missing=sorted(waited_for - receipts.keys()),
-        **decided.fields,
+        **vars(decided.record),
         staleness={client: state.round - r.round for client, r in receipts.items()},
         metrics={client: r.metrics for client, r in receipts.items()},
         probed=sorted(opened.probed),
@@ -93,6 +93,7 @@ def failed(
         policy=experiment.policy,
         participants=sorted(opened.receipts),
         missing=sorted(state.selected - opened.receipts.keys()),
+        metrics={client: opened.receipts[client].metrics for client in sorted(opened.receipts)},
         opened_at=state.opened_at,
         closed_at=now,
     )

@@ -61,7 +61,7 @@ class NormRiding(ModelAttack):
 
     def _limit(self, knowledge: Knowledge) -> float:
         """The largest reach (see `ride`) with which the screens accept all attackers."""
-        plan = knowledge.pipeline
+        plan = knowledge.plan
         screens = [] if plan is None else [d for d in plan.detectors if _simple(d)]
         if not screens:
             return self.threshold
@@ -129,7 +129,7 @@ def _simple(detector: Detector) -> bool:
 
 def _offset(updates_FD: Tensor, sent_FD: Tensor | None, knowledge: Knowledge) -> Tensor:
     """The vectors (F, D), in float64, that the server adds to these uploads before judging them."""
-    plan, zeros_FD = knowledge.pipeline, updates_FD.new_zeros(updates_FD.shape).double()
+    plan, zeros_FD = knowledge.plan, updates_FD.new_zeros(updates_FD.shape).double()
     if sent_FD is None or knowledge.reference_D is None:
         return zeros_FD
     if plan is not None and not plan.judges_models:

@@ -17,6 +17,7 @@ from rampart_fl.shared.robust.base import Context, Rows, State
 from rampart_fl.shared.robust.context import Need
 from rampart_fl.shared.robust.customizers import Customizer
 from rampart_fl.shared.robust.pipeline import Pipeline
+from rampart_fl.shared.robust.pool_statistics import PoolStatistics
 
 
 def _listed(stages: Any) -> Any:
@@ -106,5 +107,5 @@ def members(rows: Rows, group: Collection[str]) -> Rows:
     """The rows of some clients; only their own non-finite ones count as dropped."""
     places = [place for place, client in enumerate(rows.ids) if client in group]
     dropped = tuple(client for client in rows.dropped if client in group)
-    # The cache starts empty: measurements over all rows may depend on rows of other groups.
-    return replace(rows.keep(places), dropped=dropped, cache={})
+    # The statistics start empty: measurements over all rows may depend on rows of other groups.
+    return replace(rows.keep(places), dropped=dropped, pool_statistics=PoolStatistics())

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
-from rampart_fl.shared.robust.linalg import Geometry
+from rampart_fl.shared.robust.pool_statistics import Geometry
 from rampart_fl.shared.robust.rules import rules
 
 OUTLYING = 1e3

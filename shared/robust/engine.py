@@ -83,7 +83,7 @@ class Plan:
     ) -> "Plan":
         """A plan from stages' names and tables; stages that take f get it, or 0 if f is None."""
         bound = f or 0
-        plan = Plan(
+        return Plan(
             pipeline=Pipeline.of(rule, f=bound),
             detectors=tuple(detectors.parse(spec, f=bound) for spec in screens),
             step=step or ServerStep(),
@@ -92,18 +92,6 @@ class Plan:
             eviction=eviction or Eviction(),
             f=f,
         )
-        for detector in plan.detectors:
-            if plan.customizer.isolates and not detector.alone:
-                raise ConfigurationError(
-                    f"{plan.customizer.name} lets nothing of one group reach another, and "
-                    f"{detector.name} judges clients by those of all groups; use norm_bound or none"
-                )
-            if detector.retraces and not plan.customizer.common:
-                raise ConfigurationError(
-                    f"{detector.name} retraces training from the global model, and with the "
-                    f"customizer {plan.customizer.name} clients train from others: use global_model"
-                )
-        return plan
 
     @property
     def traces(self) -> int:

@@ -25,8 +25,9 @@ from rampart_fl.shared.runtime.stopwatch import Stopwatch
 from rampart_fl.shared.runtime.threads import wanted
 from rampart_fl.shared.simulation.buffered import Buffered
 from rampart_fl.shared.simulation.clients import Clients
-from rampart_fl.shared.simulation.interpolation import ExactRound, check_exact
+from rampart_fl.shared.simulation.interpolation import ExactRound
 from rampart_fl.shared.simulation.server import Server
+from rampart_fl.shared.validation import validate
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,13 +106,13 @@ class Simulation:
             experiment: the experiment to run.
             device: the device that holds models and data.
         Raises:
-            ConfigurationError: a member cannot be built, or the device does not exist.
+            ConfigurationError: a member cannot be built, the members do not fit together, or the
+                device does not exist.
         """
         began = time.perf_counter()
+        validate(experiment)
         usable(device)
         clients = Clients.of(experiment, device)
-        if clients.learner.personalizer.simulated_only:
-            check_exact(experiment, clients.learner.spec)
         initial_D = clients.learner.initial_model().to(device)
         server = Server.of(experiment, initial_D, clients.learner.spec)
         clients.server_update = server.rounds.resources.update
@@ -244,7 +245,8 @@ def simulate(
         accuracy: the rounds from which the final accuracies are taken.
         on_round: called with the record of each round when the round ends.
     Raises:
-        ConfigurationError: a member cannot be built, or the device does not exist.
+        ConfigurationError: a member cannot be built, the members do not fit together, or the device
+            does not exist.
     """
     simulation = Simulation.of(experiment, device)
     while not simulation.ended:

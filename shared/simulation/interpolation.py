@@ -13,13 +13,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rampart_fl.shared.errors import ConfigurationError, PreconditionError
-from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.errors import PreconditionError
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
 from rampart_fl.shared.learning.training.local import Trained, evaluate_many
 from rampart_fl.shared.learning.training.personalizers import Batch
 from rampart_fl.shared.learning.training.task import mean_loss_gradients
-from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.robust.base import Rows, State
 from rampart_fl.shared.robust.pipeline import join_states, split_state
@@ -30,34 +28,6 @@ from rampart_fl.shared.simulation.server import Server
 
 ELEMENTS = 1 << 24
 """The most numbers that the gradients computed in one pass may have together."""
-
-
-def check_exact(experiment: Experiment, spec: ModelSpec) -> None:
-    """Refuses settings that have no meaning without a common model.
-
-    Raises:
-        ConfigurationError: there are such settings; the message lists them.
-    """
-    server, training = experiment.server, experiment.training
-    unfit = {
-        "server.detectors": bool(server.detectors),
-        "server.customizer": server.customizer != {"name": "global_model"},
-        "server.learning_rate": server.learning_rate != 1,
-        "server.momentum": server.momentum != 0,
-        "fraction": experiment.fraction != 1,
-        "policy": experiment.policy != "sync",
-        "training.momentum": training.momentum != 0,
-        "training.objective": bool(training.objective),
-        "training.privacy": training.privacy is not None,
-        "training.output_noise": training.output_noise != 0,
-        "a model with running statistics": bool(spec.statistics),
-    }
-    wrong = [name for name, given in unfit.items() if given]
-    if wrong:
-        raise ConfigurationError(
-            "interpolated in exact mode has no common model, it takes plain steps of every client "
-            f"towards an aggregate of its own: leave out {', '.join(wrong)}"
-        )
 
 
 @dataclass(frozen=True, eq=False)

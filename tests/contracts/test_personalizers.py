@@ -126,6 +126,7 @@ def test_a_client_that_sits_out_keeps_its_state(learner: Learner) -> None:
 
 def test_any_server_will_do(learner: Learner) -> None:
     """A robust pipeline, a detector, customized models, and one attacker."""
+    customizer = {"name": "fedcap", "alpha": 2, "phi": 0.3}
     tables: dict[str, Any] = {
         "name": "any-server",
         "rounds": 2,
@@ -137,7 +138,7 @@ def test_any_server_will_do(learner: Learner) -> None:
             "rule": ["nnm", "trimmed_mean"],
             "f": 1,
             "detectors": [{"name": "norm_bound", "threshold": 50}],
-            "customizer": {"name": "fedcap", "alpha": 2, "phi": 0.3},
+            "customizer": "fedfomo" if learner.personalizer.held_out else customizer,
         },
         "attackers": [{"count": 1, "attack": "sign_flip", "data_attack": "label_flip"}],
     }

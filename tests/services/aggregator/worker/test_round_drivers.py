@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
-from rampart_fl.services.aggregator.state.redis_records import SCHEMA, Brief
 from rampart_fl.services.aggregator.worker.open_round import OpenRound, failed
+from rampart_fl.services.aggregator.worker.phase_state import State as PhaseState
 from rampart_fl.services.aggregator.worker.round_engine import Decided, RoundEngine
 from rampart_fl.services.aggregator.worker.vectors import Vectors
 from rampart_fl.shared.errors import PreconditionError
@@ -258,9 +258,9 @@ def test_a_round_that_fails(tmp_path: Path) -> None:
     with pytest.raises(PreconditionError) as error:
         both.decide(1, sent)
     record = both.close(1, sent, seen={"c"})
-    opened = OpenRound(1, set("ab"), {c: both.receipt(c, sent[c]) for c in "ba"})
-    brief = Brief(SCHEMA, "", "buffered", "running", "aggregating", 1, 0.0, None)
-    theirs = failed(EXPERIMENT, brief, opened, error.value.detail, 0.0)
+    opened = OpenRound({c: both.receipt(c, sent[c]) for c in "ba"})
+    state = PhaseState("aggregating", 1, selected=frozenset("ab"))
+    theirs = failed(EXPERIMENT, state, opened, error.value.detail, 0.0)
     for told in (theirs, record):
         assert (told.round, told.status, told.participants) == (1, "failed", ["a", "b"])
         assert told.metrics == {c: {"loss_gap": 1.25} for c in "ab"}

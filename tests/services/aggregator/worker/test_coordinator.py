@@ -27,7 +27,7 @@ class Founded:
     folder: Path
     policy: str
 
-    async def worker(self, name: str = "worker") -> Coordinator:
+    async def worker(self) -> Coordinator:
         """A worker that takes over; it founds the federation if there is none."""
         tables = {"name": "small", "data": {"dataset": "digits"}, "model": "logistic", "rounds": 1}
         experiment = Experiment.from_tables({**tables, "policy": self.policy})
@@ -56,8 +56,8 @@ def founded(stores: Stores, tmp_path: Path, request: pytest.FixtureRequest) -> F
     return Founded(stores, tmp_path, request.param)
 
 
-async def test_every_worker_makes_one_step(founded: Founded) -> None:
-    """A federation that is stopped in its first round ends, though each worker dies at once."""
+async def test_every_phase_goes_on_in_another_worker(founded: Founded) -> None:
+    """A federation that is stopped ends, though each worker dies once it has ended a phase."""
     first = await founded.worker()
     state, _ = await first.take_over()
     ticket = first.ticket_issuer.first_ticket("ada", 0, None)

@@ -130,7 +130,7 @@ class FitEvaluate:
             ).astype(np.float32)
         update_D, diverged = sendable(update_D, self._dtype)
         if samples < 1:
-            raise ConfigurationError(f"fit trained on {samples} samples; it needs one or more")
+            raise ConfigurationError(f"fit trained on {samples} samples; it needs at least 1")
         counts = {"train_samples": float(samples)}
         report = Report(
             samples=min(int(samples), self._sample_cap),

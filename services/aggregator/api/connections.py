@@ -1,4 +1,4 @@
-"""HTTP connections with bounds that an application cannot set, on heads, bodies and answers.
+"""HTTP connections with limits on heads, bodies and answers that an application cannot set.
 
 By default, uvicorn
 
@@ -58,7 +58,7 @@ class Connection(HttpToolsProtocol):
 
     @classmethod
     def bounded(cls, patience: float, most: int) -> type["Connection"]:
-        """A subclass with this time limit and this largest number of connections."""
+        """A subclass with `patience` as its time limit, and `most` as its limit on connections."""
         return type(cls.__name__, (cls,), {"patience": patience, "most": most})
 
     @property
@@ -132,7 +132,7 @@ class Connection(HttpToolsProtocol):
         self._refuse(Malformed("the request is not valid HTTP"))
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Does nothing, where uvicorn would log two lines; the request is answered as usual."""
+        """Does nothing; uvicorn's method logs two lines. The request is answered as usual."""
 
     def _arm(self) -> None:
         self._disarm()
@@ -151,7 +151,7 @@ class Connection(HttpToolsProtocol):
     def _expired(self) -> None:
         self._timer = None
         if self._head and not self._serving and not self._body_open:
-            self._refuse(SlowHead(f"the headers did not come within {self.patience:g} seconds"))
+            self._refuse(SlowHead(f"the headers did not arrive within {self.patience:g} seconds"))
         else:
             self.transport.close()
 

@@ -47,7 +47,7 @@ class Folder:
         """
         if not resume and self.records.exists():
             raise ConfigurationError(
-                f"{self.path} holds a run: go on with --resume, or choose another folder"
+                f"{self.path} already holds a run: continue with --resume, or choose another folder"
             )
         records: list[RoundRecord] = []
         if self.checkpoint.exists():
@@ -127,7 +127,7 @@ def run(
 
 
 def standing(simulation: Simulation) -> FederationStatus:
-    """The status of a simulation, in the form in which services report that of a federation."""
+    """The status of a simulation, in the form that the services use for a federation's status."""
     experiment, records = simulation.experiment, simulation.records
     took_part: Sequence[str] = records[-1].participants if records else []
     return FederationStatus(

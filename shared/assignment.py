@@ -1,4 +1,4 @@
-"""Which of several models a client gets. Needs no torch, so the API role can use it too.
+"""Determines which of several models a client gets; without torch, so that the API can use it.
 
 A model is identified by a name. The name is the id of the client that the model was made for, or a
 name with a colon, such as `group:03`; no client's id contains a colon.

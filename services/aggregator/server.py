@@ -23,7 +23,7 @@ class Server(uvicorn.Server):
     """A uvicorn server that neither handles signals nor ends the process; `serve` does both."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listens; raises `ConfigurationError` on failure, and uvicorn logs the reason."""
+        """Starts listening; on failure, uvicorn logs why, and this raises `ConfigurationError`."""
         try:
             await super().startup(sockets)
         except SystemExit:

@@ -112,7 +112,7 @@ class Settings(ServiceSettings):
         }
         if wrong := [name for name, found in production.items() if found]:
             raise ValueError(
-                "RAMPART_TEST_TAP shows every client's update and is for tests on one machine only; "
+                "RAMPART_TEST_TAP shows every client's update, only for tests on one machine; "
                 f"these settings show that this is not such a test: {', '.join(wrong)}"
             )
         return self

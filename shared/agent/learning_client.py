@@ -152,7 +152,7 @@ class LearningClient:
         return torch.from_numpy(wire.read_model(model, self.learner.spec))
 
     def _other_models(self, prefix: str) -> list[Tensor]:
-        """Remove and return the ticket's other models whose names have this prefix, by name."""
+        """Remove and return the stored models whose names have this prefix, keyed by name."""
         names = sorted(name for name in self._others if name.startswith(prefix))
         return [self._model(self._others.pop(name)) for name in names]
 
@@ -160,7 +160,7 @@ class LearningClient:
         kept, probed = self.keeper.personal(), self.keeper.personal("probe")
         first = self.learner.first_state(self.learner.initial_model()) if kept is None else kept
         if probed is not None and STEPS in probed:
-            # A probe spends privacy budget just as a round does.
+            # A probe spends as much privacy budget as a round.
             first[STEPS] = torch.maximum(first[STEPS], probed[STEPS])
         return first
 
@@ -183,7 +183,7 @@ class LearningClient:
     ) -> bytes:
         vector_D: NDArray[np.float32] = update_D.float().numpy()
         diverged = False
-        # If an attack changed a finite result, the changed update is sent unmodified.
+        # An update that an attack made from a finite result is sent as it is, even if not finite.
         if update_D is result.update_D or not bool(result.update_D.isfinite().all()):
             vector_D, diverged = sendable(vector_D, self._dtype)
         report = Report(samples=self._samples, metrics=metrics, diverged=diverged)

@@ -26,13 +26,13 @@ class Backdoor(DataAttack):
     """
 
     target: int = Field(ge=0)
-    """Class that a model shall predict for images with the trigger."""
+    """Class that models should predict for images with the trigger."""
     poison_rate: float = Field(ge=0, le=1)
     """Share of the attacker's samples that carry the trigger, drawn without replacement."""
     value: float = 1.0
     """Value of the trigger's pixels."""
     scale: float = Field(default=1.0, gt=0)
-    """Factor on the uploaded update, for model replacement; 1 leaves the update as it is."""
+    """Factor on the uploaded update, for model replacement; 1 leaves the update unchanged."""
 
     @abstractmethod
     def part(self, attacker: int) -> Pixels:
@@ -77,7 +77,8 @@ class Backdoor(DataAttack):
             raise ConfigurationError(
                 f"{self.name} needs images, not samples of shape {tuple(x.shape[1:])}"
             )
-        # Even if only a part is stamped, the whole trigger must fit: test images show all of it.
+        # The whole trigger must fit even if attackers stamp only a part: test images show all of
+        # it.
         last_row, last_column = (max(axis) for axis in zip(*self.whole(), strict=True))
         height, width = x.shape[-2:]
         if last_row >= height or last_column >= width:
@@ -104,5 +105,5 @@ def parse_trigger(spec: Mapping[str, Any] | None) -> Backdoor | None:
         return None
     attack = attacks.parse(spec)
     if not isinstance(attack, Backdoor):
-        raise ConfigurationError(f"{attack.name} has no trigger whose success could be measured")
+        raise ConfigurationError(f"{attack.name} has no trigger, so its success cannot be measured")
     return attack

@@ -2,7 +2,7 @@
 
 Complete linkage and mean shift are implemented here. SciPy's linkage joins different pairs if
 distances are equal, as they are between identical rows. scikit-learn's mean shift ends at different
-peaks if clusters overlap. Either difference would change the result of a federation.
+peaks if clusters overlap. Either library would change the result of a federation.
 
 Legend: M points, C clusters, F features.
 """

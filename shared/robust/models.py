@@ -1,4 +1,4 @@
-"""Collections of models, which are computed chunk by chunk when they are read.
+"""Collections of models, which are computed only when they are read, chunk by chunk.
 
 Legend: D coordinates, M rows of the pool, L models, C coordinates of a chunk.
 """

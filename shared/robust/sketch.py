@@ -43,7 +43,7 @@ def sketch(vector_D: Tensor, size: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Traces:
-    """The sketches that a detector remembers rows by.
+    """The sketches by which a detector remembers rows.
 
     Args:
         upload_MK: sketch of every raw upload.

@@ -1,7 +1,7 @@
 """Spectra of weighted rows, computed from their squared distances alone.
 
-The relative accuracy of each distance depends on its two rows only, so a row at 1e30 does not
-affect the accuracy of the others once it is left out. No second N x D block is created.
+The relative accuracy of a distance depends only on its two rows. A row at 1e30 therefore does not
+affect the accuracy of the other rows once it is left out. No second N x D block is created.
 
 Legend: M rows, S rows with a positive weight (the support), T Lanczos steps.
 """
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 DENSE = 400
-"""For more rows than this, Lanczos steps compute the top eigenpair alone."""
+"""With more rows than this, Lanczos steps compute only the top eigenpair."""
 STEPS, CHECK, RESIDUAL = 200, 10, 1e-10
 """Largest number of Lanczos steps, number of steps between two checks for convergence, and largest
 residual |G v - λ v| as a share of the eigenvalue λ."""

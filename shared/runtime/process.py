@@ -30,7 +30,7 @@ def secrets_folder() -> Path | None:
     if not given:
         return None
     if not Path(given).is_dir():
-        raise ConfigurationError(f"{SECRETS} names {given!r}, which is no folder")
+        raise ConfigurationError(f"{SECRETS} names {given!r}, which is not a folder")
     return Path(given)
 
 
@@ -76,7 +76,7 @@ def read_settings(service: str, settings: type[S]) -> S:
 
 
 def explain_settings(error: ValidationError, prefix: str) -> str:
-    """Describes wrong settings in one line: each one's variable, and what is wrong with it.
+    """Describes wrong settings in one line: the variable of each setting, and what is wrong.
 
     Args:
         error: the validation error.

@@ -1,8 +1,8 @@
-"""What a majority vote of separately trained models certifies, measured by training all of them.
+"""Measures what a majority vote of separately trained models certifies, by training all models.
 
 Disjoint groups (FLCert-D) are implemented by a customizer, and train in one federation. Random
-subsets (FLCert-P) overlap, so a client would have to train many models in a round; instead, one
-federation is simulated for each subset.
+subsets (FLCert-P) overlap, so in one federation a client would have to train many models per round.
+Instead, one federation is simulated for each subset.
 
 Legend: T test samples, C classes.
 """
@@ -70,7 +70,7 @@ def certify_groups(
     """
     if not build_plan(experiment).customizer.isolates:
         raise ConfigurationError(
-            f"{experiment.name} has no groups that train apart: choose the customizer flcert, or "
+            f"{experiment.name} has no groups that train separately: choose the customizer flcert, or "
             "let random subsets of its clients vote (--subsets and --size)"
         )
     if experiment.fraction < 1:

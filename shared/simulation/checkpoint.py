@@ -71,7 +71,7 @@ def load(path: Path, device: str = "cpu") -> dict[str, Any]:
             # Copies are aligned as fresh tensors are; the last bits of sums may depend on that.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - safe_open is no mapping
     except (SafetensorError, KeyError, ValueError) as error:
-        raise ConfigurationError(f"{path} is no checkpoint of a simulation: {error}") from None
+        raise ConfigurationError(f"{path} is not a checkpoint of a simulation: {error}") from None
     there = {name: tensor.to(device) for name, tensor in tensors.items()}
     memory: dict[str, Any] = _decode(encoded, there, tensors)
     return memory

@@ -1,4 +1,4 @@
-"""The clients of a simulated federation: all of them train honestly at once, then attacks follow.
+"""The clients of a simulated federation: first all train honestly, then attacks change uploads.
 
 Legend: K clients of a round, F = 1 attacker, B honest clients, M attackers of the round,
 D parameters.
@@ -103,7 +103,7 @@ class Clients:
             return {}
         sent_KD = reference_D.repeat(len(names), 1)
         trained = self._train(names, sent_KD, round_, measure=False)
-        if STEPS in trained.personal:  # A probe spends privacy as a round does.
+        if STEPS in trained.personal:  # A probe spends as much privacy budget as a round.
             self._keep(names, {STEPS: trained.personal[STEPS]})
         update_KD, _ = self.updates(names, trained, {}, sent_KD, reference_D, round_)
         return dict(zip(names, update_KD, strict=True))
@@ -229,7 +229,7 @@ class Clients:
         full = Knowledge(
             participants=len(names),
             attackers=len(hostile),
-            # If only attackers are probed, there is no honest update that they could see.
+            # If only attackers are probed, there is no honest update for them to see.
             honest_BD=honest_BD if honest else colluders_MD,
             honest_sent_BD=honest_sent_BD if honest else colluders_sent_MD,
             round=round_,
@@ -249,7 +249,8 @@ class Clients:
             if poison is not None and poison.active(round_, self.experiment.seed):
                 own_FD = poison.upload(own_FD)
             if group.attack is not None:
-                # An attacker without contact to others does not know which of them were drawn.
+                # An attacker that is not in contact with others does not know which of them were
+                # selected.
                 alone = group.attack.asks_for == "agnostic"
                 known = replace(
                     full,

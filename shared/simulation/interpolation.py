@@ -28,11 +28,11 @@ from rampart_fl.shared.simulation.collaboration import estimate
 from rampart_fl.shared.simulation.server import Server
 
 ELEMENTS = 1 << 24
-"""The most numbers that the gradients computed in one pass may have together."""
+"""Largest total number of elements of the gradients that one pass computes."""
 
 
 def check_exact(experiment: Experiment, spec: ModelSpec) -> None:
-    """Refuses settings that have no meaning without a common model.
+    """Refuses settings that make no sense without a common model.
 
     Raises:
         ConfigurationError: there are such settings; the message lists them.
@@ -142,7 +142,7 @@ class ExactRound:
     def movements(
         self, models_PD: Tensor, places: Sequence[int], batch: Batch
     ) -> Iterator[tuple[int, Tensor]]:
-        """All clients' uploads (N, D) after one step from the model at each of these places."""
+        """All clients' uploads (N, D) after one step from the model at each of these positions."""
         learner, n = self.clients.learner, len(self.clients.names)
         size = max(1, ELEMENTS // (n * (models_PD.shape[1] + batch.x_KB[0].numel())))
         for start in range(0, len(places), size):
@@ -189,7 +189,7 @@ def _batch(cohort: Cohort, batches: Batches, step: int, like: Tensor) -> Batch:
     clients = torch.arange(len(like))
     steps = [step % own for own in batches.steps_K]
     weight_KB = batches.weight_KSB[clients, steps]
-    width = int((weight_KB > 0).sum(1).max())  # Padding comes last.
+    width = int((weight_KB > 0).sum(1).max())  # Padding is at the end.
     at_KB = batches.index_KSB[clients, steps, :width].to(like.device)
     clients = clients.to(like.device)[:, None]
     return Batch(

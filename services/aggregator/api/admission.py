@@ -55,7 +55,7 @@ def check_length(length: str | None, size_cap: int) -> int:
 
 
 def check_encoding(encoding: str | None) -> bool:
-    """Whether the body's encoding is zstd; raises `UnsupportedMedia` unless zstd or identity."""
+    """Whether the encoding is zstd; raises `UnsupportedMedia` if neither zstd nor identity."""
     name = (encoding or "identity").strip().lower()
     if name not in {"identity", "zstd"}:
         raise UnsupportedMedia(f"content encoding {name[:40]!r}; known: identity, zstd")
@@ -122,7 +122,7 @@ class Admission:
     async def _stream(
         self, body: AsyncIterator[bytes], length: int, limits: Limits, upload: "_Upload"
     ) -> bytearray:
-        """Writes a body in pieces on the disk's threads; returns the last piece unwritten."""
+        """Writes a body in pieces on the disk's threads, but returns the last piece unwritten."""
         loop = asyncio.get_running_loop()
         last_moment = loop.time() + limits.idle + length / limits.rate
         buffer, received = bytearray(), 0

@@ -12,7 +12,7 @@ HELD = ("/ticket", "/events")
 
 
 class RequestTiming:
-    """Records each request's seconds by route and status, less the time it was held on purpose."""
+    """Records each request's duration by route and status, excluding time spent in a long poll."""
 
     def __init__(self, app: Any, metrics: Metrics) -> None:
         self._app = app

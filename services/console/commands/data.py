@@ -129,7 +129,7 @@ def show(
     seed: Annotated[int | None, typer.Option(min=0, help="Random seed.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Shows how many samples of each class every client holds; of a sweep, its base experiment."""
+    """Shows how many samples of each class every client holds; for a sweep, in its base."""
     from rampart_fl.services.console.studies.class_counts import counted, picture, table, tables
     from rampart_fl.shared.experiment import Experiment
     from rampart_fl.shared.experiment.sweep import Sweep

@@ -35,7 +35,7 @@ def matrix(
     defences: Annotated[
         str,
         typer.Option(
-            help="Rules, pipelines such as nnm+krum, or fedcap, fedcap-paper, local_only, fine_tuned."
+            help="Rules, pipelines such as nnm+krum, fedcap, fedcap-paper, local_only, fine_tuned."
         ),
     ] = BY_DEFAULT,
     network: Annotated[

@@ -97,7 +97,7 @@ def _sweep(
 
     if out is not None and not resume and (out / "runs").exists():
         raise ConfigurationError(
-            f"{out} holds runs: continue with --resume, or choose another folder"
+            f"{out} holds runs: use --resume to continue, or choose another folder"
         )
     result = sweep(grid, device=device, accuracy=accuracy, folder=out, jobs=jobs)
     Console(stderr=True).print(table(result))

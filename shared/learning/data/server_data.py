@@ -72,7 +72,7 @@ def server_data(
     if source.name == own.name:
         if source != own:
             raise ConfigurationError(
-                f"the server's {source.name} must have the parameters of the clients' own"
+                f"the server's {source.name} must have the same parameters as the clients'"
             )
         samples, parts = divided(data, seed)
         free = torch.ones(len(samples.y), dtype=torch.bool)
@@ -84,7 +84,7 @@ def server_data(
         pool, hint = torch.arange(len(samples.y)), ""
     if len(pool) < size:
         raise ConfigurationError(
-            f"the server is to hold {size} samples of {source.name}, {len(pool)} are free{hint}"
+            f"the server needs {size} samples of {source.name}, but only {len(pool)} are free{hint}"
         )
     draws = generator(seed, "server data", role)
     picks = pool[torch.randperm(len(pool), generator=draws)[:size]].sort().values

@@ -1,4 +1,4 @@
-"""Layers of K models run at once.
+"""Layers that run K models at once.
 
 Convolutions run as one grouped convolution in channels-last memory, linear layers as one batched
 product, and batch normalization with each model's own statistics.
@@ -122,7 +122,7 @@ def _convolution(name: str, layer: nn.Conv2d) -> Layer:
         weight = run.tensors[_join(name, "weight")].flatten(0, 1)
         bias = run.tensors[_join(name, "bias")].flatten() if layer.bias is not None else None
         # Channels-last memory is faster for activations, but the weights must then be copied into
-        # that format. This pays if there are no more weights than activations.
+        # that format. This is worthwhile if there are no more weights than activations.
         small = weight.numel() <= h.numel()
         form = torch.channels_last if small else torch.contiguous_format
         return functional.conv2d(
@@ -140,7 +140,7 @@ def _convolution(name: str, layer: nn.Conv2d) -> Layer:
 
 def _linear(name: str, layer: nn.Linear) -> Layer:
     def apply(h: Tensor, run: Pass) -> Tensor:
-        # The weights are the left factor, so that their gradient has the same memory order as they.
+        # The weights are the left factor, so that their gradient has the weights' own memory order.
         weight, h = run.tensors[_join(name, "weight")], h.transpose(1, 2)
         if layer.bias is None:
             return torch.bmm(weight, h).transpose(1, 2)

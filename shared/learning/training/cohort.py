@@ -1,4 +1,4 @@
-"""The data and the batches of many clients in padded tensors, so that the clients train at once.
+"""The data and the batches of many clients as padded tensors, so that all clients train at once.
 
 Legend: K clients, N training samples and T test samples (padded to the largest client),
 S steps in a round (padded likewise), B samples in a batch, C classes.
@@ -242,7 +242,7 @@ class Batches:
 
     @cached_property
     def steps(self) -> int:
-        """The number of steps of the client that takes the most."""
+        """The largest number of steps that a client takes."""
         return max(self.steps_K)
 
 

@@ -43,7 +43,7 @@ class Learner:
     rounds: int = 1
     """Number of rounds of the experiment."""
     hostile: bool = False
-    """Whether this learner is an attacker's: no terms in its objective, no noise."""
+    """Whether this learner belongs to an attacker, and has no objective terms and no noise."""
 
     @staticmethod
     def of(experiment: Experiment) -> "Learner":

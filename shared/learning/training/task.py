@@ -114,8 +114,8 @@ class LocalTask:
             if velocity_KD is not None:
                 gradient_KD = self.training.momentum * self.parameters(velocity_KD) + gradient_KD
             local = replace(local, velocity={"model": gradient_KD})
-        # If nobody needs the gradient any more, write the model into the gradient's memory:
-        # allocating fresh memory would cost a third.
+        # Nobody needs the gradient any more, so write the model into its memory: allocating new
+        # memory would take a third longer.
         out = None if self.training.momentum else gradient_KD
         model_KD = torch.sub(local.model_KD, gradient_KD, alpha=self.learning_rate, out=out)
         return replace(local, model_KD=model_KD)
@@ -194,7 +194,7 @@ def _gradients(
 
 
 def runs(count: int, most: int) -> list[slice]:
-    """Split 0 .. count - 1 into the fewest runs of nearly equal length, none longer than `most`.
+    """Split 0 .. count - 1 into as few runs of nearly equal length as possible, none above `most`.
 
     >>> runs(5, 3)
     [slice(0, 2, None), slice(2, 5, None)]

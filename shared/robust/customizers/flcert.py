@@ -1,4 +1,4 @@
-"""FLCert: groups of clients share nothing, and a majority vote of their models decides.
+"""FLCert: isolated groups of clients, whose models decide by majority vote.
 
 Legend: D coordinates, G groups.
 """

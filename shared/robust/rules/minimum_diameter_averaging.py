@@ -2,7 +2,7 @@
 
 A subset has diameter at most r if and only if the rows left out cover every pair of rows that are
 farther apart than r. Bisection over the distances therefore finds the smallest r without a search
-through all subsets. Each step of the bisection looks for a vertex cover of at most f rows.
+through all subsets. Each step of the bisection looks for such a vertex cover of at most f rows.
 
 Legend: M rows, D coordinates.
 """

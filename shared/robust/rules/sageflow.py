@@ -1,4 +1,4 @@
-"""Sageflow: drops models uncertain on public samples; weighs the others by their losses on them."""
+"""Sageflow: drops models that are uncertain on public samples; weights the rest by their losses."""
 
 import torch
 from pydantic import Field
@@ -47,8 +47,7 @@ class Sageflow(Rule):
     """δ, which sets how much a greater loss lowers a weight. If it is 0, losses do not affect the
     weights."""
     floor: float = Field(default=1e-6, gt=0)
-    """Smaller losses are raised to this value, because a model with loss 0 would get all the
-    weight."""
+    """Lower bound on losses, because a model with loss 0 would get all the weight."""
 
     def needs(self) -> frozenset[Need]:
         return frozenset({"predict", "public", "labels"})

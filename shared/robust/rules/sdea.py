@@ -42,9 +42,9 @@ class SDEA(Rule):
     to three rows are therefore always averaged. FINCH never leaves a row in a cluster of its own,
     so it never separates a single attacker. Clustering gives no row the weight 0.
 
-    The samples need no labels. The paper expects the rule to fail if they are meaningless, such as
-    noise. As long as the mixed model's predictions are not finite, the longest row is left out and
-    the weights are learned again.
+    The samples need no labels. The paper expects the rule to fail if the samples are meaningless,
+    such as noise. If the mixed model's predictions are not finite, the rule leaves out the longest
+    row and learns the weights again, until they are finite.
 
     >>> import torch
     >>> from rampart_fl.shared.robust import Context, aggregate
@@ -69,8 +69,7 @@ class SDEA(Rule):
     epochs: int = Field(default=20, ge=1)
     """Passes over the public samples in a round."""
     batch_size: int = Field(default=64, ge=1)
-    """Public samples per step. If a batch is small, how often each class occurs in it is mostly
-    chance."""
+    """Public samples per step. In a small batch, the class frequencies are mostly chance."""
     views: int = Field(default=1, ge=1)
     """Number of random views of a batch whose losses are averaged, if the samples are augmented.
     The paper's code uses two."""

@@ -47,7 +47,7 @@ def shuffled(positions: Tensor, draws: torch.Generator) -> Tensor:
 def deck(n: int, clients: int, draws: torch.Generator) -> Tensor:
     """The positions of n samples in random order; refuses fewer samples than clients."""
     if clients > n:
-        raise ConfigurationError(f"{n} samples do not suffice for {clients} clients")
+        raise ConfigurationError(f"{n} samples are not enough for {clients} clients")
     return shuffled(torch.arange(n), draws)
 
 

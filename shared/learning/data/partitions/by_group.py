@@ -26,7 +26,7 @@ class ByGroup(Partition):
             raise ConfigurationError("by_group needs a data set with natural clients")
         users = shuffled(torch.unique(groups), draws)
         if len(users) < clients:
-            raise ConfigurationError(f"{len(users)} users do not suffice for {clients} clients")
+            raise ConfigurationError(f"{len(users)} users are not enough for {clients} clients")
         return [
             torch.isin(groups, users[client::clients]).nonzero().flatten()
             for client in range(clients)

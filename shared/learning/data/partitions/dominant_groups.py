@@ -45,6 +45,6 @@ class DominantGroups(Partition):
         pool = among.nonzero().flatten()
         if len(pool) < count:
             raise ConfigurationError(
-                f"client {client} needs {count} more samples of its classes, {len(pool)} are left"
+                f"client {client} needs {count} more samples of its classes, but only {len(pool)} are left"
             )
         return shuffled(pool, draws)[:count]

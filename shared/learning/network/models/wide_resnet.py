@@ -34,7 +34,7 @@ class WideResNet(Model):
     @classmethod
     def _whole_blocks(cls, depth: int) -> int:
         if (depth - 4) % 6:
-            raise ValueError("a depth is 4 more than a multiple of 6, such as 10, 16 or 28")
+            raise ValueError("depth must be 4 more than a multiple of 6, such as 10, 16 or 28")
         return depth
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:

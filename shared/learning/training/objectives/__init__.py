@@ -5,8 +5,8 @@ never depends on another client's data, and padded samples are ignored. The term
 `[training] objective` are added up. They are a defence that honest clients use; attackers train
 without them.
 
-A term acts on the models that are trained for upload. It acts on models that a personalizer trains
-in addition only if the term's option `personal` is set.
+A term acts on the models that are trained for upload. It acts on the personal models of a
+personalizer only if the term's option `personal` is set.
 
 To add a term, write a module in this package with a subclass of `Objective`, decorated with
 `@objectives.register("name")`, and a test file of the same name.

@@ -19,8 +19,8 @@ class MSDFL(Objective):
     """λ 1/|B| Σ_a |∂_θ p_a|, where p_a is sample a's softmax probability of its true class.
 
     The form `batch_sum` takes λ/2 1/|B| |Σ_a ∂_θ p_a|² instead, which includes the cross terms of
-    different samples. It costs one backward pass more than a step without the term, whereas the
-    form `per_sample` costs as much as one model per sample.
+    different samples. `batch_sum` costs one backward pass more than a step without the term. The
+    form `per_sample` costs as much as training one model for each sample.
     """
 
     paper = "MSDFL, section V-B, equations 7 to 10, algorithm 1"

@@ -10,7 +10,7 @@ from rampart_fl.shared.learning.training.personalizers.fedcap import FedCAP
 class Ditto(FedCAP):
     """min over v of L(v) + λ/2 |v - w|²; each mini-batch trains both v and the upload.
 
-    The step is the same as FedCAP's. Only the server differs: it sends every client the same w.
+    Training is the same as FedCAP's. Only the server differs: it sends the same w to every client.
     """
 
     paper = "Li et al., Ditto: fair and robust federated learning through personalization, 2021"

@@ -1,4 +1,4 @@
-"""Fine-tuned personalization: steps along the client's own gradient and a robust aggregate, mixed.
+"""Fine-tuned personalization: steps along a mix of the client's own gradient and an aggregate.
 
 Legend: K clients, D parameters.
 """
@@ -28,7 +28,7 @@ class Interpolated(Personalizer):
 
     The mode `exact` is the paper's algorithm: R_i = F(g_1(θ_i), ..., g_n(θ_i)), where F is the
     experiment's pipeline. All clients' gradients are taken at every client's model. This takes n²
-    gradients per round and shows every model to everyone, so the mode exists in simulation only
+    gradients per round and shows every model to every client, so the mode exists only in simulation
     (`rampart_fl.shared.simulation.interpolation`).
 
     The mode `shared` deviates from the paper to keep a round as cheap as usual. Each client j
@@ -36,9 +36,10 @@ class Interpolated(Personalizer):
     of the global model, w^{t+1} - w^t = F(u_1, ..., u_n). Clients receive it with the next round's
     model and then compute θ_i <- θ_i + (1-λ) u_i + λ (w^{t+1} - w^t).
 
-    If a round is one step, the two modes agree at λ = 0 and at λ = 1. For other λ they differ:
-    in `shared`, R no longer pulls θ_i back. If F is a mean, θ_i then moves on to the client's own
-    optimum. λ determines only how slowly it gets there, so the number of rounds matters.
+    If a round is one step, the two modes agree at λ = 0 and at λ = 1. For any other λ they differ:
+    in `shared`, R no longer pulls θ_i back. If F is a mean, θ_i then keeps moving towards the
+    client's own optimum. λ determines only how slowly θ_i gets there, so the number of rounds
+    matters.
     """
 
     paper = "fine-tuned personalization, algorithm 1"
@@ -65,8 +66,8 @@ class Interpolated(Personalizer):
     def check(self, module: nn.Module, spec: ModelSpec) -> None:
         if spec.statistics:
             raise ConfigurationError(
-                "interpolated adds differences of models to models, which running variances do not "
-                "survive; use normalization without running statistics, such as GroupNorm"
+                "interpolated adds differences of models to models, which may make variances negative; "
+                "use normalization without running statistics, such as GroupNorm"
             )
 
     def init(self, initial_KD: Tensor) -> dict[str, Tensor]:

@@ -18,7 +18,7 @@ from rampart_fl.shared.learning.training.personalizers import (
 class LocalOnly(Personalizer):
     """v <- v - η ∇L(v), starting from the first global model; the upload is zero.
 
-    This is the baseline without any exchange: no server can harm or help the client.
+    This is the baseline without any exchange: the server can neither harm nor help the client.
     """
 
     paper = "FedCAP, section VI-A2 (Local)"

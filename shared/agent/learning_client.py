@@ -128,7 +128,7 @@ class LearningClient:
         return upload
 
     async def finish(self, ticket: Ticket, result: LocalResult) -> tuple[Tensor, dict[str, float]]:
-        """The update and the metrics to upload for a training result; here the true ones."""
+        """The update and the metrics to upload for a training result; attackers override this."""
         return result.update_D, with_gap(result.metrics)
 
     def samples(self, round_: int) -> ClientData:

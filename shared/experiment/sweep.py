@@ -55,7 +55,7 @@ class Values(Table):
         if not any(ranged) and (self.step is not None or self.count is not None):
             raise ValueError("step and count belong to a range")
         if self.start is not None and self.to is not None and self.start > self.to:
-            raise ValueError(f"from {self.start:g} is above to {self.to:g}")
+            raise ValueError(f"from = {self.start:g} is above to = {self.to:g}")
         return self
 
     def all(self) -> list[Any]:

@@ -69,7 +69,7 @@ class Ticket(Message):
     kind: TicketKind
     models: dict[str, Digest] = Field(
         default={},
-        description="digests: `model` to start from or to measure; `peer_00` and so on for models of "
+        description="digests: `model` to start from or measure; `peer_00` and so on for models of "
         "other clients; `vote_00` and so on for models that decide by majority",
     )
     deadline: float | None = Field(default=None, description="Unix time at which the round closes")
@@ -134,7 +134,7 @@ class JoinTokenRequest(Message):
         default=None, min_length=1, description="ids to which the tokens are bound, one each"
     )
     sample_cap: int | None = Field(
-        default=None, ge=1, le=10**9, description="largest number of samples that these clients may claim"
+        default=None, ge=1, le=10**9, description="largest sample count that a client may claim"
     )
 
 
@@ -257,7 +257,7 @@ class FederationStatus(Message):
     quarantined: list[str] = Field(default=[], description="barred for some rounds")
     proposed: list[str] = Field(default=[], description="in quarantine until an operator decides")
     abstained: list[str] = Field(
-        default=[], description="left out of the last round only, because no more clients may be barred"
+        default=[], description="left out of the last round only; no more clients may be barred"
     )
     selected: list[str] = []
     received: list[str] = []

@@ -171,7 +171,7 @@ def _check_entries(entries: Mapping[str, Any], spec: ModelSpec) -> str:
         if entry["data_offsets"] != [start * size, stop * size]:
             raise InvalidUpdate(
                 f"{name}: data_offsets {str(entry['data_offsets'])[:100]}, expected "
-                f"{[start * size, stop * size]}: tensors follow each other without gaps, in the model's order"
+                f"{[start * size, stop * size]}: tensors follow without gaps in the model's order"
             )
     return dtype
 

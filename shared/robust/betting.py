@@ -1,4 +1,4 @@
-"""Sequential evidence by betting: an e-process over objections, and each client's share of a level.
+"""Sequential evidence by betting: an e-process over objections, and each client's limit.
 
 Legend: t rounds that counted, j the round in which a bet begins.
 """

@@ -92,7 +92,7 @@ def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) 
         beyond = [
             2 * (every - comb(clients - hostile, size)) for hostile in range(clients - size + 2)
         ]
-        m = torch.where(lead_T == 0, 0, m)  # Without hostile clients, even the winner of a tie is certain.
+        m = torch.where(lead_T == 0, 0, m)  # a tie is certain for m = 0
     for hostile, least in enumerate(beyond):
         m = torch.where(lead_T > least, hostile, m)
     return m

@@ -45,7 +45,7 @@ def secret(variable: str) -> str | None:
 
 
 class ServiceSettings(BaseSettings):
-    """Settings of a process; each field is RAMPART_<FIELD>, and its docstring the flag's help."""
+    """Settings of a process; a field is RAMPART_<FIELD>, and its docstring is the flag's help."""
 
     model_config = SettingsConfigDict(
         env_prefix="RAMPART_", extra="ignore", frozen=True, use_attribute_docstrings=True

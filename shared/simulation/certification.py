@@ -70,18 +70,18 @@ def certify_groups(
     """
     if not build_plan(experiment).customizer.isolates:
         raise ConfigurationError(
-            f"{experiment.name} has no groups that train separately: choose the customizer flcert, or "
+            f"{experiment.name} has no groups that train apart: choose the customizer flcert, or "
             "let random subsets of its clients vote (--subsets and --size)"
         )
     if experiment.fraction < 1:
         raise ConfigurationError(
-            f"{experiment.name} draws {experiment.fraction:.0%} of its clients for a round, and "
-            "one that leaves changes who else is drawn: set fraction = 1"
+            f"{experiment.name} selects {experiment.fraction:.0%} of its clients for a round, "
+            "so a client that leaves changes which others are selected: set fraction = 1"
         )
     if experiment.policy != "sync":
         raise ConfigurationError(
-            f"{experiment.name} ends its rounds by arrivals, and one that hurries changes who else "
-            'is in them: set policy = "sync"'
+            f"{experiment.name} ends its rounds by arrivals, so a fast client changes which others "
+            'are in them: set policy = "sync"'
         )
     simulation = Simulation.of(experiment, device)
     while not simulation.ended:

@@ -198,11 +198,11 @@ class Simulation:
         """
         if memory["digest"] != self.experiment.digest():
             raise ConfigurationError(
-                "the checkpoint belongs to another experiment: resume with its file, seed and rounds"
+                "the checkpoint is from another experiment: resume with its file, seed and rounds"
             )
         if len(records) < memory["rounds"]:
             raise ConfigurationError(
-                f"the checkpoint has {memory['rounds']} rounds, but the records have only {len(records)}"
+                f"the checkpoint has {memory['rounds']} rounds, the records have {len(records)}"
             )
         self.records = list(records[: memory["rounds"]])
         self.seconds = memory["seconds"]

@@ -154,7 +154,7 @@ class ExactRound:
                 yield i, -self.rate * decayed_ND
 
     def arrive(self, update_ND: Tensor, model_D: Tensor) -> Rows:
-        """The rows that the server receives for a model, once the attackers have changed theirs."""
+        """The rows that the server receives for a model, including the attackers' changed rows."""
         clients, names = self.clients, self.clients.names
         sent_ND, true = model_D.expand_as(update_ND), Trained(update_ND, {}, {})
         received_ND, _ = clients.updates(names, true, {}, sent_ND, model_D, self.round)

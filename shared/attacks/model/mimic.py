@@ -34,6 +34,6 @@ class Mimic(Colluding):
         known_BD = honest(knowledge)
         if self.target >= len(known_BD):
             raise ConfigurationError(
-                f"mimic cannot copy client {self.target}: only {len(known_BD)} honest updates are known"
+                f"mimic cannot copy client {self.target}: only {len(known_BD)} updates are known"
             )
         return everyone(known_BD[self.target], own_FD)

@@ -112,7 +112,7 @@ def fitting(spec: "str | dict[str, Any]", size: int, data: Data, labels: bool = 
     if labels and source.classes != own.classes:
         raise ConfigurationError(
             f"{source.name} has {source.classes} classes, the clients' {own.name} {own.classes}: "
-            f"its labels are of no use"
+            f"its labels cannot be used"
         )
     return source
 

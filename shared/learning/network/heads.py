@@ -25,7 +25,7 @@ def last_linear(module: nn.Module) -> str:
     layers = module.named_modules()
     names: list[str] = [name for name, layer in layers if isinstance(layer, nn.Linear)]
     if not names:
-        raise ConfigurationError("the model has no linear layer that could be its head; name one: head")
+        raise ConfigurationError("the model has no linear layer to use as its head; name one: head")
     return names[-1]
 
 
@@ -73,7 +73,7 @@ def check_body(module: nn.Module, spec: ModelSpec, head: str | None = None) -> N
         ConfigurationError: the model has no such head, or no body besides it.
     """
     if bool(head_of(module, spec, head).all()):
-        raise ConfigurationError("the model consists of its head only, so there is no body that clients could share")
+        raise ConfigurationError("the model is all head, so there is no body to share")
 
 
 def check_output(module: nn.Module, head: str | None = None) -> None:

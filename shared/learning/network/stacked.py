@@ -115,7 +115,7 @@ class Stacked:
                 logits: Tensor = torch.func.vmap(one)(dict(parameters), x_KB)
             except torch.OutOfMemoryError:
                 raise
-            except RuntimeError:  # The module has no batching rule in vmap, or its control flow depends on data.
+            except RuntimeError:  # vmap cannot run this module.
                 self._vmaps = False
             else:
                 return logits
@@ -149,7 +149,7 @@ class Stacked:
 
 
 def widest(module: nn.Module, shape: tuple[int, ...]) -> int:
-    """How many numbers a module's largest activation has on a batch of a shape; computes nothing.
+    """Number of elements of a module's largest activation on a batch; only traces shapes.
 
     >>> widest(nn.Sequential(nn.Linear(3, 7), nn.Linear(7, 2)), (5, 3))
     35

@@ -83,7 +83,7 @@ def stacked(name: str, layer: nn.Module) -> Layer | None:
 
 
 def _pooled_first(parts: list[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
-    """Swap each ReLU with a max pooling right after it: the same bits, computed on fewer numbers.
+    """Swap each ReLU with a max pooling right after it: bit-identical, and less to compute.
 
     Both orders select the same element of a window, and neither passes a gradient to an element
     that is not positive.

@@ -74,7 +74,7 @@ def unflatten(models_KD: Tensor, spec: ModelSpec) -> dict[str, Tensor]:
     {'bias': (5, 2), 'weight': (5, 2, 3)}
     """
     if models_KD.shape[-1] != spec.dim:
-        raise ValueError(f"a vector of {models_KD.shape[-1]} numbers does not fit a model of {spec.dim} numbers")
+        raise ValueError(f"vectors of {models_KD.shape[-1]} numbers, but the model has {spec.dim}")
     # Split once, so that the backward pass needs only one concatenation.
     parts = torch.split(models_KD, [tensor.size for tensor in spec.tensors], dim=-1)
     return {

@@ -120,7 +120,7 @@ class Draws:
         return replace(self, seed=_either(self.secret, self.seed)).generators(purpose)
 
     def singly(self, start: int, count: int) -> "Draws":
-        """Draws that treat each of `count` samples of every batch, from `start` on, as a client."""
+        """The draws if each of `count` samples per batch, from `start` on, acts as a client."""
         places = range(start, start + count)
         return replace(
             self,

@@ -115,5 +115,5 @@ class Learner:
         )
 
     def as_attacker(self) -> "Learner":
-        """The learner for an attacker, which need not keep its model stable or its data private."""
+        """The learner of an attacker, which trains without objective terms and privacy noise."""
         return replace(self, hostile=True)

@@ -7,8 +7,8 @@ samples. Opacus' accountant computes ε.
 
 The guarantee covers the update alone. The counts and losses that a client reports are exact, and
 personal models, which stay with their client, are trained without noise. An agent draws its noise
-from its own secret seeds. A simulation draws the noise from the experiment's seed, which is public,
-so it protects nobody.
+from its own secret seeds. A simulation draws the noise from the experiment's seed, which is not
+secret, so it protects nobody.
 
 Legend: K clients, B samples in a batch, E = K·B single samples, C classes, D parameters.
 """

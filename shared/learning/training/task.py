@@ -114,7 +114,7 @@ class LocalTask:
             if velocity_KD is not None:
                 gradient_KD = self.training.momentum * self.parameters(velocity_KD) + gradient_KD
             local = replace(local, velocity={"model": gradient_KD})
-        # Nobody needs the gradient any more, so write the model into its memory: allocating new
+        # If nobody needs the gradient any more, write the model into its memory: allocating new
         # memory would take a third longer.
         out = None if self.training.momentum else gradient_KD
         model_KD = torch.sub(local.model_KD, gradient_KD, alpha=self.learning_rate, out=out)

@@ -38,7 +38,7 @@ class Grouped(Customizer):
         for stage in self.pipeline().stages:
             if "server_update" in stage.needs():
                 raise ConfigurationError(
-                    f"{self.name}: {stage.name} needs the server's own update, but that starts from "
+                    f"{self.name}: {stage.name} needs the server's own update, which starts from "
                     "the global model, not from a group's"
                 )
 

@@ -16,10 +16,11 @@ from rampart_fl.shared.robust.preaggregators import preaggregators
 class Bucketing(PreAggregator):
     """Permutes the rows at random, and replaces each bucket of s rows by its mean.
 
-    Trusted weights and metadata are averaged over each bucket, too. f does not change, because
-every hostile row may corrupt a different bucket. Therefore 2f must be less than the number of
-buckets; to waive this condition, set f = 0 for this stage only. The last bucket may have fewer
-rows.
+    Trusted weights and metadata are averaged over each bucket, too.
+
+    f does not change, because every hostile row may corrupt a different bucket. Therefore 2f must
+    be less than the number of buckets; to waive this condition, set f = 0 for this stage only. The
+    last bucket may have fewer rows.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> aggregate(torch.tensor([[1.0], [2.0], [6.0]]), [{"name": "bucketing", "s": 3}, "median"])

@@ -1,4 +1,4 @@
-"""SDEA: weights for which the mixed model is confident, and predicts all classes equally often.
+"""SDEA: learns weights so that the mixed model is confident and predicts all classes equally.
 
 Legend: M rows, V views, B samples of a batch, P public samples, C classes, D parameters.
 """
@@ -161,7 +161,7 @@ class SDEA(Rule):
 
 
 def cooperative(weights_M: Tensor, labels_M: Tensor) -> Tensor:
-    """Weights in which the cluster of lowest mean keeps its own, and all others share the rest.
+    """Weights where the cluster with the lowest mean keeps its own; other rows share the rest.
 
     The rest is shared equally. If there is only one cluster, the weights are uniform.
 

@@ -150,7 +150,7 @@ class FileDataset(Dataset):
                 np.savez(part, **dict[str, Any](arrays))
         except OSError as error:
             raise ConfigurationError(
-                f"cannot write {path}: {error.strerror}; set {CACHE} to a writable folder"
+                f"cannot write {path}: {error.strerror}; set {CACHE} to another folder"
             ) from None
         return path
 

@@ -102,7 +102,7 @@ class Task(Protocol):
         """The same task, with each client's balanced softmax for the models that are uploaded."""
 
     def parameters(self, vector_KD: Tensor) -> Tensor:
-        """The vectors (K, D) with running statistics set to 0: only batches change these."""
+        """The vectors (K, D) with running statistics set to 0, since only batches change them."""
 
     def head(self, layer: str | None) -> Tensor:
         """A mask (D,) of the coordinates of a layer; if None, of the last linear layer."""

@@ -1,4 +1,4 @@
-"""FedBABU: the federation trains the body under a fixed head; each client fine-tunes its model."""
+"""FedBABU: the federation trains the body for a fixed head; clients fine-tune their own models."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -66,7 +66,7 @@ class Interpolated(Personalizer):
     def check(self, module: nn.Module, spec: ModelSpec) -> None:
         if spec.statistics:
             raise ConfigurationError(
-                "interpolated adds differences of models to models, which may make variances negative; "
+                "interpolated adds differences to models, so running variances may get negative; "
                 "use normalization without running statistics, such as GroupNorm"
             )
 

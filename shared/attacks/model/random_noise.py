@@ -39,7 +39,7 @@ class RandomNoise(ModelAttack):
             return std_F1 * noise_FD.to(own_FD.device)
         if knowledge.initial is None:
             raise ConfigurationError(
-                f"random_noise with reading {self.reading!r} needs `initial`, a fresh model"
+                f"random_noise with reading {self.reading!r} needs `initial` to draw a fresh model"
             )
         start_FD = starts(own_FD, knowledge, self.name)
         fresh_FD = torch.stack([knowledge.initial(draw) for draw in draws]).to(start_FD)

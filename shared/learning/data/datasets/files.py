@@ -118,7 +118,7 @@ class FileDataset(Dataset):
     def _advice(self) -> str:
         also = f", or {self.original.name}," if self.original else ""
         own = _folder(VARIABLE)
-        lost = f"; it names {own} , which is not a folder" if own and not own.is_dir() else ""
+        lost = f"; it names {own}, which is not a folder" if own and not own.is_dir() else ""
         return (
             f"put {self._file}{also} into a folder of yours and set {VARIABLE} to the folder "
             f"({', '.join(ARRAYS)}; see docs/data.md){lost}"

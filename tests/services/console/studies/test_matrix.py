@@ -200,7 +200,7 @@ def test_what_ran_before_comes_first_and_only_the_rest_counts(
     follow(cells, tmp_path, 1, lambda cell, figures: seen.append(cell))
     assert seen == [*cells[2:], *cells[:2]]
     assert capsys.readouterr().err.splitlines() == [
-        f"2 of 4 runs are kept in {tmp_path / 'cells'}",
+        f"2 of 4 runs are already in {tmp_path / 'cells'}",
         "1/2 lie / median seed=0: accuracy_local 0.5",
         "2/2 ipm / median seed=0: accuracy_local 0.5",
     ]

@@ -238,7 +238,7 @@ class AggregatorClient:
             return message.model_validate_json(answer.content if given is None else given)
         except ValidationError:
             raise ConfigurationError(
-                f"{self.url!r} does not answer as an aggregator does: {answer.request.method} "
+                f"{self.url!r} does not answer like an aggregator: {answer.request.method} "
                 f"{answer.request.url.path}: {answer.status_code} {answer.text[:80]!r}"
             ) from None
 

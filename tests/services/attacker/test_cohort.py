@@ -234,6 +234,6 @@ async def test_a_tap_that_was_away_is_read_again() -> None:
 
 
 def test_a_tap_s_token_with_a_line_end_is_told_at_the_start_and_not_repeated() -> None:
-    with pytest.raises(ConfigurationError, match="the tap's token has") as caught:
+    with pytest.raises(ConfigurationError, match="the tap's token is empty, or has") as caught:
         Tap("http://aggregator", "s3cret\n", patience=5)
     assert "s3cret" not in str(caught.value)

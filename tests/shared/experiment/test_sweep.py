@@ -105,7 +105,7 @@ def test_a_range_has_both_ends_and_short_numbers(
         ("rounds = [1]\nruns = true", "a whole number of at least 1"),
         ("seed = [1, 2]", "seed cannot be an axis; give seeds"),
         ('rounds = { values = [1, 2], also = ["seed"] }', "seed cannot be an axis; give seeds"),
-        ("rounds = { from = 3, to = 1, step = 1 }", "from 3 is above to 1"),
+        ("rounds = { from = 3, to = 1, step = 1 }", "from = 3 is above to = 1"),
         ("rounds = 4", "rounds: a list of values"),
         ("rounds = []", "rounds: .*give values"),
         ("rounds = { from = 1, to = 3 }", "needs step or count"),

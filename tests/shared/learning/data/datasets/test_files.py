@@ -74,7 +74,7 @@ def test_a_cache_that_cannot_be_written(folders: Any, monkeypatch: pytest.Monkey
     monkeypatch.setenv(CACHE, str(folders.own / "file" / "cache"))
     member = datasets.build("usps")
     assert isinstance(member, FileDataset)
-    with pytest.raises(ConfigurationError, match=f"cannot write .*set  {CACHE}"):
+    with pytest.raises(ConfigurationError, match=f"cannot write .*set {CACHE}"):
         member._keep({"y_train": np.zeros(1)})
     assert [path.name for path in folders.own.iterdir()] == ["file"]
 

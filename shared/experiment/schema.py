@@ -1,10 +1,10 @@
 """An experiment: a frozen, typed model of the TOML file that defines a federation completely.
 
-The tables of the file are `data` and `model` (what is learned), `training`, `personalizer` and
-`evaluation` (what a client does), `server` (what the aggregator does), `phases` together with the
-round policy (when rounds begin and end), and `attackers` (which clients are hostile, for tests).
-Unknown keys are refused. `rampart_fl.shared.validation` builds every member that the file names.
-This module, and the API role that uses it, work without torch.
+`data` and `model` say what is learned; `training`, `personalizer` and `evaluation` say what a
+client does; `server` says what the aggregator does. `phases` and the round policy say when rounds
+begin and end. For tests, `attackers` says which clients are hostile. Unknown keys are refused.
+`rampart_fl.shared.validation` builds every member that the file names. This module, and the API
+role that uses it, work without torch.
 """
 
 import hashlib

@@ -171,9 +171,9 @@ class Batches:
         """Shuffles each client's samples anew in every epoch; an incomplete last batch is kept.
 
         Under differential privacy, every step instead takes each sample with probability b/n and
-        weighs it by 1/b; these draws use the secret seed if one is given. A share `held_out` of
-        each client's samples, the same in every round, is in no batch; at least one sample is left
-        for training.
+        weighs it by 1/b; these draws use the secret seed if one is given. Batches never contain the
+        share `held_out` of a client's samples, which is the same in every round. At least one
+        sample remains for training.
         """
         own, held, private = [], [], training.privacy is not None
         for size, name in zip(sizes, names, strict=True):

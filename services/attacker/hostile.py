@@ -169,8 +169,8 @@ class HostileClient(LearningClient):
     def _may_come(self, round_: int) -> bool:
         """Whether this client, which was told to wait, may still be selected for the round.
 
-        This can happen only in the first round: clients that join before its selection also have to
-        wait.
+        Only the first round can select a waiting client: clients that join before the selection
+        also have to wait.
         """
         known, fraction = self.experiment.client_names, self.experiment.fraction
         if round_ > 0:

@@ -46,8 +46,9 @@ def client_experiment(part: Mapping[str, Any]) -> Experiment:
 class Keeper:
     """A client's folder: for each kind of ticket, the last upload and the personal state after it.
 
-    Each kind has one file, which is replaced atomically. It holds a line of JSON (the ticket's ETag
-    and the upload's length), the upload, and the personal state after the upload.
+    Each kind of ticket has one file, which is replaced atomically. The file holds a line of JSON
+    (the ticket's ETag and the upload's length), the upload, and the personal state after the
+    upload.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -94,7 +94,7 @@ class Backdoor(DataAttack):
 def parse_trigger(spec: Mapping[str, Any] | None) -> Backdoor | None:
     """The backdoor whose success is measured, from the `evaluation` table of an experiment.
 
-    None if the table names no trigger.
+    The result is None if the table names no trigger.
 
     >>> parse_trigger({"name": "dba", "width": 3}).target
     2

@@ -32,7 +32,7 @@ class Span(Table):
 
 
 class Joining(Table):
-    """When round 0 starts, which waits for clients to join."""
+    """Conditions for the start of round 0, which waits for clients to join."""
 
     clients: int | None = Field(default=None, ge=1)
     """Number of clients that must have joined; `data.clients` by default."""

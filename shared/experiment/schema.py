@@ -218,8 +218,8 @@ class Experiment(Table):
     def client_part(self) -> dict[str, Any]:
         """The part of the experiment that clients receive.
 
-        It leaves out the server's settings and the attackers, and adds the sample cap and the
-        digest of the whole experiment.
+        This part leaves out the server's settings and the attackers, and adds the sample cap and
+        the digest of the whole experiment.
         """
         public = self.model_dump(
             mode="json", exclude={"server", "attackers", "placement", "packages"}
@@ -261,7 +261,7 @@ class Experiment(Table):
 
 
 def client_names(count: int) -> list[str]:
-    """Names for clients, ordered by slot, with as many digits as the last one needs.
+    """Names for clients, ordered by slot; all have as many digits as the last name needs.
 
     >>> client_names(2)
     ['client-00', 'client-01']

@@ -256,8 +256,8 @@ def averaged(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Combines the figures of several runs: their means and, under "spread", standard deviations.
 
     A mean is taken over the runs that have the figure; it is None if no run has the figure. A list
-    counts as its length; texts are left out. Figures that at least two runs have also get a sample
-    standard deviation.
+    counts as its length; texts are left out. If at least two runs have a figure, the result also
+    has its sample standard deviation.
 
     >>> averaged([{"error": 1.0, "evicted": ["a"]}, {"error": 3.0, "evicted": []}])
     {'error': 2.0, 'evicted': 0.5, 'runs': 2, 'spread': {'error': 1.41..., 'evicted': 0.70...}}

@@ -50,7 +50,7 @@ def accuracy(
 ) -> float | None:
     """The share of these clients' test samples that are predicted correctly.
 
-    It is None if the clients have no model of this kind.
+    The result is None if the clients have no model of this kind.
 
     >>> accuracy({"a": {"test_samples": 4, "correct_local": 3}}, ["a"], "local")
     0.75

@@ -35,7 +35,7 @@ def vote_figures(
 ) -> dict[str, Any]:
     """The figures of a vote for the summary of a run; empty if there was no vote.
 
-    They are `certified` and, if a backdoor is measured, `attack_success_vote`.
+    The figures are `certified` and, if a backdoor is measured, `attack_success_vote`.
 
     >>> vote_figures({"a": {"test_samples": 2, "correct_vote": 1}}, ["a"]), vote_figures({}, ["a"])
     ({'certified': [0.5]}, {})

@@ -212,7 +212,7 @@ class Simulation:
             self.flow.recall(memory["flow"])
 
     def result(self, accuracy: Final = "last") -> "SimulationResult":
-        """The result so far; `accuracy` is `accuracy_of` of `final_figures`."""
+        """The result so far; `accuracy` is passed on to `final_figures` as `accuracy_of`."""
         rounds = [record.metrics for record in self.records]
         voters = self.server.voters()
         return SimulationResult(

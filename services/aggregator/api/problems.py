@@ -109,8 +109,8 @@ def add_problem_handlers(app: FastAPI) -> None:
 class SmallBodies:
     """Middleware that bounds the size and the time of every body that is not an upload.
 
-    FastAPI's own `max_body_size` sets no time limit. It also answers in plain text, even if the
-    application has an error handler.
+    FastAPI's own `max_body_size` sets no time limit. That limit also answers in plain text, even if
+    the application has an error handler.
     """
 
     def __init__(self, app: Any, seconds: float) -> None:

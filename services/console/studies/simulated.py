@@ -26,9 +26,9 @@ from rampart_fl.shared.validation import validate
 class Folder:
     """The folder of a simulation.
 
-    It has experiment.toml, checkpoint.safetensors and records.jsonl, which has one round's record
-    per line in the format of `/v1/rounds`. A finished run adds result.json and accuracy.png or
-    error.png.
+    The folder has experiment.toml, checkpoint.safetensors and records.jsonl. Each line of
+    records.jsonl is a round's record in the format of `/v1/rounds`. A finished run adds result.json
+    and accuracy.png or error.png.
     """
 
     def __init__(self, path: Path) -> None:

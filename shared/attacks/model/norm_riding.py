@@ -29,14 +29,14 @@ class NormRiding(ModelAttack):
     honest one, c, and has norm L. An attacker with c = 0 uploads -o.
 
     Without knowledge, L = (1 - margin) threshold, and the attacker assumes that the model that it
-    was sent is the reference (o = 0). This is exact if all clients are sent the same model. If
-    models are customized, the norm misses the threshold by up to |o|.
+    was sent is the reference (o = 0). This assumption is exact if all clients are sent the same
+    model. If models are customized, the norm misses the threshold by up to |o|.
 
     With full knowledge, o is exact. The attacker then replaces the threshold by the largest length
     that the server's own detectors accept without recording evidence, when all attackers upload in
-    this way. It keeps the threshold if the detectors accept every length. Detectors that judge the
-    upload itself may accept no length at all. The calibrated update is then the smallest share of c
-    that they accept.
+    this way. The attacker keeps the threshold if the detectors accept every length. Detectors that
+    judge the upload itself may accept no length at all. The calibrated update is then the smallest
+    share of c that they accept.
 
     >>> import torch
     >>> NormRiding(threshold=10, margin=0).apply(torch.tensor([[3.0, 4.0]]), Knowledge(4, 1))

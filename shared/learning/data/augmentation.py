@@ -65,8 +65,8 @@ def weak(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
 def strong(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
     """A weak view with random brightness, contrast and saturation, often blurred, in [0, 1].
 
-    These changes are the usual ones in contrastive learning (Chen et al., SimCLR, 2020), without
-    the change of hue. The SDEA paper uses strong augmentation but does not define it.
+    The changes of colour and the blur are those of SimCLR (Chen et al., 2020), without the change
+    of hue. The SDEA paper uses strong augmentation but does not define it.
 
     Args:
         x_BCHW: images in [0, 1]; images without three channels have no colours to change.

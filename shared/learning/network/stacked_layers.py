@@ -151,7 +151,7 @@ def _linear(name: str, layer: nn.Linear) -> Layer:
 
 
 def _batch_norm(name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> Layer:
-    """(h - mean) / sqrt(var + ε): the batch's statistics in training, else the running ones."""
+    """(h - mean) / sqrt(var + ε): statistics of the batch in training, else running statistics."""
     momentum = layer.momentum
     assert momentum is not None
     mean_name = STATISTIC + _join(name, "running_mean")

@@ -106,7 +106,7 @@ def build_module(experiment: Experiment) -> nn.Module:
 
 
 def initial_model(experiment: Experiment) -> tuple[ModelSpec, Tensor]:
-    """The model's spec and the first global model (D,), float32, equal in every process.
+    """The model's spec and the first global model (D,) in float32, the same in every process.
 
     The function reads no samples.
 

@@ -1,5 +1,5 @@
 """Generators of reference pages: `python -m tools.catalogue`, `python -m tools.reference`.
 
-This package holds the programs that write files of this repository from its code. It is not part of
+The programs in this package write files of the repository from its code. The package is not part of
 any wheel, and no other package imports it.
 """

@@ -88,7 +88,7 @@ class ServerResources:
     def update(self, reference_D: Tensor, round_: int) -> Tensor | None:
         """The server's own update (D,): trains like a client, on the root set, from the reference.
 
-        None if no stage needs it.
+        The result is None if no stage needs it.
         """
         if self.learner is None or self.root is None:
             return None

@@ -66,7 +66,7 @@ def threshold(hostile: int, clients: int, size: int) -> float:
 def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) -> Tensor:
     """Number m* (T,) of hostile clients that cannot change a sample's winner, for random k-subsets.
 
-    m* is the largest m with p_y - p_z > `threshold(m)` for every z ≠ y. It is -1 if the winner is
+    m* is the largest m with p_y - p_z > `threshold(m)` for every z ≠ y. m* is -1 if the winner is
     not certain even without hostile clients (m = 0).
 
     Args:

@@ -67,7 +67,8 @@ class Plan:
     def judges_models(self) -> bool:
         """Whether the verdicts depend on the models that clients were sent.
 
-        They do not if uploads are judged raw, or if groups of clients are isolated from each other.
+        The verdicts do not depend on them if uploads are judged raw, or if groups of clients are
+        isolated.
         """
         return self.calibrate and not self.customizer.isolates
 
@@ -121,9 +122,9 @@ class Plan:
     def check_rows(self, n: int) -> None:
         """Refuses stages for which not even n rows are enough, or that cannot work together.
 
-        The check applies the stages to n rows of zeros. It skips the pipeline if groups are
-        isolated, because they then do not use its result, and may be small. It also skips stages
-        that need something from the server, such as public samples.
+        The check applies the stages to n rows of zeros. The check skips the pipeline if groups are
+        isolated, because groups then do not use the pipeline's result, and may be small. It also
+        skips stages that need something from the server, such as public samples.
 
         Raises:
             ConfigurationError: no round could succeed; the message has n, f and the bound.

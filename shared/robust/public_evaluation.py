@@ -97,8 +97,8 @@ def public_samples(context: Context, stage: str) -> tuple[Tensor, Tensor, Tensor
 def information(logits_BC: Tensor) -> Tensor:
     """mean_i H(P_i) - H(mean_i P_i), P = softmax(z): minus the mutual information of x and class.
 
-    It is in [-ln C, 0]. It is smallest if predictions are certain and all classes are predicted
-    equally often, and 0 if all predictions are the same (SDEA, equation 6).
+    The value is in [-ln C, 0]. It is smallest if predictions are certain and all classes are
+    predicted equally often, and 0 if all predictions are the same (SDEA, equation 6).
 
     >>> information(1e3 * torch.eye(2))
     tensor(-0.6931)

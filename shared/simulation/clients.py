@@ -134,7 +134,7 @@ class Clients:
         )
 
     def vote(self, voters: Sequence[Tensor]) -> dict[str, dict[str, float]]:
-        """Each client's counts on its own test samples if these models (D,) decide by majority."""
+        """Each client's counts on its own test samples when these models (D,) vote."""
         counts = vote(self.learner, Cohort.of(self.data, device=self.device), voters)
         columns = {name: column.tolist() for name, column in counts.items()}
         return {

@@ -44,7 +44,7 @@ def open_files() -> int:
 
 
 class Connection(HttpToolsProtocol):
-    """One connection; a timer runs while it waits for a head or for the rest of an unread body."""
+    """A connection with a timer for heads and for the rest of bodies that nobody reads."""
 
     patience: ClassVar[float] = 30.0
     """Seconds for a head, for the rest of a body that nobody reads, and for a pause in reading an
@@ -87,7 +87,7 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Called when the client stops reading; starts the time limit for it to continue."""
+        """Called when the client stops reading; starts the time limit of this pause."""
         super().pause_writing()
         self._stalled = self.loop.call_later(self.patience, self.transport.abort)
 

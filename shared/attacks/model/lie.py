@@ -27,7 +27,9 @@ def largest_z(participants: int, attackers: int) -> float:
 
 @attacks.register("lie")
 class LIE(Statistical):
-    """u = mean - z std, with the mean and the standard deviation of each coordinate.
+    """Shifts the mean of the known updates by z standard deviations in each coordinate.
+
+    u = mean - z std, with the mean and the standard deviation of each coordinate.
 
     >>> import torch
     >>> knowledge = Knowledge(20, 6, torch.tensor([[0.0], [2.0], [4.0]]))

@@ -17,7 +17,9 @@ ROUNDING = 1e-14
 
 @attacks.register("min_sum")
 class MinSum(Optimized):
-    """u = μ + γ p with the largest γ for which Σ_i |u - x_i|² ≤ max_i Σ_j |x_i - x_j|².
+    """Moves as far from the mean as the sums of distances between known updates allow.
+
+    u = μ + γ p with the largest γ for which Σ_i |u - x_i|² ≤ max_i Σ_j |x_i - x_j|².
 
     γ = max_i |x_i - μ| / |p|, because the sum of squares at u exceeds that at the mean by
     B |u - μ|². Sums of unsquared distances are convex in γ; bisection finds the largest γ at which

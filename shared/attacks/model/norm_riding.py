@@ -23,7 +23,9 @@ HALVINGS = 20
 
 @attacks.register("norm_riding")
 class NormRiding(ModelAttack):
-    """u = -L c / |c| - o, with o = sent - reference and c = o + own update.
+    """Uploads against the honest direction, with a calibrated norm just below the limit.
+
+    u = -L c / |c| - o, with o = sent - reference and c = o + own update.
 
     The server adds o to calibrate an upload. The calibrated update therefore points against the
     honest one, c, and has norm L. An attacker with c = 0 uploads -o.

@@ -18,7 +18,9 @@ from rampart_fl.shared.attacks.wrapping import Wrapper
 
 @attacks.register("sybil_clones")
 class SybilClones(Wrapper):
-    """u_f = v + jitter |v| e_f, with the first attacker's upload v and a random unit vector e_f.
+    """Every attacker uploads a copy of the first attacker's crafted update.
+
+    u_f = v + jitter |v| e_f, with the first attacker's upload v and a random unit vector e_f.
 
     Without jitter, all copies are equal. With a little jitter, comparing bytes does not reveal the
     copies.

@@ -94,7 +94,7 @@ def server_data(
 
 
 def fitting(spec: "str | dict[str, Any]", size: int, data: Data, labels: bool = False) -> Dataset:
-    """The data set, after a check that the clients' model can take it; reads no samples.
+    """Checks, without reading samples, that the clients' model can take the data set; returns it.
 
     Raises:
         ConfigurationError: the samples cannot be converted, or labels are needed and the number of

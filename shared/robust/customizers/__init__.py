@@ -110,7 +110,7 @@ class Customizer(Stage):
     def customize_newcomer(self, probe_D: Tensor, rows: Rows, context: Context) -> Tensor:
         """Mixing weights (M,) over the pool for a client that answered a probe with `probe_D`.
 
-        This method is called only if `probes` is true; such customizers override it.
+        The engine calls this method only if `probes` is true; customizers with probes override it.
         """
         raise AssertionError(f"{self.name} does not probe")
 

@@ -20,7 +20,9 @@ from rampart_fl.shared.robust.pipeline import join_states, substate
 
 @customizers.register("clustered")
 class Clustered(Grouped):
-    """w_c = w + rule({d_k : k in cluster c}), clusters by complete linkage on 1 - cos(d_k, d_j).
+    """Clusters clients by the direction of their updates; every cluster has a model.
+
+    w_c = w + rule({d_k : k in cluster c}), clusters by complete linkage on 1 - cos(d_k, d_j).
 
     d are calibrated updates, that is, differences from the global model. A client's row therefore
     includes what its cluster's model learned in earlier rounds, which makes clusters stable. A zero

@@ -18,7 +18,9 @@ from rampart_fl.shared.seeding import generator
 
 @customizers.register("fedfomo")
 class FedFomo(Customizer):
-    """Offers client i the M models n with the largest A_in; a report w adds w_in to A_in.
+    """Offers each client the models that lowered its loss most.
+
+    Offers client i the M models n with the largest A_in; a report w adds w_in to A_in.
 
     A starts at 0. w are the raw weights that the client's personalizer reports for its last offer,
     clipped to [0, bound]; NaN counts as 0. A report changes only the reporting client's row of A,

@@ -26,14 +26,14 @@ class RobustDistance(Detector):
     `mads` median absolute deviations above the median, or `ratio` times the median, whichever is
     more.
 
-    The detector computes two excesses. The first is that of the distance |row - median row|. This
-    distance does not depend on the model that rows are relative to, so a poisoned reference changes
-    nobody's distance. The second is that of the movement, which is the norm of the raw upload
-    (metadata "moved"): how far the client moved the model that it was given. An honest client with
-    rare data may remain far from the others, but it stops moving there. An honest client with hard
-    data may keep moving, but it stays near the others. A client that works against the others does
-    both. If the movement is not known, the distance takes its place. A row that is not finite
-    counts as infinitely far in both.
+    The detector computes two excesses. The first excess is that of the distance |row - median row|.
+    This distance does not depend on the model to which rows are relative, so a poisoned reference
+    changes nobody's distance. The second excess is that of the movement, which is the norm of the
+    raw upload (metadata "moved"): how far the client moved the model that it was given. An honest
+    client with rare data may remain far from the others, but it stops moving there. An honest
+    client with hard data may keep moving, but it stays near the others. A client that works against
+    the others does both. If the movement is not known, the distance takes its place. A row that is
+    not finite counts as infinitely far in both.
 
     A row is rejected in this round if its distance excess is above 1 and its movement excess is
     above `drift`.

@@ -17,7 +17,9 @@ from rampart_fl.shared.robust.rules import WrappedRule, rules
 
 @rules.register("performance_aware")
 class PerformanceAware(Rule):
-    """|r| h / |h| with r = sum_i q_i x_i by any rule and h = sum_i q_i softmax(q_i gap_i / μ) x_i.
+    """Turns the aggregate of a robust rule towards trusted rows with a large loss gap.
+
+    |r| h / |h| with r = sum_i q_i x_i by any rule and h = sum_i q_i softmax(q_i gap_i / μ) x_i.
 
     gap_i = f_i(θ) - f_i* (metadata "loss_gap") is the decrease of client i's loss in training, as
     the client claims it. If gaps are not bounded by `max_gap`, one row with q > 0 can determine the

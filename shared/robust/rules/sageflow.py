@@ -16,7 +16,9 @@ LEAST = 1e-3
 
 @rules.register("sageflow")
 class Sageflow(Rule):
-    """sum_i q_i x_i with q_i ~ n_i max(l_i, floor)^-δ, or q_i = 0 if the entropy is E_th or more.
+    """Weighted mean without uncertain models; models with a larger loss get less weight.
+
+    sum_i q_i x_i with q_i ~ n_i max(l_i, floor)^-δ, or q_i = 0 if the entropy is E_th or more.
 
     l_i and the entropy are the mean loss and the mean prediction entropy of client i's model (the
     reference plus the client's update) on the server's labelled public samples. n_i is the client's

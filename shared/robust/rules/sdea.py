@@ -34,7 +34,9 @@ class Learned:
 
 @rules.register("sdea")
 class SDEA(Rule):
-    """sum_i a_i x_i with a = softmax(M), where M minimizes mean H(P) - H(mean P) on public samples.
+    """Weighted mean whose model is confident and predicts all classes equally often.
+
+    sum_i a_i x_i with a = softmax(M), where M minimizes mean H(P) - H(mean P) on public samples.
 
     P are the predictions of the mixed model `reference + sum_i a_i x_i`. The learned weights are
     then grouped into clusters. The cluster with the lowest mean keeps its weights, and all other

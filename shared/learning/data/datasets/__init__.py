@@ -69,7 +69,7 @@ class Source:
 
 
 class Dataset(Member, ABC):
-    """A data set. Its shape and classes are known without loading it, because servers need them."""
+    """A data set; servers need its shape and classes, so both are known without loading samples."""
 
     licence: ClassVar[str] = ""
     """Terms of use, as far as they are known."""

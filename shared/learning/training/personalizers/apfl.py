@@ -17,7 +17,9 @@ from rampart_fl.shared.learning.training.personalizers import (
 
 @personalizers.register("apfl")
 class APFL(Personalizer):
-    """The client's own model is α v + (1 - α) w; its loss trains v and α, while w trains as usual.
+    """Trains a local model, a global model, and their mixture.
+
+    The client's own model is α v + (1 - α) w; its loss trains v and α, while w trains as usual.
 
     Each mini-batch does three updates, with g = ∇L(α v + (1 - α) w): v <- v - η α g;
     α <- α - η <v - w, g>, clamped to [0, 1], with v and w from before the step; and one optimizer

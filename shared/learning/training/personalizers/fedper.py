@@ -20,7 +20,9 @@ from rampart_fl.shared.modelspec import ModelSpec
 
 @personalizers.register("fedper")
 class FedPer(Personalizer):
-    """(φ, h) <- (φ, h) - η ∇L(φ, h) from the received body φ and the client's own head h.
+    """Trains the received body together with the client's own head.
+
+    (φ, h) <- (φ, h) - η ∇L(φ, h) from the received body φ and the client's own head h.
 
     The client's own model is its own head on the body that it trained last. The upload changes only
     the body: it is 0 in the head's coordinates. Detectors and rules therefore judge only bodies. An

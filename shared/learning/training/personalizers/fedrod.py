@@ -22,7 +22,9 @@ from rampart_fl.shared.modelspec import ModelSpec
 
 @personalizers.register("fedrod")
 class FedRoD(Personalizer):
-    """CE(z_c + log n_c) trains body and generic head; CE(sg(z) + h(sg(f))) trains a second head h.
+    """Trains a generic model with balanced classes, and a second head for the client alone.
+
+    CE(z_c + log n_c) trains body and generic head; CE(sg(z) + h(sg(f))) trains a second head h.
 
     z are the generic logits, f are the features before the head, and sg stops the gradient. n_c is
     the number of the client's training samples of class c; classes that the client does not have

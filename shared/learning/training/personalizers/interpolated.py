@@ -24,11 +24,13 @@ from rampart_fl.shared.modelspec import ModelSpec
 
 @personalizers.register("interpolated")
 class Interpolated(Personalizer):
-    """θ_i <- θ_i - η [(1-λ) ∇L_i(θ_i) + λ R_i]: local training if λ = 0, common training if λ = 1.
+    """Takes steps along a mix of the client's own gradient and a robust aggregate.
+
+    θ_i <- θ_i - η [(1-λ) ∇L_i(θ_i) + λ R_i]: local training if λ = 0, common training if λ = 1.
 
     The mode `exact` is the paper's algorithm: R_i = F(g_1(θ_i), ..., g_n(θ_i)), where F is the
-    experiment's pipeline. All clients' gradients are taken at every client's model. This takes n²
-    gradients per round and shows every model to every client, so the mode exists only in simulation
+    experiment's pipeline. All clients' gradients are taken at every client's model. A round takes
+    n² gradients and shows every model to every client, so the mode exists only in simulation
     (`rampart_fl.shared.simulation.interpolation`).
 
     The mode `shared` deviates from the paper to keep a round as cheap as usual. Each client j

@@ -43,8 +43,8 @@ result anywhere; "in norm" means that only the length of the result is bounded. 
 arithmetic operations; one pass over the rows costs n·d.
 """
 
-ASKING = """A detector gives one verdict per client, before or after the rule (`when`). The verdict is only a
-request: [the federation decides](operations.md#how-far-decisions-may-go)."""
+ASKING = """A detector gives one verdict per client, before or after the rule (`when`). The verdict
+is only a request: [the federation decides](operations.md#how-far-decisions-may-go)."""
 
 FAMILIES: tuple[tuple[str, str, Registry[Any]], ...] = (
     ("Rules", "A rule maps rows to one vector.", rules),

@@ -220,7 +220,7 @@ def _default(field: FieldInfo, default: Any) -> str:
 def _members() -> Iterator[str]:
     yield "## Members"
     yield ""
-    yield "[rules.md](rules.md) explains the server's stages; [attacks.md](attacks.md) explains attacks."
+    yield "[rules.md](rules.md) has the server's stages, and [attacks.md](attacks.md) has attacks."
     yield ""
     yield "| key | members |"
     yield "|---|---|"

@@ -10,7 +10,7 @@ from rampart_fl.shared.learning.data.partitions import Partition, cut, partition
 
 @partitions.register("classes_per_client")
 class ClassesPerClient(Partition):
-    """Each client holds `classes` classes; about equally many clients share each class, evenly.
+    """Each client holds `classes` classes; about equally many clients share each class.
 
     Each of the C classes in the data has clients·classes/C places, rounded down or up. One client
     after the other takes the classes with the most free places; ties are broken at random. The

@@ -97,7 +97,7 @@ class CohortClient:
         )
 
     async def absent(self, round_: int) -> None:
-        """Reports that this member was not drawn for a round."""
+        """Reports that this member was not selected for a round."""
         await self._send("PUT", f"/rounds/{round_}/absent/{self._member}")
 
     async def close(self) -> None:

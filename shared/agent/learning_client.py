@@ -189,9 +189,8 @@ class LearningClient:
             vector_D, diverged = sendable(vector_D, self._dtype)
         report = Report(samples=self._samples, metrics=metrics, diverged=diverged)
         upload = wire.encode(self.learner.spec, vector_D, claims(report), self._dtype)
-        # `_state` takes personal state from training tickets only (and privacy steps from probes).
-        # A probe only finds out which clients resemble this one; the personal model is trained in
-        # the round itself.
+        # Training tickets alone change the personal state, except for the privacy steps of probes.
+        # A probe only finds out which clients resemble this one.
         self.keeper.keep(ticket, upload, result.personal)
         return upload
 

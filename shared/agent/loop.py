@@ -61,8 +61,8 @@ async def participate(
             else:
                 await participant.idle(ticket)
         except Refused as refusal:
-            # The upload came late, or the client was evicted or given another ticket in the
-            # meantime. The next ticket says what to do.
+            # The upload was late, or the client was evicted or has another ticket by now.
+            # The next ticket says what to do.
             log.warning("refused: %s", refusal, extra=where)
             known = None if refusal.reason in {"late", "no-ticket", "forbidden"} else known
             await asyncio.sleep(0.2)

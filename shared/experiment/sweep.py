@@ -255,7 +255,7 @@ def put(tables: dict[str, Any], path: str, value: Any) -> None:
 def averaged(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Combines the figures of several runs: their means and, under "spread", standard deviations.
 
-    A mean is taken over the runs that have the figure; it is None if no run has the figure. A list
+    A mean is taken over the runs that have the figure; without such a run, the mean is None. A list
     counts as its length; texts are left out. If at least two runs have a figure, the result also
     has its sample standard deviation.
 

@@ -259,8 +259,8 @@ def _decide(
             states |= {"pipeline": carried, "step": moved}
             context = replace(context, aggregate_D=aggregate_D)
     except PreconditionError:
-        # Isolated groups continue without a new global model: a client of one group must not be
-        # able to stop the round of another group.
+        # Isolated groups continue without a new global model.
+        # A client of one group must not be able to stop the round of another group.
         if not plan.customizer.isolates:
             raise
     ended("aggregate")

@@ -158,8 +158,8 @@ def capped_simplex(weights_M: Tensor, cap: float) -> Tensor:
     sorted_M, order_M = weights_M.sort(descending=True, stable=True)
     tail_M = sorted_M.flip(0).cumsum(0).flip(0)
     counts_M = torch.arange(len(weights_M), dtype=weights_M.dtype)
-    # If k rows are at the cap, the others share 1 - k cap. The smallest k for which no other row
-    # exceeds the cap gives the projection.
+    # If k rows are at the cap, the others share 1 - k cap.
+    # The smallest k with no other row above the cap gives the projection.
     scales_M = (1 - counts_M * cap) / tail_M
     fits_M = (scales_M * sorted_M <= cap * (1 + 1e-12)) & (tail_M > 0)
     if not bool(fits_M.any()):

@@ -249,8 +249,7 @@ class Clients:
             if poison is not None and poison.active(round_, self.experiment.seed):
                 own_FD = poison.upload(own_FD)
             if group.attack is not None:
-                # An attacker that is not in contact with others does not know which of them were
-                # selected.
+                # An attacker without contact to others does not know who was selected.
                 alone = group.attack.asks_for == "agnostic"
                 known = replace(
                     full,

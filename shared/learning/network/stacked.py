@@ -132,8 +132,8 @@ class Stacked:
             {name: tensors[name].detach().clone() for name in statistics(self.module)},
         )
         for k, x_B in enumerate(x_KB):
-            # In training mode the module updates its running statistics in place. Through these
-            # views, it updates `moved`.
+            # In training mode, the module updates its running statistics in place.
+            # Through these views, the module updates `moved`.
             own = {name.removeprefix(STATISTIC): t[k] for name, t in {**tensors, **moved}.items()}
             if inside_KB is None:
                 found.append(torch.func.functional_call(self.module, own, (x_B,)))

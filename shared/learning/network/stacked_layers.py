@@ -121,8 +121,8 @@ def _convolution(name: str, layer: nn.Conv2d) -> Layer:
     def apply(h: Tensor, run: Pass) -> Tensor:
         weight = run.tensors[_join(name, "weight")].flatten(0, 1)
         bias = run.tensors[_join(name, "bias")].flatten() if layer.bias is not None else None
-        # Channels-last memory is faster for activations, but the weights must then be copied into
-        # that format. This is worthwhile if there are no more weights than activations.
+        # Channels-last memory is faster for activations, but the weights must be copied into it.
+        # This is worthwhile if there are no more weights than activations.
         small = weight.numel() <= h.numel()
         form = torch.channels_last if small else torch.contiguous_format
         return functional.conv2d(
@@ -172,7 +172,7 @@ def _batch_norm(name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> Layer:
     def apply(h: Tensor, run: Pass) -> Tensor:
         if run.whole and h.numel() > run.tensors[mean_name].numel():
             return unpadded(h, run)
-        # `g` is (B, K, C, H, W) or (K, B, C). `over` are the dimensions to average over, and
+        # `g` is (B, K, C, H, W) or (K, B, C), and `over` are the dimensions to average over.
         # `shape` broadcasts (K, C) to the shape of `g`.
         images = h.ndim == 4
         g, over = (_by_model(h, run.k), (0, 3, 4)) if images else (h, (1,))

@@ -86,8 +86,8 @@ def unflatten(models_KD: Tensor, spec: ModelSpec) -> dict[str, Tensor]:
 def load(module: nn.Module, model_D: Tensor) -> nn.Module:
     """Writes a vector (D,) into a module, and returns the module."""
     tensors = unflatten(model_D, spec_of(module))
-    # `strict=False` because `num_batches_tracked` is missing; nothing depends on it. No other
-    # tensor is missing, because the names come from the module's own spec.
+    # `strict=False` because `num_batches_tracked` is missing; nothing depends on it.
+    # No other tensor is missing, because the names come from the module's own spec.
     module.load_state_dict({n.removeprefix(STATISTIC): t for n, t in tensors.items()}, strict=False)
     return module
 

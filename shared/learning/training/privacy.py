@@ -89,8 +89,7 @@ def epsilon(rate: float, noise_multiplier: float, steps: int, delta: float) -> f
     accountant = RDPAccountant()
     accountant.history = [(noise_multiplier, rate, steps)]
     with warnings.catch_warnings():
-        # Opacus warns if the best order is at the edge of its range: the bound is then loose, but
-        # it still holds.
+        # Opacus warns if the best order is at the edge of its range; the bound then holds loosely.
         warnings.simplefilter("ignore")
         return float(accountant.get_epsilon(delta)) if steps else 0.0
 

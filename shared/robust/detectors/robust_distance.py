@@ -41,12 +41,12 @@ class RobustDistance(Detector):
     A client is evicted for good once its evidence S <- max(0, S + min(e, cap) - drift) exceeds
     `limit`, where e is the geometric mean of both excesses (0 if either is negative). One round
     adds at most cap - drift, so with the default settings a single round never leads to an
-    eviction, and the evidence against an honest client that was led astray once decreases again.
-    Evidence does not change in a round that cannot be compared, for either of two reasons: the
-    client did not take part in the round before (a client that returns has further to move than one
-    that stayed), or its row was judged in an earlier round (metadata "fresh" 0). Evidence is kept
-    by client id and is forgotten when the client is barred, so that a client that returns starts
-    over.
+    eviction. If an honest client has one unusual round, the evidence against it decreases again
+    afterwards. Evidence does not change in a round that cannot be compared, for either of two
+    reasons: the client did not take part in the round before (a client that returns has further to
+    move than one that stayed), or its row was judged in an earlier round (metadata "fresh" 0).
+    Evidence is kept by client id and is forgotten when the client is barred, so that a client that
+    returns starts over.
 
     The detector also evicts honest clients with rare data or with many samples. More samples mean
     more training steps, so such a client is both far from the others and keeps moving. The detector

@@ -83,6 +83,6 @@ class PerformanceAware(Rule):
         if not bool(weights_M.any()):
             return weights_M
         logits_M = (weights_M * gaps_M / self.mu).nan_to_num()
-        # The normalization of the softmax over all rows cancels in h / |h|. A softmax over the
-        # trusted rows alone thus gives the same direction, and cannot underflow to all zeros.
+        # The normalization of the softmax over all rows cancels in h / |h|.
+        # A softmax over only the trusted rows gives the same direction and cannot underflow.
         return (logits_M + weights_M.log()).softmax(dim=0)

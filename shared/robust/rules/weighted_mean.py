@@ -10,8 +10,8 @@ from rampart_fl.shared.robust.rules import rules
 class WeightedMean(Rule):
     """The weighted mean, a baseline that is not robust.
 
-    The result is sum_i w_i x_i / sum_i w_i with trusted weights w. One hostile row can move it
-    anywhere.
+    The result is sum_i w_i x_i / sum_i w_i with trusted weights w. One hostile row can move this
+    mean anywhere.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

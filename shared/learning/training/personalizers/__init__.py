@@ -126,7 +126,7 @@ class Personalizer(Member, ABC):
         return False
 
     def init(self, initial_KD: Tensor) -> dict[str, Tensor]:
-        """Personal state before a client's first round, from the first global model."""
+        """The personal state before a client's first round, made from the first global model."""
         del initial_KD
         return {}
 

@@ -131,7 +131,7 @@ class AgentSettings(ServiceSettings):
 
 @dataclass(frozen=True, eq=False)
 class AgentContext:
-    """Everything that one client of a process is built from.
+    """Everything needed to build one client of a process.
 
     Args:
         settings: settings of the process.

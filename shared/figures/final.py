@@ -181,7 +181,7 @@ def rounds_to(values: Sequence[float | None], target: float) -> int | None:
 
 
 def reported(values: Mapping[str, float | None]) -> tuple[float | None, str]:
-    """The better of the customized model's and the personalized model's accuracy, with the kind.
+    """The higher accuracy of two models (customized and personalized), and that model's kind.
 
     >>> reported({"customized": 0.5, "local": 1.0, "personalized": None})
     (0.5, 'customized')
@@ -239,9 +239,9 @@ def decisions(
 ) -> dict[str, Any]:
     """How often each decision was made about honest and about hostile clients, in client-rounds.
 
-    A client-round is one client in one round; a client in quarantine counts as "away". `silenced`
-    is the share of the client-rounds of one side (honest or hostile), including those away, in
-    which the client's row was not accepted.
+    A client-round is one client in one round; a client in quarantine counts as "away". The honest
+    and the hostile clients each have a figure `silenced`: the share of their client-rounds,
+    including "away", in which the client's row was not accepted.
 
     Args:
         experiment: the experiment, which knows the roles of the clients.

@@ -33,7 +33,7 @@ def certified_curve(
 def vote_figures(
     counts: Mapping[str, Mapping[str, float]], clients: Collection[str]
 ) -> dict[str, Any]:
-    """The figures of a vote for the summary of a run; empty if there was no vote.
+    """The figures of a vote, for the summary of a run; empty if there was no vote.
 
     The figures are `certified` and, if a backdoor is measured, `attack_success_vote`.
 

@@ -100,7 +100,7 @@ class Stage(Member, ABC):
     def needs(self) -> frozenset[Need]:
         """What the stage needs from its context in addition to round, seed and reference.
 
-        The needs of stages that are fields of this stage are included.
+        If a field of this stage is a stage, too, the result includes the needs of that stage.
         """
         parts = (getattr(self, key) for key in type(self).model_fields)
         return frozenset[Need]().union(*(p.needs() for p in parts if isinstance(p, Stage)))

@@ -50,7 +50,7 @@ def _lead(votes_TC: Tensor, ties: bool) -> Tensor:
 
 
 def threshold(hostile: int, clients: int, size: int) -> float:
-    """The lead, as a share of the votes, that m hostile clients can undo if voters are k-subsets.
+    """The lead, as a share of votes, that m hostile clients can undo if k-subsets of clients vote.
 
     The lead is 2 (1 - C(n-m, k) / C(n, k)), which is twice the share of k-subsets of n clients that
     contain at least one of the m hostile clients.

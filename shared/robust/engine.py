@@ -82,7 +82,7 @@ class Plan:
         eviction: Eviction | None = None,
         f: int | None = None,
     ) -> "Plan":
-        """A plan from stages' names and tables; stages that take f get it, or 0 if f is None."""
+        """Builds a plan from names and tables of stages; f goes to all stages that take it."""
         bound = f or 0
         plan = Plan(
             pipeline=Pipeline.of(rule, f=bound),

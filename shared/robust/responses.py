@@ -82,7 +82,7 @@ def respond(upload_K: Tensor, start_K: Tensor, before_K: Tensor, from_K: Tensor)
 
 def recalled(state: State) -> dict[str, Known]:
     """What a detector's state holds about each client, by client id."""
-    # A state that was loaded from storage is on the device of the models.
+    # A state loaded from storage is on the same device as the models.
     state = State({name: held.cpu() for name, held in state.tensors.items()}, state.ids)
     numbers = {name: state.by_id(name) for name in NUMBERS}
     correlations = state.by_id("correlation")

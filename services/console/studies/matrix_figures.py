@@ -93,7 +93,7 @@ class Matrix:
         return Mean.of(self._by_seed(attack, defence, figure).values())
 
     def lost(self, attack: str, defence: str, figure: str) -> Mean | None:
-        """How much an attack lowers a figure: the mean over seeds."""
+        """The mean over seeds of how much an attack lowers a figure."""
         calm = self._by_seed(NOBODY, defence, figure)
         now = self._by_seed(attack, defence, figure)
         return Mean.of(calm[seed] - now[seed] for seed in now if seed in calm)

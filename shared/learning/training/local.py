@@ -181,7 +181,7 @@ def evaluate(
 def evaluate_many(
     learner: Learner, cohort: Cohort, received_KD: Tensor, personal: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """`evaluate` for K clients: by name, one number per client."""
+    """`evaluate` for K clients; returns numbers (K,), keyed by metric."""
     metrics = {
         "test_samples": _counts(cohort.test_K),
         **_test(learner, cohort, received_KD, "customized"),

@@ -22,7 +22,8 @@ from rampart_fl.shared.robust.pipeline import join_states, substate
 class Clustered(Grouped):
     """Clusters clients by the direction of their updates; every cluster has a model.
 
-    w_c = w + rule({d_k : k in cluster c}), clusters by complete linkage on 1 - cos(d_k, d_j).
+    w_c = w + rule({d_k : k in cluster c}), where clusters result from complete linkage on 1 -
+    cos(d_k, d_j).
 
     d are calibrated updates, that is, differences from the global model. A client's row therefore
     includes what its cluster's model learned in earlier rounds, which makes clusters stable. A zero

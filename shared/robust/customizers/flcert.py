@@ -18,7 +18,7 @@ from rampart_fl.shared.robust.pipeline import join_states, substate
 class FLCert(Grouped):
     """Trains one model for each group of clients; the groups' models vote.
 
-    w_g <- w_g + rule({u_k : hash(k) mod G = g}) for every group g; inference by majority vote.
+    For every group g, w_g <- w_g + rule({u_k : hash(k) mod G = g}).
 
     u_k is the change that client k made to the model of its own group g. No group influences
     another, so m hostile clients can change at most m votes. A tie goes to the smaller label. A

@@ -14,7 +14,7 @@ from rampart_fl.shared.robust.rules import rules
 class Filtering(QuasiGradientRule):
     """Lowers weights of outlying rows until the weighted covariance is small.
 
-    While ‖Cov_q‖₂ > ξ: q_i <- q_i (1 - g_i / max g), and q is renormalized.
+    While ‖Cov_q‖₂ > ξ, a step sets q_i <- q_i (1 - g_i / max g) and renormalizes q.
 
     Each step removes at least one row, and all steps together remove at most 2f rows. If the next
     step would remove more rows, the weights do not change, and the report says that they have not

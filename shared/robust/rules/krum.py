@@ -39,7 +39,8 @@ def require_krum(rule: Rule, rows: Rows) -> int:
 class Krum(Rule):
     """The row with the smallest sum of squared distances to its nearest rows.
 
-    argmin_i sum of |x_i - x_j|² over the n - f - 2 nearest j ≠ i; ties go to the lower id.
+    The row is the argmin_i of the sum of |x_i - x_j|² over the n - f - 2 nearest j ≠ i. Ties go to
+    the lower id.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> aggregate(torch.tensor([[0.0], [1.0], [2.1], [3.3], [100.0]]), "krum", f=1)

@@ -20,11 +20,11 @@ class Sageflow(Rule):
 
     sum_i q_i x_i with q_i ~ n_i max(l_i, floor)^-δ, or q_i = 0 if the entropy is E_th or more.
 
-    l_i and the entropy are the mean loss and the mean prediction entropy of client i's model (the
-    reference plus the client's update) on the server's labelled public samples. n_i is the client's
-    share of all trusted weights. If the unnormalized weights sum to 1e-3 or less, the global model
-    is not updated. Each model is judged on its own, and only on the public samples; a model that
-    predicts these well may behave arbitrarily on other samples.
+    l_i is the mean loss of client i's model (the reference plus the client's update) on the
+    server's labelled public samples. The entropy is the mean entropy of this model's predictions on
+    the same samples. n_i is the client's share of all trusted weights. If the unnormalized weights
+    sum to 1e-3 or less, the global model is not updated. Each model is judged on its own, and only
+    on the public samples; a model that predicts these well may behave arbitrarily on other samples.
 
     >>> import torch
     >>> from rampart_fl.shared.robust import Context, aggregate

@@ -13,7 +13,7 @@ from rampart_fl.shared.learning.network.models import Model, models
 
 @models.register("wide_resnet")
 class WideResNet(Model):
-    """A 3x3 convolution, three groups of (depth - 4) / 6 blocks, mean over the image, linear.
+    """A convolution, three groups of (depth - 4) / 6 blocks, mean pooling, and a linear layer.
 
     A block adds conv(relu(bn(conv(relu(bn(x)))))) to its input. If the number of channels changes,
     the block adds this term to a 1x1 convolution of relu(bn(x)), not to its input. The groups have

@@ -20,7 +20,7 @@ from rampart_fl.shared.learning.training.objectives import Objective, Point, obj
 
 @objectives.register("hmsdfl")
 class HMSDFL(Objective):
-    """Penalizes the Jacobian of the logits, which random projections estimate.
+    """Penalizes the Jacobian of the logits, estimated by random projections.
 
     λ J_F with J_F = C/(M |B|) Σ_m |∂_θ Σ_a q_ma·z_a|², for M random projections of the logits z.
 

@@ -122,7 +122,7 @@ def certify_subsets(
     device: str = "cpu",
     on_progress: Progress = lambda done, of: None,
 ) -> Certificate:
-    """Trains one federation for each random subset of k clients, counts what the vote certifies.
+    """Trains a federation for each random subset of k clients, and counts what the vote certifies.
 
     Args:
         experiment: the experiment whose clients are drawn; each subset runs the experiment's rule

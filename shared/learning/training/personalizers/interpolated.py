@@ -93,7 +93,7 @@ class Interpolated(Personalizer):
         return Local(upload_KD, personal, after.velocity)
 
     def personalized(self, model_KD: Tensor, personal: Mapping[str, Tensor]) -> Tensor:
-        """θ after an update of the global model w to `model_KD`.
+        """The models θ after the global model w was updated to `model_KD`.
 
         Within a round, `model_KD` is the client's own trained upload; the result is the trained θ.
         """

@@ -160,7 +160,7 @@ class FitEvaluate:
 
 
 def tensors(model: bytes) -> tuple[Parameters, ModelSpec]:
-    """The tensors of a model from the aggregator, as float32 arrays sorted by name; its spec."""
+    """The tensors of the aggregator's model, sorted by name, in float32; and the model's spec."""
     spec = wire.spec_in(model)
     vector_D = wire.read_model(model, spec)
     shaped = zip(spec.tensors, spec.layout, strict=True)

@@ -116,7 +116,7 @@ class Clients:
         round_: int,
         offers: Offers = (),
     ) -> Uploads:
-        """Trains these clients for a round, updates their personal state, returns the uploads."""
+        """Trains these clients for a round, and updates their personal state; returns uploads."""
         trained = self._train(names, sent_KD, round_, True, offers)
         self._keep(names, trained.personal)
         columns = {key: column.tolist() for key, column in trained.metrics.items()}

@@ -1,4 +1,4 @@
-"""A real aggregator over real Redis, with clients that are only tokens and bytes."""
+"""A real aggregator with a real Redis, and clients that are only tokens and bytes."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ PROBLEM = "application/problem+json"
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back: the status, the headers, and the body."""
+    """An answer: its status, headers and body."""
 
     status: int
     headers: httpx.Headers
@@ -66,7 +66,7 @@ class Reply:
 
 
 class Arena:
-    """One running federation, and all that honest and hostile clients do to it.
+    """One running federation, and actions of honest and hostile clients.
 
     Args:
         local: Redis and the aggregator, started.
@@ -102,7 +102,7 @@ class Arena:
         return Reply(answer.status_code, answer.headers, answer.content)
 
     def update(self, value: float = 0.0, dtype: str = "F32", **claims: Any) -> bytes:
-        """A valid update whose numbers are all `value`, unless the claims are not."""
+        """An update whose numbers are all `value`; it is valid if its claims are."""
         report = json.dumps({"samples": 3, "metrics": {}, **claims})
         return wire.encode(self.spec, self.zeros_D + np.float32(value), {"report": report}, dtype)
 
@@ -119,7 +119,7 @@ class Arena:
         return self.call("PUT", path, self.tokens[client], given, content=data)
 
     def customize(self, client: str) -> Reply:
-        """A request for a customized model out of turn."""
+        """A request for a customized model outside of a round."""
         headers = {"Content-Type": wire.MEDIA_TYPE}
         return self.call(
             "POST", "/v1/customize", self.tokens[client], headers, content=self.update()
@@ -133,7 +133,7 @@ class Arena:
             yield connection
 
     def raw(self, *pieces: bytes, pause: Callable[[], None] | None = None) -> Reply:
-        """What a bare connection that sends these bytes is answered."""
+        """The answer to a bare connection that sends these bytes."""
         with self.connect() as connection:
             for piece in pieces:
                 try:
@@ -156,7 +156,7 @@ class Arena:
         return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
     def store(self, action: Callable[[RoundStore], Any]) -> Any:
-        """What an action on the federation's state gives."""
+        """The result of an action on the federation's state."""
 
         async def act() -> Any:
             url = f"redis://127.0.0.1:{self.local.redis_port}/0"
@@ -169,7 +169,7 @@ class Arena:
         return asyncio.run(act())
 
     def wait_for(self, round_: int, phase: str = "collecting") -> None:
-        """Returns once the federation stands there."""
+        """Returns once the federation has reached this phase."""
         after = None
         while True:
             status = self.local.operator.status()
@@ -179,7 +179,7 @@ class Arena:
 
 
 def read_reply(connection: socket.socket) -> Reply:
-    """One response with a Content-Length, off a bare connection."""
+    """One response with a Content-Length, read from a bare connection."""
     data = b""
     while b"\r\n\r\n" not in data:
         more = connection.recv(65_536)
@@ -197,7 +197,7 @@ def read_reply(connection: socket.socket) -> Reply:
 
 @pytest.fixture(scope="session")
 def start_arena() -> Callable[..., Any]:
-    """Starts a federation: a context manager that gives its `Arena`."""
+    """Starts a federation: a context manager that returns the federation's `Arena`."""
 
     @contextmanager
     def start(
@@ -217,7 +217,7 @@ def start_arena() -> Callable[..., Any]:
 
 
 class Watch(threading.Thread):
-    """The largest resident size in bytes that a process was seen with."""
+    """The largest resident size, in bytes, that was observed for a process."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
@@ -239,7 +239,7 @@ class Watch(threading.Thread):
 
 @pytest.fixture(scope="session")
 def siege(start_arena: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A federation collecting for round 1, in which Ada alone has posted; hostile clients around.
+    """A federation in the phase collecting of round 1: only Ada has uploaded; others are hostile.
 
     An update has 4.5 MB, so that one more in memory would show.
     """
@@ -269,7 +269,7 @@ def siege(start_arena: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="module")
 def calm(experiment: Experiment, tmp_path_factory: pytest.TempPathFactory) -> chaos.Run:
-    """What the module's experiment comes to when nothing disturbs it."""
+    """The result of the module's experiment if nothing disturbs it."""
     return chaos.run(experiment, tmp_path_factory.mktemp("calm"))
 
 

@@ -1,7 +1,7 @@
-"""Quick federations: the aggregator on a thread of the test, and participants that follow a script.
+"""Quick federations: the aggregator on a thread of the test, and participants with a script.
 
-All of it talks HTTP over loopback to a real server over a real Redis; what is missing is the start
-of processes and the training.
+Everything uses HTTP over loopback, a real server and a real Redis. Only the start of processes and
+the training are missing.
 
 Legend: D coordinates.
 """
@@ -70,7 +70,7 @@ FEDCAP = {"customizer": {"name": "fedcap", "alpha": 10, "phi": 0.1}}
 
 
 def until(comes_true: Callable[[], object]) -> None:
-    """Returns once something holds, and fails after `PATIENCE` seconds without it.
+    """Returns once a condition holds; fails if it does not hold within `PATIENCE` seconds.
 
     It is asked for again and again: a server tells nobody that a request of another one has come
     to where it waits, or that a line was logged.
@@ -89,7 +89,7 @@ def experiment(clients: int = 3, rounds: int = 2, **tables: Any) -> Experiment:
 
 
 def collecting(least: float = 1.0, most: float | None = None, **time: float) -> dict[str, Any]:
-    """The `phases` table for a round that needs so many updates, between these seconds."""
+    """The `phases` table for a round that needs this many updates within these times."""
     count = {"min": least} if most is None else {"min": least, "max": most}
     return {"collecting": {"count": count, "time": {"max": 60, **time}}}
 
@@ -116,7 +116,7 @@ def upload_of(
 
 
 class Hold:
-    """Holds the training tickets of one round back until it is let go."""
+    """Holds back the training tickets of one round until they are released."""
 
     def __init__(self, round_: int) -> None:
         self.round = round_
@@ -150,7 +150,7 @@ class Scripted:
         self.idled: list[Ticket] = []
 
     async def work(self, ticket: Ticket, model: bytes) -> bytes:
-        """The update, once nothing holds it back."""
+        """The update, after nothing holds it back any more."""
         self.tickets.append(ticket)
         self.models.append(model)
         while self.hold(ticket):
@@ -160,12 +160,12 @@ class Scripted:
         return self.uploads[-1]
 
     def report(self, round_: int) -> dict[str, float]:
-        """Metrics that it reports in a round."""
+        """The metrics that the participant reports in a round."""
         del round_
         return {}
 
     def update(self, round_: int, kind: str, dim: int) -> NDArray[np.float32]:
-        """What it uploads in a round."""
+        """The update that the participant uploads in a round."""
         seed = [round_, len(kind), *self.name.encode()]
         draws = np.random.default_rng(seed)
         return draws.standard_normal(dim, np.float32) * np.float32(self.scale)
@@ -199,7 +199,7 @@ class Hosted(TestClients):
         self._server = server
 
     def restart(self) -> None:
-        """Ends the aggregator in the midst of whatever it does, and starts it on the same state."""
+        """Ends the aggregator at any point of its work, and restarts it with the same state."""
         self._server.close()
         self._server.enter_context(serving(self.settings))
         self.operator.ready()
@@ -249,7 +249,7 @@ class Hosted(TestClients):
         return self.operator.request("GET", f"/v1/models/{name}").content
 
     def customize(self, update: bytes, name: str | None = None) -> bytes:
-        """The model that a client, or an operator, gets for an update out of turn."""
+        """The model that a client or an operator gets for an update outside of a round."""
         operator = self.settings.operator_token.get_secret_value()
         token = operator if name is None else self.join(name).token
         headers = {"Authorization": f"Bearer {token}", "Content-Type": wire.MEDIA_TYPE}
@@ -274,7 +274,7 @@ class Hosted(TestClients):
         self.store(move)
 
     def store(self, action: Callable[[RoundStore], Any]) -> Any:
-        """What an action on the federation's state gives."""
+        """The result of an action on the federation's state."""
 
         async def act() -> Any:
             client = connect(self.settings.redis_url, None)
@@ -313,7 +313,7 @@ def host(experiment: Experiment, folder: Path, redis_url: str, **settings: Any) 
 
 @contextmanager
 def serving(settings: Settings) -> Iterator[None]:
-    """An aggregator on a thread of its own; fails if the aggregator does."""
+    """Runs an aggregator on its own thread; fails if the aggregator fails."""
     loop, over = asyncio.new_event_loop(), asyncio.Event()
     before = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
     with ThreadPoolExecutor(1, thread_name_prefix="aggregator") as thread:

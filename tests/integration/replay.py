@@ -1,4 +1,4 @@
-"""Goes through a buffered federation again, from the order of events and the uploads alone.
+"""Repeats a buffered federation from only its events, in their order, and its uploads.
 
 A second, plain account of the buffered policy: the K-th arrival of a round refreshes the global
 model, whoever pulls is customized from the rows that the last refresh let pass. The vectors go
@@ -31,7 +31,7 @@ Store = Callable[[Callable[[RoundStore], Any]], Any]
 
 @dataclass
 class Replay:
-    """What a federation must have come to.
+    """The state that a federation must have reached.
 
     Args:
         experiment: buffered, with a buffer that counts arrivals.
@@ -93,7 +93,7 @@ class Replay:
                 self._ticket(client)
 
     def _ticket(self, client: str) -> None:
-        """A model to train from; who has none gets one by the probe that follows."""
+        """A model to train from; a client without a model gets one from the probe that follows."""
         if client in self.snapshot.customized:
             self._give(client, self.snapshot.customized[client])
         elif not (self.round_engine.probes and self.snapshot.customized):
@@ -127,7 +127,7 @@ def check_replay(
     clients: dict[str, Scripted],
     folder: Path,
 ) -> Replay:
-    """The same federation again, from its events and uploads, comes to the same digests."""
+    """Repeating the federation from its events and uploads gives the same digests."""
     events: list[Event] = store(lambda store: store.events("0-0", 0.1, count=100_000))
     counts = Counter(event.receipt.digest for event in events if event.type == "update")
     assert set(counts.values()) == {1}

@@ -1,4 +1,4 @@
-"""A store over real Redis, and a federation founded in it."""
+"""A store with a real Redis, and a federation in it."""
 
 import json
 import secrets
@@ -18,7 +18,7 @@ NOW = 1_000_000.0
 
 @dataclass
 class Founded:
-    """A federation in Redis with its worker's fence, and shorthands for what happens to it."""
+    """A federation in Redis with its worker's fence, and short methods for its transitions."""
 
     store: RoundStore
     fence: int
@@ -71,7 +71,7 @@ class Founded:
 
 
 def fields(policy: str = "sync") -> dict[str, str]:
-    """What a worker founds a federation with."""
+    """The data with which a worker creates a federation."""
     return {
         "experiment": json.dumps({"name": "test", "rounds": 3}),
         "spec": json.dumps({"tensors": []}),

@@ -1,4 +1,4 @@
-"""What an attacker's process is told has to make an attacker."""
+"""The settings of an attacker's process must describe an attacker."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Every command of `rampart` against a federation that runs."""
+"""Every command of `rampart` with a running federation."""
 
 import json
 import re

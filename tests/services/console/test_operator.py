@@ -1,4 +1,4 @@
-"""An operator's connection: whoever answers without being an aggregator is named."""
+"""An operator's connection: the error names a server that is not an aggregator."""
 
 import httpx
 import pytest

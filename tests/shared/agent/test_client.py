@@ -1,4 +1,4 @@
-"""The client's side of HTTP: what is repeated, what is not, and joining once."""
+"""The client's side of HTTP: which requests are repeated, and joining once."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ def problem(status: int, slug: str, **headers: str) -> httpx.Response:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """Pauses between attempts are noted and not made."""
+    """Pauses between attempts are recorded, but not made."""
     pauses: list[float] = []
     sleep = asyncio.sleep
 

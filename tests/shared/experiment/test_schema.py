@@ -1,4 +1,4 @@
-"""Experiment files: what ships can run, what is wrong is refused by name, digests, spans, roles."""
+"""Experiment files: shipped ones run, errors name the key; digests, spans and roles."""
 
 import json
 from pathlib import Path

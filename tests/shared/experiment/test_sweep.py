@@ -1,4 +1,4 @@
-"""Sweeps: which experiments a file stands for, and what their figures come to."""
+"""Sweeps: which experiments a file defines, and how their figures are combined."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""Objects by import path: what is found, and what each mistake is told."""
+"""Objects by import path: which are found, and the error for each mistake."""
 
 import sys
 from pathlib import Path

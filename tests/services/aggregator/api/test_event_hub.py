@@ -1,4 +1,4 @@
-"""The hub: any number of waiting requests, one reader of events, and none misses one."""
+"""The hub: any number of waiting requests, one reader of events, and no missed event."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ DIGEST = "d" * 64
 
 @asynccontextmanager
 async def running(store: RoundStore) -> AsyncIterator[EventHub]:
-    """A hub that hears events."""
+    """A hub that reads events."""
     hub = EventHub(store, flush_every=0.02)
     task = asyncio.create_task(hub.run())
     while not hub.listening:

@@ -1,4 +1,4 @@
-"""The parts of a process: what it warns about."""
+"""The parts of a process, and its warnings."""
 
 import asyncio
 from collections.abc import Iterator
@@ -14,13 +14,13 @@ pytestmark = pytest.mark.anyio
 
 
 class Answers:
-    """A store whose Redis answers this about its durability, and then no more."""
+    """A store whose Redis gives these answers about its durability, and then none."""
 
     def __init__(self, *answers: bool | None) -> None:
         self.answers: Iterator[bool | None] = iter(answers)
 
     async def durable(self) -> bool:
-        """The next answer; None is a Redis that is away."""
+        """The next answer; None means that Redis is away."""
         try:
             answer = next(self.answers)
         except StopIteration:

@@ -1,4 +1,4 @@
-"""Quarantines, proposals and the mode, as they stand in a real Redis."""
+"""Quarantines, proposals and the mode, as a real Redis stores them."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ NOW = 1_000_000.0
 
 
 def why(until: int, kind: str = "quarantine") -> dict[str, Any]:
-    """What is kept of a client that is out until a round."""
+    """The stored facts about a client that is barred until a round."""
     return {"until": until, "kind": kind, "reason": "too far", "round": 0, "evidence": 2.5}
 
 

@@ -1,4 +1,4 @@
-"""What the API does to the federation's state: joining, uploads, pulls, decisions, reads."""
+"""The API's operations on the state: joining, uploads, pulls, decisions, reads."""
 
 from typing import Any
 

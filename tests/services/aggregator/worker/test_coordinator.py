@@ -1,4 +1,4 @@
-"""The phases where a worker takes them up in the midst of a round."""
+"""The phases of a round that a worker takes over in the middle."""
 
 import asyncio
 from collections.abc import Callable

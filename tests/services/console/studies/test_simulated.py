@@ -1,4 +1,4 @@
-"""`rampart simulate`: its figures, what it keeps, and that a killed run goes on."""
+"""`rampart simulate`: its figures, its files, and the continuation of a killed run."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The red team's tap: not there without its flag, and no friend of production settings."""
+"""The red team's tap: absent without its flag, and refused with production settings."""
 
 import logging
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where a file is looked for, in which order, and what is said if it is nowhere or wrong."""
+"""Where a file is searched, in which order, and the error if it is missing or wrong."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A user's own network: what is filled in, and what each mistake is told."""
+"""A user's own network: arguments that are filled in, and the error for each mistake."""
 
 from typing import Any
 

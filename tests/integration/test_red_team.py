@@ -301,7 +301,7 @@ def test_norm_riding_stays_just_below_the_threshold(
 def test_attackers_know_over_http_what_they_know_in_simulation(
     red_team: Callable[..., RedTeam], attack: str | dict[str, Any], server: dict[str, Any]
 ) -> None:
-    """The numbers of requests are equal, too; sometimes one of the three is not selected."""
+    """Attackers know how many attackers take part: sometimes one of the three is not selected."""
     data = {"dataset": "digits", "clients": 6, "reserved": 50}
     fraction = 0.7 if attack == "lie" else 1.0
     tables = {"server": server, "data": data, "phases": collecting(), "fraction": fraction}

@@ -151,7 +151,7 @@ def tables(
 def meaning(path: str, key: str, model: type[Table]) -> str:
     """The meaning of a key: its docstring in the code, or else its entry in `MEANINGS`.
 
-    A table with neither has the docstring of its class.
+    If the table has neither of them, the meaning is the docstring of its class.
     """
     inner = _table(model.model_fields[key].annotation)
     full = f"{path}.{key}".lstrip(".")

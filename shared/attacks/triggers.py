@@ -59,8 +59,9 @@ class Backdoor(DataAttack):
     def triggered(self, x: Tensor, y: Tensor) -> Tensor:
         """The test images of all classes but the target, with the whole trigger on them.
 
-        `success` of the predictions for these images measures the attack. Images of the target
-        class are left out because a correct prediction for them would count as a success.
+        The attack's success is the result of `success` for the predictions on these images. Images
+        of the target class are left out because a correct prediction for them would count as a
+        success.
         """
         return self.shown(x[y != self.target])
 

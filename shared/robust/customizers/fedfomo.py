@@ -97,7 +97,7 @@ class FedFomo(Customizer):
         """The clients, at most M, whose models one client is offered."""
         draws = generator(context.seed, "robust", "offer", context.round, client)
         others = [one for one in ids if one != client]
-        # Sorting is stable, so a random order beforehand breaks ties at random.
+        # Sorting is stable, so shuffling beforehand breaks ties at random.
         shuffled = [others[n] for n in torch.randperm(len(others), generator=draws).tolist()]
         best = sorted(shuffled, key=lambda one: -affinity[one])
         chance = max(0.0, self.epsilon - context.round * self.decay)

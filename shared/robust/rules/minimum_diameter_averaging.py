@@ -112,7 +112,7 @@ def covered(graph: Graph, most: int, steps: Steps) -> bool:
     if not degrees:
         return True
     top = max(degrees, key=lambda vertex: degrees[vertex])
-    # `most` vertices touch at most `most` times the largest degree.
+    # Each of `most` vertices touches at most as many edges as the largest degree.
     if most <= 0 or sum(degrees.values()) > 2 * most * degrees[top]:
         return False
     if degrees[top] == 1:

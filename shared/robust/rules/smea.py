@@ -24,7 +24,7 @@ SLACK = 1e-5
 
 @rules.register("smea")
 class SMEA(Rule):
-    """The mean of that subset of n - f rows which has the smallest ‖Cov‖₂.
+    """The mean of the subset of n - f rows with the smallest ‖Cov‖₂.
 
     If subsets are tied, the one with the lowest ids is used.
 

@@ -1,13 +1,225 @@
-"""Checks an experiment before it runs: builds its members and checks that they fit together."""
+"""An experiment's members, built and held against each other before it runs.
 
-from typing import TYPE_CHECKING
+`CONSTRAINTS` is the table of everything that must hold between members. What must hold within one
+member, such as the bounds of a parameter, is declared in its class.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.families import plugins
 
 if TYPE_CHECKING:
+    from rampart_fl.shared.learning.data.datasets import Dataset
+    from rampart_fl.shared.learning.training.personalizers import Personalizer
+    from rampart_fl.shared.modelspec import ModelSpec
+    from rampart_fl.shared.robust.context import Need
+    from rampart_fl.shared.robust.customizers import Customizer
     from rampart_fl.shared.robust.engine import Plan
+
+
+@dataclass(frozen=True)
+class Members:
+    """The members of one experiment that constraints speak of."""
+
+    experiment: Experiment
+    plan: "Plan"
+    dataset: "Dataset"
+    personalizer: "Personalizer"
+
+    @property
+    def customizer(self) -> "Customizer":
+        """The customizer of the plan."""
+        return self.plan.customizer
+
+    @cached_property
+    def spec(self) -> "ModelSpec":
+        """The model's tensors; the model is only built if a constraint asks for them."""
+        from rampart_fl.shared.learning.network.vector import initial_model
+
+        return initial_model(self.experiment)[0]
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """One row of the table.
+
+    Args:
+        holds: what must hold.
+        broken_by: returns what breaks it: names of stages, settings or the like; nothing if it
+            holds.
+        message: what the user is told. It may name {culprit}, the first that breaks the constraint,
+            {culprits}, all of them, {customizer} and {personalizer}.
+    """
+
+    holds: str
+    broken_by: Callable[[Members], Iterable[str]]
+    message: str
+
+    def check(self, members: Members) -> None:
+        """Raises `ConfigurationError` if the members break the constraint."""
+        culprits = list(self.broken_by(members))
+        if culprits:
+            raise ConfigurationError(
+                self.message.format(
+                    culprit=culprits[0],
+                    culprits=", ".join(culprits),
+                    customizer=members.customizer.name,
+                    personalizer=members.personalizer.name,
+                )
+            )
+
+
+def _lack(members: Members, need: "Need") -> list[str]:
+    """The stage that needs samples which the experiment does not name."""
+    server = members.experiment.server
+    named = server.root if need == "server_update" else server.public
+    return [] if named is not None else [s for n, s in members.plan.needs().items() if n == need]
+
+
+def _misfit(members: Members, table: str) -> list[str]:
+    """Why the clients' model cannot take the samples in a table of `server`."""
+    from rampart_fl.shared.learning.data.server_data import fitting
+
+    held = getattr(members.experiment.server, table)
+    labels = table == "root" or "labels" in members.plan.needs()
+    data = members.experiment.data
+    return [] if held is None else _refusal(fitting, held.dataset, held.size, data, labels)
+
+
+def _refusal(check: Callable[..., object], *args: Any) -> list[str]:
+    """The message with which a function refuses its arguments."""
+    try:
+        check(*args)
+    except ConfigurationError as error:
+        return [str(error)]
+    return []
+
+
+def _without_common_model(members: Members) -> list[str]:
+    """Settings that have no meaning if there is no common model."""
+    if not members.personalizer.simulated_only:
+        return []
+    server, training = members.experiment.server, members.experiment.training
+    unfit = {
+        "server.detectors": bool(server.detectors),
+        "server.customizer": server.customizer != {"name": "global_model"},
+        "server.learning_rate": server.learning_rate != 1,
+        "server.momentum": server.momentum != 0,
+        "fraction": members.experiment.fraction != 1,
+        "policy": members.experiment.policy != "sync",
+        "training.momentum": training.momentum != 0,
+        "training.objective": bool(training.objective),
+        "training.privacy": training.privacy is not None,
+        "training.output_noise": training.output_noise != 0,
+        "a model with running statistics": bool(members.spec.statistics),
+    }
+    return [name for name, given in unfit.items() if given]
+
+
+CONSTRAINTS = (
+    Constraint(
+        "Detectors compare no clients of groups that share nothing.",
+        lambda m: [d.name for d in m.plan.detectors if m.customizer.isolates and not d.alone],
+        "{customizer} lets nothing of one group reach another, and {culprit} judges clients by "
+        "those of all groups; use norm_bound or none",
+    ),
+    Constraint(
+        "Groups that share nothing share no running statistics.",
+        lambda m: (
+            _refusal(m.plan.check_statistics) if m.customizer.isolates and m.spec.statistics else []
+        ),
+        "{culprit}",
+    ),
+    Constraint(
+        "All clients train from the global model if a detector retraces their training.",
+        lambda m: [d.name for d in m.plan.detectors if d.retraces and not m.customizer.common],
+        "{culprit} retraces training from the global model, and with the customizer {customizer} "
+        "clients train from others: use global_model",
+    ),
+    Constraint(
+        "Clients upload the training of the whole model if a detector retraces it.",
+        lambda m: [d.name for d in m.plan.detectors if d.retraces and not m.personalizer.whole],
+        "{culprit} retraces training of the whole model, and uploads of the personalizer "
+        "{personalizer} are not that: use another one",
+    ),
+    Constraint(
+        "A customizer that recovers models gets whole ones.",
+        lambda m: (
+            [m.customizer.name]
+            if m.customizer.recovers and not m.experiment.server.calibrate
+            else []
+        ),
+        "{culprit} needs whole models: calibrate = true",
+    ),
+    Constraint(
+        "Clients report on the models of the same round.",
+        lambda m: (
+            [m.customizer.name] if m.customizer.claims and m.experiment.policy != "sync" else []
+        ),
+        "{culprit} reads what clients report of a round's models: policy = sync",
+    ),
+    Constraint(
+        "A personalizer that weighs offered models is offered some.",
+        lambda m: (
+            [m.personalizer.name] if m.personalizer.held_out and not m.customizer.claims else []
+        ),
+        "the personalizer {culprit} weighs models that the server offers: name a customizer that "
+        "does, such as fedfomo",
+    ),
+    Constraint(
+        "A stage that needs the server's own update has root samples.",
+        lambda m: _lack(m, "server_update"),
+        "{culprit} needs the server's own update: name a data set in [server.root]",
+    ),
+    Constraint(
+        "A stage that needs public samples without labels has them.",
+        lambda m: [] if "labels" in m.plan.needs() else _lack(m, "public"),
+        "{culprit} needs public samples: name a data set in [server.public]",
+    ),
+    Constraint(
+        "A stage that needs labelled public samples has them.",
+        lambda m: _lack(m, "labels"),
+        "{culprit} needs labelled public samples: name a data set in [server.public]",
+    ),
+    Constraint(
+        "Root samples fit the clients' model and classes.",
+        lambda m: _misfit(m, "root"),
+        "{culprit}",
+    ),
+    Constraint(
+        "Public samples fit the clients' model, and their classes if a stage needs labels.",
+        lambda m: _misfit(m, "public"),
+        "{culprit}",
+    ),
+    Constraint(
+        "Only images are augmented.",
+        lambda m: (
+            [str(m.dataset.shape)]
+            if m.experiment.server.public is not None
+            and m.experiment.server.public.augmentation != "none"
+            and (len(m.dataset.shape) != 3 or min(m.dataset.shape[1:]) < 2)
+            else []
+        ),
+        "server.public: augmentation is for images, the samples have shape {culprit}",
+    ),
+    Constraint(
+        "Rounds can have enough rows for every stage.",
+        lambda m: _refusal(m.plan.check_rows, m.experiment.most_rows),
+        "{culprit}",
+    ),
+    Constraint(
+        "Settings that assume a common model are absent if there is none.",
+        _without_common_model,
+        "interpolated in exact mode has no common model, it takes plain steps of every client "
+        "towards an aggregate of its own: leave out {culprits}",
+    ),
+)
+"""Everything that must hold between members; the first broken constraint is reported."""
 
 
 def validate(experiment: Experiment) -> Experiment:
@@ -22,72 +234,36 @@ def validate(experiment: Experiment) -> Experiment:
     {}
     """
     with plugins.known(experiment.packages) as packages:
-        _validate(experiment)
+        members = build(experiment)
+        for constraint in CONSTRAINTS:
+            constraint.check(members)
     return experiment.model_copy(update={"packages": packages})
 
 
-def build_plan(experiment: Experiment) -> "Plan":
-    """Builds the stages that the server runs in every round."""
-    with plugins.known(experiment.packages):
-        return _build_plan(experiment)
+def build(experiment: Experiment) -> Members:
+    """Builds every member that an experiment names, without a check of their combination.
 
-
-def _build_plan(experiment: Experiment) -> "Plan":
-    from rampart_fl.shared.robust.engine import Plan, ServerStep
-
-    server = experiment.server
-    plan = Plan.of(
-        server.rule,
-        server.detectors,
-        server.customizer,
-        ServerStep(learning_rate=server.learning_rate, momentum=server.momentum),
-        server.calibrate,
-        server.eviction,
-        server.f,
-    )
-    customizer = plan.customizer
-    if customizer.recovers and not server.calibrate:
-        raise ConfigurationError(f"{customizer.name} needs whole models: calibrate = true")
-    if customizer.claims and experiment.policy != "sync":
-        raise ConfigurationError(
-            f"{customizer.name} reads what clients report of a round's models: policy = sync"
-        )
-    return plan
-
-
-def _validate(experiment: Experiment) -> None:
+    Raises:
+        RampartError: a member is unknown, or its parameters are wrong.
+    """
     from rampart_fl.shared.attacks.data import attacks as data_attacks
     from rampart_fl.shared.attacks.model import attacks as model_attacks
     from rampart_fl.shared.attacks.triggers import parse_trigger
     from rampart_fl.shared.learning.data.datasets import datasets
     from rampart_fl.shared.learning.data.partitions import partitions
     from rampart_fl.shared.learning.network.models import models
-    from rampart_fl.shared.learning.network.vector import initial_model
-    from rampart_fl.shared.learning.server_resources import check_needs
     from rampart_fl.shared.learning.training.objectives import parse_terms
     from rampart_fl.shared.learning.training.personalizers import personalizers
     from rampart_fl.shared.learning.training.schedules import schedules
 
-    plan = build_plan(experiment)
-    check_needs(experiment, plan)
-    plan.check_rows(experiment.most_rows)
-    datasets.parse(experiment.data.dataset)
+    members = Members(
+        experiment,
+        build_plan(experiment),
+        datasets.parse(experiment.data.dataset),
+        personalizers.parse(experiment.personalizer),
+    )
     partitions.parse(experiment.data.partition)
     models.parse(experiment.model)
-    if plan.customizer.isolates and initial_model(experiment)[0].statistics:
-        plan.check_statistics()
-    personalizer = personalizers.parse(experiment.personalizer)
-    if personalizer.held_out and not plan.customizer.claims:
-        raise ConfigurationError(
-            f"the personalizer {personalizer.name} weighs models that the server offers: "
-            "name a customizer that does, such as fedfomo"
-        )
-    for detector in plan.detectors:
-        if detector.retraces and not personalizer.whole:
-            raise ConfigurationError(
-                f"{detector.name} retraces training of the whole model, and uploads of the "
-                f"personalizer {personalizer.name} are not that: use another one"
-            )
     parse_terms(experiment.training.objective)
     schedules.parse(experiment.training.schedule)
     parse_trigger(experiment.evaluation.trigger)
@@ -96,3 +272,21 @@ def _validate(experiment: Experiment) -> None:
             model_attacks.parse(group.attack)
         if group.data_attack is not None:
             data_attacks.parse(group.data_attack)
+    return members
+
+
+def build_plan(experiment: Experiment) -> "Plan":
+    """Builds the stages that the server runs in every round."""
+    from rampart_fl.shared.robust.engine import Plan, ServerStep
+
+    server = experiment.server
+    with plugins.known(experiment.packages):
+        return Plan.of(
+            server.rule,
+            server.detectors,
+            server.customizer,
+            ServerStep(learning_rate=server.learning_rate, momentum=server.momentum),
+            server.calibrate,
+            server.eviction,
+            server.f,
+        )

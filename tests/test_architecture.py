@@ -2,31 +2,32 @@
 
 import ast
 import re
-from collections.abc import Collection, Iterator, Mapping
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-MODULES = {
-    ".".join(("rampart_fl", *path.relative_to(base).with_suffix("").parts)).removesuffix(
-        ".__init__"
-    ): path
-    for base, top in ((ROOT, "shared"), (ROOT, "services"), (ROOT / "src/rampart_fl", ""))
-    for path in sorted((base / top).rglob("*.py"))
-}
+from tools.imports import (
+    MODULES,
+    ROOT,
+    UPWARD,
+    cycles,
+    imports,
+    imports_of_ours,
+    reached,
+    service,
+    within,
+)
+
 LONGEST = 350
 """Lines of a module; a longer one has more than one idea."""
-LONGER = {
-    "rampart_fl.services.aggregator.worker.coordinator": 407,  # the phases, read from top to bottom
-}
+LONGER = dict[str, int]()
 
 SERVICES = ("rampart_fl.services",)
 MATHEMATICS = (
     "rampart_fl.shared.robust",
     "rampart_fl.shared.attacks",
     "rampart_fl.shared.learning",
+    "rampart_fl.shared.round",
 )
 OUTSIDE = {
     "httpx",
@@ -49,45 +50,8 @@ EXPERIMENT = {
     "rampart_fl.shared.seeding",
 }
 """All of ours that experiment files know of."""
-UPWARD = {
-    # What cannot run is refused before the first of many experiments runs.
-    ("rampart_fl.shared.experiment.sweep", "rampart_fl.shared.validation"),
-}
 HEAVY = {"torch", "sklearn", "scipy"}
 """What a process of the api role never imports."""
-
-
-@cache
-def imports(module: str) -> tuple[tuple[str, bool], ...]:
-    """(imported module, whether at module level) of everything that a module imports."""
-    return tuple(_imports(ast.parse(MODULES[module].read_text()), module, True))
-
-
-def _imports(node: ast.AST, module: str, top: bool) -> Iterator[tuple[str, bool]]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
-            continue
-        if isinstance(child, ast.Import):
-            yield from ((alias.name, top) for alias in child.names)
-        elif isinstance(child, ast.ImportFrom):
-            assert child.level == 0, f"{module}: imports are absolute"
-            assert child.module is not None
-            for alias in child.names:
-                inner = f"{child.module}.{alias.name}"
-                yield (inner if inner in MODULES else child.module, top)
-        else:
-            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-            yield from _imports(child, module, top and not inside)
-
-
-def within(module: str, packages: "set[str] | tuple[str, ...]") -> bool:
-    """Whether a module is one of these packages or stands in one."""
-    return any(module == package or module.startswith(f"{package}.") for package in packages)
-
-
-def service(module: str) -> str:
-    """rampart_fl.services.aggregator of rampart_fl.services.aggregator.api.app."""
-    return ".".join(module.split(".")[:3])
 
 
 def test_a_service_imports_no_other_service() -> None:
@@ -127,22 +91,6 @@ def test_experiment_files_know_only_what_stands_below_them() -> None:
         if not within(imported, EXPERIMENT)
     }
     assert upward == UPWARD
-
-
-def reached(module: str) -> dict[str, str]:
-    """Everything that importing a module imports, each with who imports it."""
-    found, waiting = {module: ""}, [module]
-    while waiting:
-        current = waiting.pop()
-        if current not in MODULES:
-            continue
-        parts = current.split(".")
-        parents = [".".join(parts[:depth]) for depth in range(1, len(parts))]
-        for imported in [*parents, *(name for name, top in imports(current) if top)]:
-            if imported not in found:
-                found[imported] = current
-                waiting.append(imported)
-    return found
 
 
 AGGREGATOR = "rampart_fl.services.aggregator"
@@ -220,29 +168,8 @@ def test_the_walk_finds_what_it_looks_for() -> None:
     assert len(MODULES) > 100
 
 
-def cycles(imported: Mapping[str, Collection[str]]) -> list[frozenset[str]]:
-    """Sets of nodes that all reach each other, of a graph given by its edges."""
-    reach: dict[str, set[str]] = {}
-    for start in imported:
-        found, waiting = set[str](), [start]
-        while waiting:
-            new = set(imported[waiting.pop()]) - found
-            found |= new
-            waiting += new
-        reach[start] = found
-    sets = {
-        frozenset(node for node in reach[start] if start in reach[node])
-        for start in imported
-        if start in reach[start]
-    }
-    return sorted(sets, key=sorted)
-
-
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    ours = {
-        module: {name for name, _ in imports(module) if name in MODULES and name != module}
-        for module in MODULES
-    }
+    ours = {module: imports_of_ours(module) for module in MODULES}
     assert not [sorted(cycle) for cycle in cycles(ours)]
 
 

@@ -1,4 +1,4 @@
-"""What the server's stages need besides clients' updates: network, public samples, own update.
+"""What the server's stages need in addition to updates: network, public samples, an own update.
 
 Legend: K models, B samples in a batch, D parameters.
 """
@@ -9,16 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment.schema import Experiment, Training
 from rampart_fl.shared.learning.data.augmentation import strong, weak
 from rampart_fl.shared.learning.data.client_data import ClientData
 from rampart_fl.shared.learning.data.datasets import datasets
-from rampart_fl.shared.learning.data.server_data import fitting, server_data
+from rampart_fl.shared.learning.data.server_data import server_data
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
 from rampart_fl.shared.learning.training.learner import Learner
 from rampart_fl.shared.learning.training.local import train
-from rampart_fl.shared.robust.context import Context, Need, Public
+from rampart_fl.shared.robust.context import Context, Public
 from rampart_fl.shared.robust.engine import Plan
 
 AUGMENTATIONS = {"none": None, "weak": weak, "strong": strong}
@@ -49,10 +48,8 @@ class ServerResources:
         """Loads what the plan's stages need, and nothing else.
 
         Raises:
-            ConfigurationError: a stage needs samples that the experiment does not name, or the
-                samples cannot be loaded.
+            ConfigurationError: the samples cannot be loaded, or do not fit.
         """
-        check_needs(experiment, plan)
         needs = plan.needs()
         server, seed = experiment.server, experiment.seed
         learner, public, root = None, None, None
@@ -88,7 +85,7 @@ class ServerResources:
     def update(self, reference_D: Tensor, round_: int) -> Tensor | None:
         """The server's own update (D,): trains like a client, on the root set, from the reference.
 
-        None if no stage needs it.
+        The result is None if no stage needs it.
         """
         if self.learner is None or self.root is None:
             return None
@@ -100,7 +97,7 @@ class ServerResources:
 
 
 def _plain(training: Training) -> dict[str, Any]:
-    """The settings of the clients' training that determine batches and optimizer steps, only."""
+    """The clients' training settings, reduced to those of batches and optimizer steps."""
     kept = {
         "epochs",
         "batch_size",
@@ -110,34 +107,3 @@ def _plain(training: Training) -> dict[str, Any]:
         "schedule",
     }
     return training.model_dump(include=kept)
-
-
-def check_needs(experiment: Experiment, plan: Plan) -> None:
-    """Refuses an experiment whose stages need samples that it does not name or that do not fit.
-
-    The check reads no samples.
-    """
-    needs, server, data = plan.needs(), experiment.server, experiment.data
-    for need, stage in needs.items():
-        table = server.root if need == "server_update" else server.public
-        if table is None and need != "predict":
-            role = "root" if need == "server_update" else "public"
-            raise ConfigurationError(
-                f"{stage} needs {_SAMPLES[need]}: name a data set in [server.{role}]"
-            )
-    if server.root is not None:
-        fitting(server.root.dataset, server.root.size, data, labels=True)
-    if server.public is not None:
-        fitting(server.public.dataset, server.public.size, data, labels="labels" in needs)
-        shape = datasets.parse(data.dataset).shape
-        if server.public.augmentation != "none" and (len(shape) != 3 or min(shape[1:]) < 2):
-            raise ConfigurationError(
-                f"server.public: augmentation is for images, the samples have shape {shape}"
-            )
-
-
-_SAMPLES: dict[Need, str] = {
-    "server_update": "the server's own update",
-    "public": "public samples",
-    "labels": "labelled public samples",
-}

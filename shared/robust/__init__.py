@@ -1,5 +1,9 @@
 """Byzantine-robust aggregation as pure functions on rows.
 
+This package holds the rules, pre-aggregators, detectors and customizers, the engine that runs a
+round with them, and the fast passes over rows. Code that trains belongs in `learning`. Code that
+loads updates or stores models belongs to the services and to `simulation`.
+
 >>> import torch
 >>> from rampart_fl.shared.robust import aggregate
 >>> aggregate(torch.tensor([[1.0, 0.0], [1.2, 0.1], [1e30, -1e30]]), "median")

@@ -13,50 +13,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rampart_fl.shared.errors import ConfigurationError, PreconditionError
-from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.errors import PreconditionError
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
 from rampart_fl.shared.learning.training.local import Trained, evaluate_many
 from rampart_fl.shared.learning.training.personalizers import Batch
 from rampart_fl.shared.learning.training.task import mean_loss_gradients
-from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.robust.base import Rows, State
 from rampart_fl.shared.robust.pipeline import join_states, split_state
+from rampart_fl.shared.round.pool import Claim
 from rampart_fl.shared.simulation.clients import Clients
 from rampart_fl.shared.simulation.collaboration import estimate
 from rampart_fl.shared.simulation.server import Server
 
 ELEMENTS = 1 << 24
-"""The most numbers that the gradients computed in one pass may have together."""
-
-
-def check_exact(experiment: Experiment, spec: ModelSpec) -> None:
-    """Refuses settings that have no meaning without a common model.
-
-    Raises:
-        ConfigurationError: there are such settings; the message lists them.
-    """
-    server, training = experiment.server, experiment.training
-    unfit = {
-        "server.detectors": bool(server.detectors),
-        "server.customizer": server.customizer != {"name": "global_model"},
-        "server.learning_rate": server.learning_rate != 1,
-        "server.momentum": server.momentum != 0,
-        "fraction": experiment.fraction != 1,
-        "policy": experiment.policy != "sync",
-        "training.momentum": training.momentum != 0,
-        "training.objective": bool(training.objective),
-        "training.privacy": training.privacy is not None,
-        "training.output_noise": training.output_noise != 0,
-        "a model with running statistics": bool(spec.statistics),
-    }
-    wrong = [name for name, given in unfit.items() if given]
-    if wrong:
-        raise ConfigurationError(
-            "interpolated in exact mode has no common model, it takes plain steps of every client "
-            f"towards an aggregate of its own: leave out {', '.join(wrong)}"
-        )
+"""Largest total number of elements of the gradients that one pass computes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +57,7 @@ class ExactRound:
         batches = Batches.draw(cohort.train_K, names, training, seed, self.round)
         model_ND = clients.personal["model"]
         known = split_state(self.server.state)
-        first = self.server.plan.pipeline.init(model_ND.shape[1])
+        first = self.server.rounds.plan.pipeline.init(model_ND.shape[1])
         states = {name: known.get(name, first) for name in names}
         try:
             if bool(clients.personal["lambda"].isnan().any()):
@@ -142,7 +113,7 @@ class ExactRound:
     def movements(
         self, models_PD: Tensor, places: Sequence[int], batch: Batch
     ) -> Iterator[tuple[int, Tensor]]:
-        """All clients' uploads (N, D) after one step from the model at each of these places."""
+        """All clients' uploads (N, D) after one step from the model at each of these positions."""
         learner, n = self.clients.learner, len(self.clients.names)
         size = max(1, ELEMENTS // (n * (models_PD.shape[1] + batch.x_KB[0].numel())))
         for start in range(0, len(places), size):
@@ -154,18 +125,21 @@ class ExactRound:
                 yield i, -self.rate * decayed_ND
 
     def arrive(self, update_ND: Tensor, model_D: Tensor) -> Rows:
-        """The rows that the server receives for a model, once the attackers have changed theirs."""
+        """The rows that the server receives for a model, including the attackers' changed rows."""
         clients, names = self.clients, self.clients.names
         sent_ND, true = model_D.expand_as(update_ND), Trained(update_ND, {}, {})
         received_ND, _ = clients.updates(names, true, {}, sent_ND, model_D, self.round)
         cap = clients.experiment.server.sample_cap
-        weights = [min(samples, cap) for samples in clients.cohort(self.round).train_K]
+        counts = clients.cohort(self.round).train_K
+        weights = [Claim(samples, {}).weight(cap) for samples in counts]
         return Rows.of(received_ND, ids=names, weights=weights)
 
     def aggregate(self, rows: Rows, model_D: Tensor, state: State) -> tuple[Tensor, State]:
         """The aggregate F (D,) of the rows received for a model, and the pipeline's next state."""
-        context = self.server.resources.attach_to(self.server.context(self.round, model_D))
-        aggregate_D, state, _ = self.server.plan.pipeline.apply(rows, state, context)
+        rounds = self.server.rounds
+        context = rounds.context(self.round, model_D, self.server.standing)
+        context = rounds.resources.attach_to(context)
+        aggregate_D, state, _ = rounds.plan.pipeline.apply(rows, state, context)
         return aggregate_D, state
 
     def _measure(self, cohort: Cohort) -> dict[str, dict[str, float]]:
@@ -189,7 +163,7 @@ def _batch(cohort: Cohort, batches: Batches, step: int, like: Tensor) -> Batch:
     clients = torch.arange(len(like))
     steps = [step % own for own in batches.steps_K]
     weight_KB = batches.weight_KSB[clients, steps]
-    width = int((weight_KB > 0).sum(1).max())  # Padding comes last.
+    width = int((weight_KB > 0).sum(1).max())  # Padding is at the end.
     at_KB = batches.index_KSB[clients, steps, :width].to(like.device)
     clients = clients.to(like.device)[:, None]
     return Batch(

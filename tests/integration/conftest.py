@@ -155,7 +155,7 @@ class Arena:
         return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
     def stores(self, action: Callable[[Stores], Any]) -> Any:
-        """What an action on the federation's state gives."""
+        """The result of an action on the federation's state."""
 
         async def act() -> Any:
             url = f"redis://127.0.0.1:{self.local.redis_port}/0"

@@ -281,7 +281,7 @@ class Hosted(TestClients):
         self.stores(move)
 
     def stores(self, action: Callable[[Stores], Any]) -> Any:
-        """What an action on the federation's state gives."""
+        """The result of an action on the federation's state."""
 
         async def act() -> Any:
             async with aclosing(

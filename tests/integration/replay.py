@@ -127,7 +127,7 @@ def check_replay(
     clients: dict[str, Scripted],
     folder: Path,
 ) -> Replay:
-    """The same federation again, from its events and uploads, comes to the same digests."""
+    """Repeating the federation from its events and uploads gives the same digests."""
     events: list[Event] = ask(lambda stores: stores.events.read("0-0", 0.1, count=100_000))
     counts = Counter(event.receipt.digest for event in events if event.type == "update")
     assert set(counts.values()) == {1}
@@ -141,8 +141,8 @@ def check_replay(
         assert record.models["reference"] == decided.snapshot.reference
         assert record.customized == decided.snapshot.customized
         assert record.verdicts == decided.verdicts
-        assert record.weights == decided.fields["weights"]
-        assert record.mixing == decided.fields["mixing"]
+        assert record.weights == decided.record.weights
+        assert record.mixing == decided.record.mixing
     for name, client in clients.items():
         trained = [t.models["model"] for t in client.tickets if t.kind == "train"]
         assert trained == again.given[name][: len(trained)]

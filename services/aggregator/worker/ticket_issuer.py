@@ -77,28 +77,21 @@ class TicketIssuer:
 
     # -- answers -------------------------------------------------------------------------------
 
-    async def handle(self, event: Event, opened: OpenRound) -> None:
-        """Handles an event that is not an update while a round is open."""
-        match event.type:
-            case "probe" if self._buffered or event.round == opened.number:
-                await self._answer_probe(event, opened)
-            case "pull":
-                await self._answer_pull(event.client, opened)
-            case "joined" if self._buffered:
-                opened.selected.add(event.client)
-                opened.stale = True
-            case "opened":
-                opened.evicted.clear()
-            case "evicted":
-                opened.stale = True
-                if not self._buffered:
-                    opened.evicted.add(event.client)
-            case "reinstated" | "confirmed" | "dismissed" | "stopping":
-                opened.stale = True
-            case _:
-                await self.serve(event)
+    async def answer_probe(self, event: Event, number: int, opened: OpenRound) -> None:
+        """Makes a model for a client that answered a probe, and a ticket to train from it."""
+        probe = event.receipt
+        opened.probed[event.client] = probe.size
+        if await self._stores.uploads.receipt(event.round, "update", event.client):
+            return
+        digest = await self._compute(self._round_engine.customize_newcomer, probe, number)
+        opened.uploads |= {probe.digest, digest}
+        await self._grant(event.client, self._ticket(event.round, "train", {"model": digest}))
 
-    async def serve(self, event: Event) -> None:
+    async def grant(self, client: str, number: int) -> None:
+        """Gives a client its next ticket in the open round."""
+        await self._grant(client, self.first_ticket(client, number, None))
+
+    async def answer_customize(self, event: Event) -> None:
         """Answers a request for a customized model, which may come in any phase.
 
         Ignores any other event, and a request that was answered before.
@@ -115,23 +108,6 @@ class TicketIssuer:
         except FileNotFoundError:  # An old event was read again; its blob was deleted long ago.
             return
         await customizations.answer(self._fence, request, digest)
-
-    async def _answer_probe(self, event: Event, opened: OpenRound) -> None:
-        """Makes a model for a client that answered a probe, and a ticket to train from it."""
-        probe = event.receipt
-        opened.probed[event.client] = probe.size
-        if await self._stores.uploads.receipt(event.round, "update", event.client):
-            return
-        digest = await self._compute(self._round_engine.customize_newcomer, probe, opened.number)
-        opened.uploads |= {probe.digest, digest}
-        await self._grant(event.client, self._ticket(event.round, "train", {"model": digest}))
-
-    async def _answer_pull(self, client: str, opened: OpenRound) -> None:
-        """Gives a client its next ticket; if its update is in this round, the client waits."""
-        if client in opened.receipts:
-            opened.waiting.append(client)
-        else:
-            await self._grant(client, self.first_ticket(client, opened.number, None))
 
     async def _grant(self, client: str, ticket: Ticket) -> None:
         """Gives a client a ticket in the open round, with the round's deadline."""

@@ -19,7 +19,7 @@ OPENED = ExitStack()
 Url = Annotated[
     str | None,
     typer.Option(
-        envvar="RAMPART_AGGREGATOR", help="URL of the aggregator, by default that of the last `up`."
+        envvar="RAMPART_AGGREGATOR", help="Aggregator's URL; by default, from the last `up`."
     ),
 ]
 Token = Annotated[str | None, typer.Option(envvar="RAMPART_OPERATOR_TOKEN", help="Operator token.")]

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch.nn import functional
 
-from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.sweep import Sweep
 from rampart_fl.shared.figures.final import sides
@@ -177,23 +176,7 @@ def test_an_interrupted_run_goes_on_to_the_same_models() -> None:
 
 
 @pytest.mark.parametrize("share", [SHARE, "formula"])
-def test_too_few_clients_for_the_rule_fail_the_round(share: Any) -> None:
-    result = simulate(experiment(share, server={"rule": "krum", "f": 3}))
+def test_a_rule_without_a_result_fails_the_round(share: Any) -> None:
+    result = simulate(experiment(share, server={"rule": {"name": "monna", "pivot": "absent"}}))
     assert {record.status for record in result.records} == {"failed"}
-    assert "n=7, f=3" in result.records[0].reason
-
-
-@pytest.mark.parametrize(
-    ("tables", "named"),
-    [
-        ({"fraction": 0.5}, "fraction"),
-        ({"server": {"detectors": ["norm_bound"]}}, r"server\.detectors"),
-        ({"server": {"customizer": "fedcap"}}, r"server\.customizer"),
-        ({"training": {"momentum": 0.9}}, r"training\.momentum"),
-        ({"training": {"objective": ["fedprox"]}}, r"training\.objective"),
-        ({"policy": "buffered"}, "policy"),
-    ],
-)
-def test_what_needs_a_common_model_is_refused(tables: dict[str, Any], named: str) -> None:
-    with pytest.raises(ConfigurationError, match=named):
-        simulate(experiment(**tables))
+    assert "no row of its pivot 'absent'" in result.records[0].reason

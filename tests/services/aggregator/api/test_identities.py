@@ -1,4 +1,4 @@
-"""Whose token it is: remembered while events are heard, forgotten when any token changes."""
+"""The client behind a token: cached while events arrive, forgotten when any token changes."""
 
 import asyncio
 from contextlib import suppress

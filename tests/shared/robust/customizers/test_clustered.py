@@ -13,7 +13,7 @@ from rampart_fl.shared.robust import Context, Rows, State
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.customizers.clustered import Clustered, continued
 from rampart_fl.shared.simulation import simulate
-from rampart_fl.shared.validation import build_plan
+from rampart_fl.shared.validation import validate
 
 REFERENCE_D = torch.tensor([5.0, 7.0])
 ROWS = {"a": [1.0, 0.1], "b": [-2.0, 0.1], "c": [2.0, -0.1], "d": [-1.0, 0.0], "e": [3.0, 0.0]}
@@ -113,7 +113,7 @@ def test_raw_uploads_are_refused() -> None:
     server = {"customizer": "clustered", "calibrate": False}
     tables = {"name": "raw", "data": {"dataset": "digits"}, "model": "cnn", "server": server}
     with pytest.raises(ConfigurationError, match="calibrate = true"):
-        build_plan(Experiment.from_tables(tables))
+        validate(Experiment.from_tables(tables))
 
 
 def test_clients_whose_labels_differ_end_in_a_cluster_of_their_own() -> None:

@@ -14,7 +14,7 @@ from rampart_fl.shared.robust import Context, Rows, State
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.customizers.fedfomo import FedFomo
 from rampart_fl.shared.simulation import simulate
-from rampart_fl.shared.validation import build_plan
+from rampart_fl.shared.validation import validate
 
 D = 4
 CLIENTS = [f"client-{k}" for k in range(8)]
@@ -203,7 +203,7 @@ def test_reports_belong_to_rounds() -> None:
         "server": {"customizer": "fedfomo"},
     }
     with pytest.raises(ConfigurationError, match="policy = sync"):
-        build_plan(Experiment.from_tables(tables))
+        validate(Experiment.from_tables(tables))
 
 
 def test_a_report_that_is_missing_is_nothing() -> None:

@@ -9,14 +9,12 @@ from torch import Tensor
 
 from rampart_fl.shared.assignment import group_of
 from rampart_fl.shared.errors import ConfigurationError, PreconditionError
-from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.robust import Context, Rows, State
 from rampart_fl.shared.robust.certificates import radii, winners
 from rampart_fl.shared.robust.customizers import Customization, customizers
 from rampart_fl.shared.robust.customizers.flcert import FLCert
 from rampart_fl.shared.robust.engine import Plan, RoundOutcome, run_round
 from rampart_fl.shared.robust.rules import rules
-from rampart_fl.shared.validation import validate
 
 D = 5
 CLIENTS = [f"client-{k}" for k in range(9)]
@@ -193,21 +191,7 @@ def test_rows_that_are_too_few_for_the_global_rule_stop_no_group() -> None:
         close_round(Plan.of({"name": "krum", "f": 3}), sent)
 
 
-def test_detectors_that_compare_clients_of_all_groups_are_refused() -> None:
-    Plan.of("weighted_mean", ["norm_bound"], "flcert")
-    with pytest.raises(ConfigurationError, match="robust_distance judges clients"):
-        Plan.of("weighted_mean", ["robust_distance"], "flcert")
-
-
 def test_running_statistics_which_all_clients_share_are_refused() -> None:
-    tables = {
-        "name": "normalized",
-        "data": {"dataset": "cifar10"},
-        "model": "wide_resnet",
-        "server": {"customizer": "flcert"},
-    }
-    with pytest.raises(ConfigurationError, match="without batch normalization"):
-        validate(Experiment.from_tables(tables))
     held = Context(reference_D=torch.zeros(D), statistics=(("~norm.running_mean", 3, D),))
     plan, rows = Plan.of("weighted_mean", (), "flcert"), Rows.of(torch.randn(4, D))
     with pytest.raises(ConfigurationError, match="without batch normalization"):

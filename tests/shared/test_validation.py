@@ -1,0 +1,144 @@
+"""Every constraint of the table is broken by an experiment of its own, and by nothing else."""
+
+from typing import Any
+
+import pytest
+
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.simulation import Simulation
+from rampart_fl.shared.validation import CONSTRAINTS, Constraint, build, validate
+
+DIGITS = {"name": "broken", "data": {"dataset": "digits"}, "model": "cnn"}
+WISDM = {**DIGITS, "data": {"dataset": "wisdm"}, "model": "mlp"}
+RESNET = {**DIGITS, "data": {"dataset": "cifar10"}, "model": "wide_resnet"}
+RETRACES = {"detectors": ["fedredefense"]}
+EXACT = {"name": "interpolated", "mode": "exact"}
+BREAKS: dict[str, tuple[dict[str, Any], str]] = {
+    "Detectors compare no clients of groups that share nothing.": (
+        {**DIGITS, "server": {"customizer": "flcert", "detectors": ["robust_distance"]}},
+        "flcert lets nothing of one group reach another, and robust_distance judges clients by "
+        "those of all groups; use norm_bound or none",
+    ),
+    "Groups that share nothing share no running statistics.": (
+        {**RESNET, "server": {"customizer": "flcert"}},
+        "flcert lets nothing of one group reach another, and running statistics are the median of "
+        "all clients': use a model without batch normalization",
+    ),
+    "All clients train from the global model if a detector retraces their training.": (
+        {**DIGITS, "server": {**RETRACES, "customizer": "fedcap"}},
+        "fedredefense retraces training from the global model, and with the customizer fedcap "
+        "clients train from others: use global_model",
+    ),
+    "Clients upload the training of the whole model if a detector retraces it.": (
+        {**DIGITS, "server": RETRACES, "personalizer": "fedper"},
+        "fedredefense retraces training of the whole model, and uploads of the personalizer "
+        "fedper are not that: use another one",
+    ),
+    "A customizer that recovers models gets whole ones.": (
+        {**DIGITS, "server": {"customizer": "clustered", "calibrate": False}},
+        "clustered needs whole models: calibrate = true",
+    ),
+    "Clients report on the models of the same round.": (
+        {
+            **DIGITS,
+            "server": {"customizer": "fedfomo"},
+            "personalizer": "fedfomo",
+            "policy": "buffered",
+        },
+        "fedfomo reads what clients report of a round's models: policy = sync",
+    ),
+    "A personalizer that weighs offered models is offered some.": (
+        {**DIGITS, "personalizer": "fedfomo"},
+        "the personalizer fedfomo weighs models that the server offers: name a customizer that "
+        "does, such as fedfomo",
+    ),
+    "A stage that needs the server's own update has root samples.": (
+        {**DIGITS, "server": {"rule": "fltrust", "public": {"dataset": "usps"}}},
+        "fltrust needs the server's own update: name a data set in [server.root]",
+    ),
+    "A stage that needs public samples without labels has them.": (
+        {**DIGITS, "server": {"rule": "sdea", "root": {"dataset": "usps"}}},
+        "sdea needs public samples: name a data set in [server.public]",
+    ),
+    "A stage that needs labelled public samples has them.": (
+        {**DIGITS, "server": {"rule": "sageflow"}},
+        "sageflow needs labelled public samples: name a data set in [server.public]",
+    ),
+    "Root samples fit the clients' model and classes.": (
+        {**DIGITS, "server": {"rule": "fltrust", "root": {"dataset": "cifar100"}}},
+        "cifar100 has 100 classes, the clients' digits 10: its labels are of no use",
+    ),
+    "Public samples fit the clients' model, and their classes if a stage needs labels.": (
+        {**DIGITS, "server": {"public": {"dataset": "wisdm"}}},
+        "samples of wisdm have shape (43,); they cannot become (1, 8, 8)",
+    ),
+    "Only images are augmented.": (
+        {**WISDM, "server": {"public": {"dataset": "wisdm", "augmentation": "weak"}}},
+        "server.public: augmentation is for images, the samples have shape (43,)",
+    ),
+    "Rounds can have enough rows for every stage.": (
+        {**DIGITS, "fraction": 0.25, "server": {"rule": "krum", "f": 3}},
+        "no round can succeed: krum needs n >= 2f + 3 = 9 rows: n=5, f=3",
+    ),
+    "Settings that assume a common model are absent if there is none.": (
+        {**DIGITS, "personalizer": EXACT, "fraction": 0.5, "server": {"momentum": 0.9}},
+        "interpolated in exact mode has no common model, it takes plain steps of every client "
+        "towards an aggregate of its own: leave out server.momentum, fraction",
+    ),
+}
+"""By constraint: tables that break it, and what the user is told."""
+
+
+@pytest.mark.parametrize("constraint", CONSTRAINTS, ids=lambda constraint: constraint.holds)
+def test_an_experiment_that_breaks_a_constraint_is_refused(constraint: Constraint) -> None:
+    tables, message = BREAKS[constraint.holds]
+    experiment = Experiment.from_tables(tables)
+    members = build(experiment)
+    assert [row.holds for row in CONSTRAINTS if list(row.broken_by(members))] == [constraint.holds]
+    with pytest.raises(ConfigurationError) as refusal:
+        validate(experiment)
+    assert str(refusal.value) == message
+
+
+def test_the_examples_are_of_the_table() -> None:
+    assert BREAKS.keys() == {constraint.holds for constraint in CONSTRAINTS}
+    assert len(BREAKS) == len(CONSTRAINTS), "each constraint has a name of its own"
+
+
+def test_labels_matter_only_to_stages_that_need_them() -> None:
+    public = {"public": {"dataset": "cifar100"}}
+    with pytest.raises(ConfigurationError, match="cifar100 has 100 classes"):
+        validate(Experiment.from_tables({**DIGITS, "server": {"rule": "sageflow", **public}}))
+    assert validate(Experiment.from_tables({**DIGITS, "server": {"rule": "sdea", **public}}))
+
+
+@pytest.mark.parametrize(
+    ("unfit", "named"),
+    [
+        ({"server": {"detectors": ["norm_bound"]}}, "server.detectors"),
+        ({"server": {"customizer": "fedcap"}}, "server.customizer"),
+        ({"server": {"learning_rate": 0.5}}, "server.learning_rate"),
+        ({"server": {"momentum": 0.5}}, "server.momentum"),
+        ({"fraction": 0.5}, "fraction"),
+        ({"policy": "buffered"}, "policy"),
+        ({"training": {"momentum": 0.5}}, "training.momentum"),
+        ({"training": {"objective": "fedprox"}}, "training.objective"),
+        ({"training": {"privacy": {}}}, "training.privacy"),
+        ({"training": {"output_noise": 0.1}}, "training.output_noise"),
+        ({**RESNET}, "a model with running statistics"),
+    ],
+)
+def test_each_setting_that_assumes_a_common_model_is_named(
+    unfit: dict[str, Any], named: str
+) -> None:
+    tables = {**DIGITS, **unfit, "personalizer": EXACT}
+    with pytest.raises(ConfigurationError, match=f"aggregate of its own: leave out {named}$"):
+        validate(Experiment.from_tables(tables))
+
+
+def test_a_simulation_refuses_what_validation_refuses() -> None:
+    tables, message = BREAKS["Rounds can have enough rows for every stage."]
+    with pytest.raises(ConfigurationError) as refusal:
+        Simulation.of(Experiment.from_tables(tables))
+    assert str(refusal.value) == message

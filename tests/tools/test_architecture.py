@@ -1,0 +1,76 @@
+"""The page on the architecture is the code's."""
+
+import importlib
+import re
+
+import pytest
+
+from tools.architecture import PATH, dependencies, layers, picture, reduced, render
+from tools.imports import reach
+
+TEXT = PATH.read_text(encoding="utf-8")
+NAMED = sorted(set(re.findall(r"`((?:shared|services)\.[\w.]*\w)`", TEXT)))
+MOST_NODES = 40
+"""A picture with more boxes than this cannot be read."""
+
+
+def test_the_committed_page_is_up_to_date() -> None:
+    assert render(TEXT) == TEXT, (
+        "run `python -m tools.architecture` and commit docs/architecture.md"
+    )
+
+
+def test_the_generated_parts_are_replaced_and_nothing_else() -> None:
+    stale = TEXT.replace("  shared_families --> shared_errors\n", "").replace("**: The ", "**: A ")
+    assert stale.count("\n") == TEXT.count("\n") - 1
+    assert render(stale) == TEXT
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_name_on_the_page_exists(name: str) -> None:
+    parts = f"rampart_fl.{name}".split(".")
+    depth = next(d for d in range(len(parts), 0, -1) if _is_module(".".join(parts[:d])))
+    value = importlib.import_module(".".join(parts[:depth]))
+    for attribute in parts[depth:]:
+        value = getattr(value, attribute)
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # Its parent is a module, not a package.
+        return False
+
+
+def test_one_update_passes_every_part_of_the_system() -> None:
+    way = TEXT.partition("## One update's way")[2].partition("\n## ")[0]
+    steps = re.split(r"^\d+\. ", way, flags=re.MULTILINE)[1:]
+    assert len(steps) > 10
+    for step in steps:
+        assert re.search(r"`(?:shared|services)\.", step), step
+    for part in ("shared.agent", *(f"services.aggregator.{p}" for p in ("api", "state", "worker"))):
+        assert f"`{part}." in way
+
+
+def test_the_picture_shows_every_dependency_and_fits_on_a_page() -> None:
+    graph = dependencies()
+    boxes = re.findall(r"^    (\w+)\[", picture(), re.MULTILINE)
+    assert sorted(boxes) == sorted(name.replace("/", "_") for name in graph)
+    assert len(boxes) < MOST_NODES
+    arrows = reduced(graph)
+    for name, imported in graph.items():
+        assert reach(arrows, name) == reach(graph, name) >= imported
+
+
+def test_each_layer_imports_only_layers_below_it() -> None:
+    graph, below = dependencies(), set[str]()
+    for layer in reversed(layers(graph)):
+        assert all(graph[name] <= below for name in layer)
+        below |= set(layer)
+    assert below == graph.keys()
+    assert "shared/errors" in layers(graph)[-1]
+
+
+def test_packages_in_a_circle_have_no_layers() -> None:
+    with pytest.raises(AssertionError, match="import each other"):
+        layers({"a": {"b"}, "b": {"a"}})

@@ -1,0 +1,170 @@
+"""The packages and who imports whom, for `docs/architecture.md`: `python -m tools.architecture`.
+
+It writes the parts of that page between markers; a test fails if they do not match the code.
+"""
+
+import ast
+from collections.abc import Mapping
+from functools import cache
+from itertools import takewhile
+
+from tools.imports import MODULES, ROOT, UPWARD, cycles, imports_of_ours, reach
+
+PATH = ROOT / "docs" / "architecture.md"
+TOP = "rampart_fl"
+Graph = dict[str, set[str]]
+"""The packages that each package imports, by name: `shared/robust`, `services/aggregator/api`."""
+
+
+def package(module: str) -> str | None:
+    """The package of the picture that a module belongs to; None if it belongs to none.
+
+    A module directly in `shared` is a package of its own. A service's own modules belong to none
+    if the service has subpackages.
+
+    >>> package("rampart_fl.shared.robust.rules.krum"), package("rampart_fl.shared.errors")
+    ('shared/robust', 'shared/errors')
+    >>> package("rampart_fl.services.aggregator.api.routes.models")
+    'services/aggregator/api'
+    >>> package("rampart_fl.services.attacker.hostile")
+    'services/attacker'
+    >>> package("rampart_fl.services.aggregator.settings")
+    """
+    _, *parts = module.split(".")
+    if parts[:1] == ["shared"] and len(parts) > 1:
+        return "/".join(parts[:2])
+    if parts[:1] == ["services"] and len(parts) > 1:
+        rooms = subpackages(parts[1])
+        if not rooms:
+            return "/".join(parts[:2])
+        if len(parts) > 2 and parts[2] in rooms:
+            return "/".join(parts[:3])
+    return None
+
+
+@cache
+def subpackages(service: str) -> tuple[str, ...]:
+    """The names of a service's subpackages.
+
+    >>> subpackages("aggregator")
+    ('api', 'state', 'worker')
+    """
+    folder = ROOT / "services" / service
+    return tuple(sorted(path.parent.name for path in folder.glob("*/__init__.py")))
+
+
+def dependencies() -> Graph:
+    """Which package imports which, without the imports that `UPWARD` lists.
+
+    A service's own modules count as parts of the subpackages that import them.
+    """
+    found: Graph = {name: set() for name in map(package, MODULES) if name is not None}
+    for module in MODULES:
+        start = package(module)
+        if start is not None:
+            found[start] |= _imported(module) - {start}
+    return found
+
+
+def _imported(module: str) -> set[str]:
+    found = set[str]()
+    for name in imports_of_ours(module):
+        if (module, name) in UPWARD:
+            continue
+        target = package(name)
+        found |= {target} if target is not None else _imported(name)
+    return found
+
+
+def layers(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """The nodes of a graph without cycles, from the top: each layer imports only layers below it.
+
+    >>> layers({"a": {"b", "c"}, "b": {"c"}, "c": set(), "d": {"c"}})
+    [['a'], ['b', 'd'], ['c']]
+    """
+    assert not cycles(graph), f"packages import each other: {cycles(graph)}"
+    left, found = dict(graph), list[list[str]]()
+    while left:
+        lowest = sorted(name for name in left if not graph[name] & left.keys())
+        found.insert(0, lowest)
+        left = {name: imported for name, imported in left.items() if name not in lowest}
+    return found
+
+
+def reduced(graph: Mapping[str, set[str]]) -> Graph:
+    """The graph without the arrows that follow from others (the transitive reduction).
+
+    >>> reduced({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == {"a": {"b"}, "b": {"c"}, "c": set()}
+    True
+    """
+    indirect = {
+        name: {below for other in imported for below in reach(graph, other)}
+        for name, imported in graph.items()
+    }
+    return {name: imported - indirect[name] for name, imported in graph.items()}
+
+
+def picture() -> str:
+    """The dependencies as a Mermaid graph."""
+    graph = dependencies()
+    order = [name for layer in layers(graph) for name in layer]
+    lines = ["```mermaid", "flowchart TD"]
+    groups = dict.fromkeys(map(_group, order))
+    for group in groups:
+        nodes = [f"{_key(name)}[{_label(name)}]" for name in order if _group(name) == group]
+        lines += [f"  subgraph {_key(group)}[{group}]", *(f"    {node}" for node in nodes), "  end"]
+    arrows = reduced(graph)
+    lines += [f"  {_key(name)} --> {_key(to)}" for name in order for to in sorted(arrows[name])]
+    upward = sorted({(package(start), package(to)) for start, to in UPWARD})
+    lines += [f"  {_key(str(start))} -.-> {_key(str(to))}" for start, to in upward]
+    return "\n".join([*lines, "```"])
+
+
+def _group(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def _label(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _key(name: str) -> str:
+    return name.replace("/", "_")
+
+
+def descriptions() -> str:
+    """One paragraph per package: what belongs there. Services first, then `shared` from the top."""
+    order = [name for layer in layers(dependencies()) for name in layer]
+    shared = [name for name in order if _group(name) == "shared"]
+    owners = {_group(name) for name in order} - {"services", "shared"}
+    services = sorted({*order, *owners} - {*shared})
+    return "\n\n".join(f"**`{name}`**: {description(name)}" for name in services + shared)
+
+
+def description(name: str) -> str:
+    """What the docstring of a package says, up to an example; of a single module, its summary.
+
+    >>> description("shared/modelspec")
+    'The layout of a model as a vector: which tensors it has, in which order. Needs no torch.'
+    """
+    path = MODULES[".".join((TOP, *name.split("/")))]
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    paragraphs = text.split("\n\n")
+    if path.name != "__init__.py":
+        paragraphs = paragraphs[:1]
+    told = takewhile(lambda paragraph: not paragraph.startswith((">>>", "Legend")), paragraphs)
+    return " ".join(" ".join(told).split())
+
+
+def render(page: str) -> str:
+    """The page with its generated parts made anew from the code."""
+    for name, text in (("dependencies", picture()), ("packages", descriptions())):
+        start, end = f"<!-- {name}: start -->", f"<!-- {name}: end -->"
+        assert page.count(start) == page.count(end) == 1, f"{PATH.name} lacks the markers of {name}"
+        before, rest = page.split(start)
+        page = f"{before}{start}\n{text}\n{end}{rest.split(end)[1]}"
+    return page
+
+
+if __name__ == "__main__":
+    PATH.write_text(render(PATH.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,118 @@
+"""Who imports whom, read from the source: for the architecture tests and the dependency picture."""
+
+import ast
+from collections.abc import Collection, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+MODULES = {
+    ".".join(("rampart_fl", *path.relative_to(base).with_suffix("").parts)).removesuffix(
+        ".__init__"
+    ): path
+    for base, top in ((ROOT, "shared"), (ROOT, "services"), (ROOT / "src/rampart_fl", ""))
+    for path in sorted((base / top).rglob("*.py"))
+}
+"""The path of every module of the wheel, by the name that imports use."""
+UPWARD = {
+    # What cannot run is refused before the first of many experiments runs.
+    ("rampart_fl.shared.experiment.sweep", "rampart_fl.shared.validation"),
+}
+"""Imports from a package of experiment files to a layer above it, each with its reason."""
+
+
+@cache
+def imports(module: str) -> tuple[tuple[str, bool], ...]:
+    """(imported module, whether at module level) of everything that a module imports.
+
+    Imports for type checkers only are left out.
+
+    >>> dict(imports("rampart_fl.shared.families.plugins"))["rampart_fl.shared.errors"]
+    True
+    """
+    return tuple(_imports(ast.parse(MODULES[module].read_text(encoding="utf-8")), module, True))
+
+
+def _imports(node: ast.AST, module: str, top: bool) -> Iterator[tuple[str, bool]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+            continue
+        if isinstance(child, ast.Import):
+            yield from ((alias.name, top) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            assert child.level == 0, f"{module}: imports are absolute"
+            assert child.module is not None
+            for alias in child.names:
+                inner = f"{child.module}.{alias.name}"
+                yield (inner if inner in MODULES else child.module, top)
+        else:
+            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            yield from _imports(child, module, top and not inside)
+
+
+def imports_of_ours(module: str) -> set[str]:
+    """The modules of Rampart that a module imports, in functions too."""
+    return {name for name, _ in imports(module) if name in MODULES and name != module}
+
+
+def within(module: str, packages: Collection[str]) -> bool:
+    """Whether a module is one of these packages or is in one of them.
+
+    >>> within("a.b.c", {"a.b"}), within("a.bc", {"a.b"})
+    (True, False)
+    """
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+def service(module: str) -> str:
+    """The service that a module belongs to.
+
+    >>> service("rampart_fl.services.aggregator.api.app")
+    'rampart_fl.services.aggregator'
+    """
+    return ".".join(module.split(".")[:3])
+
+
+def reached(module: str) -> dict[str, str]:
+    """Everything that importing a module imports, each with the module that imports it."""
+    found, waiting = {module: ""}, [module]
+    while waiting:
+        current = waiting.pop()
+        if current not in MODULES:
+            continue
+        parts = current.split(".")
+        parents = [".".join(parts[:depth]) for depth in range(1, len(parts))]
+        for imported in [*parents, *(name for name, top in imports(current) if top)]:
+            if imported not in found:
+                found[imported] = current
+                waiting.append(imported)
+    return found
+
+
+def reach(graph: Mapping[str, Collection[str]], start: str) -> set[str]:
+    """The nodes that a node of a graph leads to; itself only if it is in a cycle.
+
+    >>> sorted(reach({"a": ["b"], "b": ["c"], "c": ["b"]}, "b"))
+    ['b', 'c']
+    """
+    found, waiting = set[str](), [start]
+    while waiting:
+        new = set(graph[waiting.pop()]) - found
+        found |= new
+        waiting += new
+    return found
+
+
+def cycles(graph: Mapping[str, Collection[str]]) -> list[frozenset[str]]:
+    """Sets of nodes that all lead to each other.
+
+    >>> cycles({"a": ["b"], "b": ["c"], "c": ["b"]}) == [frozenset("bc")]
+    True
+    """
+    found = {start: reach(graph, start) for start in graph}
+    sets = {
+        frozenset(node for node in found[start] if start in found[node])
+        for start in graph
+        if start in found[start]
+    }
+    return sorted(sets, key=sorted)

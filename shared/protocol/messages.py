@@ -120,7 +120,10 @@ class JoinRequest(Message):
 
 
 class TokenChange(Message):
-    """The hash of a client's new token; the old token becomes invalid at once."""
+    """The hash of a client's new token; the old token becomes invalid at once.
+
+    The reason counts only if an operator replaces the token.
+    """
 
     token_hash: Digest
     reason: Reason = UNSAID

@@ -40,6 +40,8 @@ def audit(
     """
     if kept is not None and not verify:
         raise typer.BadParameter("a kept head is checked with --verify")
+    if since and (verify or head):
+        raise typer.BadParameter("--verify and --head need the whole log; leave --since out")
     operator = connect(url, token, ca)
     if verify or head:
         # This machine checks the entries itself, so that it need not trust the aggregator.

@@ -137,8 +137,13 @@ def revoke(
 
 
 def tokens(
-    count: Annotated[int, typer.Option(min=1, help="Number of tokens.")] = 1,
-    lifetime: Annotated[float, typer.Option(min=1, help="Seconds until they expire.")] = 86_400,
+    count: Annotated[
+        int | None, typer.Option(min=1, help="Number of tokens.", show_default="1")
+    ] = None,
+    lifetime: Annotated[
+        float | None,
+        typer.Option(min=1, help="Seconds until they expire.", show_default="86400"),
+    ] = None,
     revoke: Annotated[
         str | None, typer.Option(metavar="TOKEN", help="Revoke this join token; make none.")
     ] = None,
@@ -149,12 +154,14 @@ def tokens(
     as_json: Json = False,
 ) -> None:
     """Makes join tokens, and prints one per line. Each token lets one client join."""
+    if revoke is not None and (count is not None or lifetime is not None):
+        raise typer.BadParameter("--revoke makes no tokens; leave --count and --lifetime out")
     operator = connect(url, token, ca)
     if revoke is not None:
         operator.revoke_join_token(revoke, reason)
         say(as_json, {"revoked": True}, "the join token is no longer valid")
         return
-    made = operator.mint_unbound(count, lifetime, reason)
+    made = operator.mint_unbound(count or 1, lifetime or 86_400, reason)
     say(as_json, made.model_dump(mode="json"), "\n".join(made.tokens))
 
 

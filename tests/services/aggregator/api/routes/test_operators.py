@@ -174,20 +174,6 @@ async def test_a_malformed_operator_is_refused(api: Api, body: dict[str, Any]) -
     assert (answer.status_code, slug(answer)) == (422, "invalid-request")
 
 
-@pytest.mark.parametrize("query", ["since=-1", "since=x", "limit=0", "limit=1001", "since=1e999"])
-async def test_a_malformed_page_is_refused(api: Api, query: str) -> None:
-    answer = await api.ask("GET", f"/v1/audit?{query}")
-    assert (answer.status_code, slug(answer)) == (422, "invalid-request")
-
-
-async def test_a_log_that_cannot_be_read_is_named(api: Api) -> None:
-    await api.add("vera")
-    stores = api.founded.stores
-    await stores.redis.client.lset(stores.audit.keys.audit, 0, "nothing")
-    answer = await api.ask("GET", "/v1/audit")
-    assert (answer.status_code, slug(answer)) == (422, "audit-broken")
-
-
 async def test_the_openapi_document_has_examples(api: Api) -> None:
     document = api.app.openapi()
     schemas = document["components"]["schemas"]

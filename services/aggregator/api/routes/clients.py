@@ -74,7 +74,9 @@ async def mint_join_tokens(
 async def revoke_join_token(
     runtime: RuntimeDep,
     actor: ActorDep,
-    join_hash: Annotated[str, Path(pattern=DIGEST, description="SHA-256 of the join token")],
+    join_hash: Annotated[
+        str, Path(pattern=DIGEST, description="SHA-256 of the join token", examples=["5f" * 32])
+    ],
     reason: ReasonQuery = UNSAID,
 ) -> None:
     """Revokes a join token that no client has used."""

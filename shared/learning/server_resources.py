@@ -132,7 +132,7 @@ def check_needs(experiment: Experiment, plan: Plan) -> None:
         shape = datasets.parse(data.dataset).shape
         if server.public.augmentation != "none" and (len(shape) != 3 or min(shape[1:]) < 2):
             raise ConfigurationError(
-                f"server.public: augmentation is for images, the samples have shape {shape}"
+                f"server.public: augmentation is for images, but the samples have shape {shape}"
             )
 
 

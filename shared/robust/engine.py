@@ -96,13 +96,13 @@ class Plan:
         for detector in plan.detectors:
             if plan.customizer.isolates and not detector.alone:
                 raise ConfigurationError(
-                    f"{plan.customizer.name} lets nothing of one group reach another, and "
-                    f"{detector.name} judges clients by those of all groups; use norm_bound or none"
+                    f"{plan.customizer.name} isolates groups from each other, but "
+                    f"{detector.name} compares clients of all groups; use norm_bound or no detector"
                 )
             if detector.retraces and not plan.customizer.common:
                 raise ConfigurationError(
-                    f"{detector.name} retraces training from the global model, and with the "
-                    f"customizer {plan.customizer.name} clients train from others: use global_model"
+                    f"{detector.name} retraces training from the global model, but with the "
+                    f"customizer {plan.customizer.name}, clients start elsewhere; use global_model"
                 )
         return plan
 

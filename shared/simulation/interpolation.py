@@ -54,8 +54,8 @@ def check_exact(experiment: Experiment, spec: ModelSpec) -> None:
     wrong = [name for name, given in unfit.items() if given]
     if wrong:
         raise ConfigurationError(
-            "interpolated in exact mode has no common model, it takes plain steps of every client "
-            f"towards an aggregate of its own: leave out {', '.join(wrong)}"
+            "interpolated in exact mode has no common model: every client takes plain steps "
+            f"towards its own aggregate. Leave out {', '.join(wrong)}"
         )
 
 

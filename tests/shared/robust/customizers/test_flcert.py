@@ -195,7 +195,7 @@ def test_rows_that_are_too_few_for_the_global_rule_stop_no_group() -> None:
 
 def test_detectors_that_compare_clients_of_all_groups_are_refused() -> None:
     Plan.of("weighted_mean", ["norm_bound"], "flcert")
-    with pytest.raises(ConfigurationError, match="robust_distance judges clients"):
+    with pytest.raises(ConfigurationError, match="robust_distance compares clients"):
         Plan.of("weighted_mean", ["robust_distance"], "flcert")
 
 

@@ -114,7 +114,7 @@ CRAFTED: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @pytest.mark.parametrize("name", CRAFTED)
-@pytest.mark.parametrize(("clients", "hostile"), [(20, 6), (11, 5)])
+@pytest.mark.parametrize(("clients", "hostile"), [(14, 4), (11, 5)])
 def test_colluders_that_send_one_update_are_evicted_and_nobody_else(
     name: str, clients: int, hostile: int
 ) -> None:
@@ -198,10 +198,10 @@ def test_verdicts_are_one_sentence_with_quantity_limit_and_level() -> None:
     assert verdicts[6].reason == "sent the same as another client; evidence 0 of 8.99"
     verdicts, _ = ChallengeDetector().apply(rows, state, Context(round=1))
     assert verdicts[6].reason == "on trial: sent the same as another client; evidence 0 of 8.99"
-    federation = Federation(20, 2)
-    federation.run(15, colluders(6, CRAFTED["ipm"]))
+    federation = Federation(12, 2)
+    federation.run(15, colluders(4, CRAFTED["ipm"]))
     known, heard = recalled(split_state(federation.state)[KEY])
-    assert heard == 20 and all(known[name].rounds for name in names(range(14, 20)) & known.keys())
+    assert heard == 12 and all(known[name].rounds for name in names(range(8, 12)) & known.keys())
 
 
 def test_state_comes_back_as_it_was() -> None:

@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Fixtures and hooks that all tests share."""
 
 import gc
 import subprocess
@@ -35,7 +35,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Marks what `make test-fast` leaves out; a test that itself starts a process says so."""
+    """Marks tests that `make test-fast` leaves out; further tests carry the marker themselves."""
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
         if INTEGRATION in item.path.parents or fixtures & STARTERS:
@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def one_import_root() -> Iterator[None]:
-    """No test imports a module by its folder: under two names a registry would exist twice."""
+    """Fails if a test imports a module by its folder, because registries would then exist twice."""
     yield
     assert not {"shared", "services"} & sys.modules.keys(), "import rampart_fl... instead"
 
@@ -57,7 +57,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A real redis-server that fsyncs every write; tests keep apart by namespace."""
+    """A real redis-server that fsyncs every write; each test uses its own namespace."""
     import redis
 
     from rampart_fl.services.console.launcher.local import redis_server

@@ -1,4 +1,4 @@
-"""A device that is not there: tensors that name it and keep their numbers on the CPU.
+"""A pretended device: its tensors name this device and keep their numbers on the CPU.
 
 Where no GPU is at hand it shows what one would: an operation on tensors of two devices fails, and
 so does reading numbers past the device; and whenever the host would wait for the device, that is
@@ -142,7 +142,7 @@ def _place() -> str:
 
 
 def _check(name: str, args: Sequence[Any], leaves: Sequence[Any]) -> None:
-    """Refuses what a device cannot take from the host."""
+    """Refuses operations that a device cannot do with tensors of the host."""
     positions = tree_leaves(args[1]) if name in INDEXES else []
     for leaf in leaves:
         if isinstance(leaf, torch.Generator):

@@ -22,8 +22,10 @@ JUDGES = (
     "shared/robust/eviction.py",
     "shared/robust/public_evaluation.py",
     "shared/robust/responses.py",
+    "shared/robust/sequential.py",
     "shared/robust/sketch.py",
     "shared/robust/trials.py",
+    "shared/round",
 )
 """Source files that decide which clients are evicted; a change to them invalidates cached runs."""
 SETTLED = 30
@@ -42,6 +44,7 @@ class Run:
         settles: whether it ends once all attackers are evicted and `SETTLED` rounds have passed.
         claim: sample count that attackers claim; None for the true count.
         network: whether the real services run over HTTP instead of the simulation.
+        paired: whether the figures include `without`: accuracies of the same run without detectors.
     """
 
     tables: Mapping[str, Any]
@@ -50,6 +53,7 @@ class Run:
     settles: bool = False
     claim: int | None = None
     network: bool = False
+    paired: bool = False
 
     @property
     def key(self) -> str:
@@ -57,7 +61,7 @@ class Run:
         from rampart_fl.shared.experiment import Experiment
 
         digest = Experiment.from_tables(self.tables).digest()
-        parts = [digest, self.settles, self.claim, self.network, version()]
+        parts = [digest, self.settles, self.claim, self.network, self.paired, version()]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
@@ -126,6 +130,20 @@ def execute(run: Run) -> Figures:
 
 def simulated(run: Run, experiment: Any) -> Figures:
     """Simulates a run in this process on one thread."""
+    from benchmarks.detection.figures import ACCURACIES
+
+    found = simulate(run, experiment)
+    if run.paired:
+        # A detector that keeps no update out and changes no model leaves the run as it is.
+        touched = found["silenced"] or found["honest_evicted"] or found["challenged"]
+        bare = {**run.tables, "server": {**run.tables["server"], "detectors": []}}
+        other = simulate(run, type(experiment).from_tables(bare)) if touched else found
+        found["without"] = {name: other[name] for name in ACCURACIES}
+    return found
+
+
+def simulate(run: Run, experiment: Any) -> Figures:
+    """The figures of one simulation, and how many models were changed to challenge clients."""
     import torch
 
     from benchmarks.detection.figures import figures
@@ -137,12 +155,15 @@ def simulated(run: Run, experiment: Any) -> Figures:
     _, hostile = sides(experiment)
     if run.claim is not None:
         _claim(simulation, set(hostile), run.claim)
+    challenged = 0
     while not simulation.ended:
         settled = len(simulation.records) >= SETTLED and set(hostile) <= simulation.server.evicted
         if run.settles and hostile and settled:
             break
         simulation.step()
-    return figures(experiment, simulation.records, sorted(simulation.server.evicted))
+        challenged += len(simulation.server.customization.challenged)
+    evicted = sorted(simulation.server.evicted)
+    return {**figures(experiment, simulation.records, evicted), "challenged": challenged}
 
 
 def _claim(simulation: Any, hostile: set[str], samples: int) -> None:

@@ -21,7 +21,8 @@ from rampart_fl.shared.protocol.messages import (
 
 T = TypeVar("T")
 SILENCE = 60.0
-"""Read timeout of the event stream in seconds; an idle aggregator still sends a tick every two."""
+"""Read timeout of the event stream in seconds; even if idle, an aggregator sends a tick every 2
+s."""
 
 
 class OperatorRefused(RampartError):
@@ -79,7 +80,7 @@ class Operator:
             return TypeAdapter(message).validate_json(answer.content)
         except ValidationError:
             raise ConfigurationError(
-                f"{self.url!r} does not answer as an aggregator does: {method} {path}: "
+                f"{self.url!r} does not answer like an aggregator: {method} {path}: "
                 f"{answer.status_code} {answer.text[:80]!r}"
             ) from None
 
@@ -145,7 +146,7 @@ class Operator:
 
         Args:
             after: id of the last event that was already read; the stream continues after it.
-            ticks: whether to yield an empty event, too, when nothing has happened for a while.
+            ticks: whether to yield an empty event whenever nothing has happened for a while.
         """
         headers = {} if after is None else {"Last-Event-ID": after}
         timeout = httpx.Timeout(30, read=SILENCE)
@@ -162,7 +163,7 @@ class Operator:
                         yield {}
         except SSEError as error:
             raise ConfigurationError(
-                f"{self.url!r} does not answer as an aggregator does: GET {path}: {error}"
+                f"{self.url!r} does not answer like an aggregator: GET {path}: {error}"
             ) from None
         except httpx.TransportError as error:
             raise Unavailable(f"{self.url}{path}: {type(error).__name__}: {error}") from None

@@ -18,14 +18,12 @@ from rampart_fl.shared.agent.client import AggregatorClient
 from rampart_fl.shared.agent.identity import Identity, establish, kept_fresh
 from rampart_fl.shared.agent.loop import Participant, participate
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.protocol.messages import FederationStatus, Ticket
+from rampart_fl.shared.protocol.messages import PHASES, FederationStatus, Phase, Ticket
 from rampart_fl.shared.validation import validate
 
 T = TypeVar("T")
 PATIENCE = 60.0
 """Seconds to wait for a state before a test fails."""
-PHASES = ("joining", "collecting", "aggregating", "failed", "published", "evaluating", "done")
-"""The phases of a round, in the order in which a round goes through them."""
 
 
 class TestClients:
@@ -116,12 +114,13 @@ class TestClients:
         self.soon(end())
 
     def wait(
-        self, phase: str = "done", round_: int | None = None, patience: float = PATIENCE
+        self, phase: Phase = "done", round_: int | None = None, patience: float = PATIENCE
     ) -> FederationStatus:
         """Waits until the federation reaches this phase of this round; returns the status.
 
-        Without `round_` this means the present round. The federation does not stop in that phase.
-        The returned status may therefore be of a later phase, unless a client holds the round open.
+        Without `round_`, waits for this phase of the current round. The federation does not stop
+        there. The returned status may therefore be of a later phase, unless a client holds the
+        round open.
 
         Raises:
             TimeoutError: the federation did not reach the phase; the message has its status.

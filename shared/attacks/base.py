@@ -11,7 +11,7 @@ updates, S samples, D coordinates.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -19,11 +19,12 @@ from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError, PreconditionError
 from rampart_fl.shared.families.registry import Member
+from rampart_fl.shared.robust.engine import Plan
 from rampart_fl.shared.seeding import generator
 
 KnowledgeLevel = Literal["agnostic", "partial", "full"]
 """What an attacker knows. `agnostic`: its own data and update; `partial`: in addition the honest
-updates of the colluders; `full`: every honest update of the round and the server's pipeline."""
+updates of the colluders; `full`: every honest update of the round and the server's plan."""
 
 LEVELS: tuple[KnowledgeLevel, ...] = ("agnostic", "partial", "full")
 """The levels, from the least knowledge to the most."""
@@ -42,7 +43,7 @@ class Knowledge:
         seed: the experiment's seed; `generator(name)` derives the seeds of named draws.
         reference_D: the global model of the round, under full knowledge; the model that a client
             is sent may be a different one.
-        pipeline: the server's plan, under full knowledge.
+        plan: the stages of the server, under full knowledge.
         level: the level of this knowledge; `limited_to` lowers it.
         colluders_MD: honest updates of all attackers, in the order of their ids; if None, those of
             the attackers whose uploads are crafted here take their place.
@@ -64,7 +65,7 @@ class Knowledge:
     round: int = 0
     seed: int = 0
     reference_D: Tensor | None = None
-    pipeline: Any = None
+    plan: Plan | None = None
     level: KnowledgeLevel = "full"
     colluders_MD: Tensor | None = None
     first: int = 0
@@ -102,7 +103,7 @@ class Knowledge:
             colluders_MD=shared,
             colluders_sent_MD=sent,
             reference_D=None,
-            pipeline=None,
+            plan=None,
             server_update_D=None,
         )
 

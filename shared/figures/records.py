@@ -1,45 +1,59 @@
-"""The record of a round: the engine's decisions as numbers and names."""
+"""The record of a round: its decision as numbers and names."""
 
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
+from rampart_fl.shared.experiment.eviction import Mode
 from rampart_fl.shared.protocol.messages import VerdictRecord
 from rampart_fl.shared.robust import linalg
-from rampart_fl.shared.robust.base import Rows, Verdict
-from rampart_fl.shared.robust.engine import RoundOutcome
+from rampart_fl.shared.robust.base import Verdict
 from rampart_fl.shared.robust.models import Mixture
+from rampart_fl.shared.round.rounds import RoundDecision
 
 
-def decisions(rows: Rows, outcome: RoundOutcome) -> dict[str, Any]:
-    """The fields of a `RoundRecord` that follow from a round's outcome.
+@dataclass(frozen=True)
+class DecisionRecord:
+    """The fields of a `RoundRecord` that follow from the round's decision, under the same names."""
 
-    Args:
-        rows: the calibrated rows of the round, over the parameters.
-        outcome: the result of `run_round` for these rows.
-    """
-    mixing: dict[str, dict[str, float]] = {}
-    customization = outcome.customization
-    mixture = customization.models
-    if isinstance(mixture, Mixture):
-        for name, weights_M in zip(mixture.names, mixture.mix_LM.tolist(), strict=True):
-            mixing[name] = dict(zip(mixture.rows.ids, weights_M, strict=True))
-    received = {client: customization.names_for(client) for client in rows.ids}
-    last = outcome.reports[-1] if outcome.reports else None
-    return {
-        "verdicts": [verdict_record(verdict) for verdict in outcome.verdicts],
-        "weights": last.column("weight") if last and "weight" in last.per_row else {},
-        "mixing": mixing,
-        "assignment": {c: list(names) for c, names in received.items() if names not in ((), (c,))},
-        "norms": dict(zip(rows.ids, linalg.norms(rows).tolist(), strict=True)),
-        "reports": [
-            {
-                "stage": report.stage,
-                "values": dict(report.values),
-                "per_row": {name: report.column(name) for name in report.per_row},
-            }
-            for report in outcome.reports
-        ],
-    }
+    verdicts: list[VerdictRecord]
+    weights: dict[str, float]
+    mixing: dict[str, dict[str, float]]
+    assignment: dict[str, list[str]]
+    norms: dict[str, float]
+    reports: list[dict[str, Any]]
+    quarantined: list[str]
+    mode: Mode
+
+    @staticmethod
+    def of(decision: RoundDecision) -> "DecisionRecord":
+        """What a record says about a decided round."""
+        outcome, clients = decision.outcome, decision.rows.ids
+        customization = outcome.customization
+        mixing: dict[str, dict[str, float]] = {}
+        mixture = customization.models
+        if isinstance(mixture, Mixture):
+            for name, weights_M in zip(mixture.names, mixture.mix_LM.tolist(), strict=True):
+                mixing[name] = dict(zip(mixture.rows.ids, weights_M, strict=True))
+        received = {client: customization.names_for(client) for client in clients}
+        last = outcome.reports[-1] if outcome.reports else None
+        return DecisionRecord(
+            verdicts=[verdict_record(verdict) for verdict in outcome.verdicts],
+            weights=last.column("weight") if last and "weight" in last.per_row else {},
+            mixing=mixing,
+            assignment={c: list(names) for c, names in received.items() if names not in ((), (c,))},
+            norms=dict(zip(clients, linalg.norms(decision.rows).tolist(), strict=True)),
+            reports=[
+                {
+                    "stage": report.stage,
+                    "values": dict(report.values),
+                    "per_row": {name: report.column(name) for name in report.per_row},
+                }
+                for report in outcome.reports
+            ],
+            quarantined=list(decision.quarantined),
+            mode=decision.mode,
+        )
 
 
 def verdict_record(verdict: Verdict) -> VerdictRecord:

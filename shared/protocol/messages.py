@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -39,8 +39,8 @@ class Report(Message):
     )
     diverged: bool = Field(
         default=False,
-        description="training came to numbers that are not finite; zeros stand in for the update, "
-        "which is rejected",
+        description="whether training diverged, that is, gave numbers that are not finite; the "
+        "uploaded update is then zero, and is rejected",
     )
 
 
@@ -69,8 +69,8 @@ class Ticket(Message):
     kind: TicketKind
     models: dict[str, Digest] = Field(
         default={},
-        description="digests: `model` to start from or to measure; `peer_00` and so on, models of "
-        "others to weigh; `vote_00` and so on, models that decide together",
+        description="digests: `model` to start from or measure; `peer_00` and so on for models of "
+        "other clients; `vote_00` and so on for models that decide by majority",
     )
     deadline: float | None = Field(default=None, description="Unix time at which the round closes")
     experiment: Digest
@@ -92,8 +92,8 @@ class Receipt(Message):
     digest: Digest
     samples: int = 0
     metrics: dict[str, float] = {}
-    started: Digest | None = Field(default=None, description="digest of the model trained from")
-    closing_round: int | None = Field(default=None, description="round open when it arrived")
+    started: Digest | None = Field(default=None, description="digest of the starting model")
+    closing_round: int | None = Field(default=None, description="round that was open then")
     size: int = 0
     diverged: bool = False
 
@@ -107,7 +107,7 @@ class JoinRequest(Message):
 
     token_hash: Digest
     client_id: ClientId | None = Field(
-        default=None, description="wished id; a token bound to an id gives that one"
+        default=None, description="requested id; ignored if the token is bound to an id"
     )
 
 
@@ -131,10 +131,10 @@ class JoinTokenRequest(Message):
     count: int = Field(default=1, ge=1, le=10_000)
     lifetime: float = Field(default=86_400, gt=0, le=31_536_000, description="seconds")
     client_ids: list[ClientId] | None = Field(
-        default=None, min_length=1, description="bind the tokens to these ids, one each"
+        default=None, min_length=1, description="ids to which the tokens are bound, one each"
     )
     sample_cap: int | None = Field(
-        default=None, ge=1, le=10**9, description="the most samples these clients may claim"
+        default=None, ge=1, le=10**9, description="largest sample count that a client may claim"
     )
 
 
@@ -156,7 +156,7 @@ class ClientInfo(Message):
     evicted: bool
     eviction: dict[str, Any] | None = None
     quarantine: dict[str, Any] | None = Field(
-        default=None, description="why it is out for some rounds, and until which one"
+        default=None, description="why the client is barred for some rounds, and until which round"
     )
     ticket: Ticket | None = None
 
@@ -168,7 +168,7 @@ class Decision(Message):
 
 
 class ModeChange(Message):
-    """An operator's decision how far decisions about clients may go from now on."""
+    """An operator's choice of the strongest decision that the federation may take from now on."""
 
     mode: Mode
     reason: str = Field(default="operator's decision", max_length=500)
@@ -184,7 +184,7 @@ class Proposal(Message):
     threshold: float | None
     evidence: float
     round: int
-    until: int = Field(description="round with which it is dismissed, if nobody decides")
+    until: int = Field(description="round in which the proposal is dismissed if nobody has decided")
     at: float
 
 
@@ -194,7 +194,7 @@ class VerdictRecord(Message):
     client: str
     decision: Outcome
     asked: Asked | None = Field(
-        default=None, description="what the detector asked for, where something else was done"
+        default=None, description="what the detector asked for, if the decision differs"
     )
     detector: str
     score: float | None
@@ -212,32 +212,35 @@ class RoundRecord(Message):
     policy: Literal["sync", "buffered"] = "sync"
     participants: list[str] = []
     missing: list[str] = []
-    quarantined: list[str] = Field(default=[], description="barred for some rounds as it ended")
-    mode: Mode | None = Field(default=None, description="how far its decisions might go")
+    quarantined: list[str] = Field(default=[], description="clients in quarantine at the end")
+    mode: Mode | None = Field(default=None, description="strongest decision allowed")
     verdicts: list[VerdictRecord] = []
     weights: dict[str, float] = Field(default={}, description="share of each update in the rule")
     mixing: dict[str, dict[str, float]] = Field(default={}, description="customizing weights")
     assignment: dict[str, list[str]] = Field(
-        default={}, description="names of the models of clients that do not just get their own"
+        default={}, description="names of models, for clients that do not simply get their own"
     )
     norms: dict[str, float] = Field(default={}, description="norms of the calibrated updates")
     staleness: dict[str, int] = {}
     metrics: dict[str, dict[str, float]] = {}
     probed: list[str] = []
     reports: list[dict[str, Any]] = Field(default=[], description="what each stage measured")
-    models: dict[str, str] = Field(default={}, description="digests of global and reference")
+    models: dict[str, str] = Field(default={}, description="digests: global, reference")
     customized: dict[str, str] = Field(
         default={}, description="digests of the other models: by client, or by name with a colon"
     )
     opened_at: float = 0.0
     closed_at: float = 0.0
     timings: dict[str, float] = Field(default={}, description="seconds by step")
-    bytes_down: dict[str, int] = Field(default={}, description="models that clients were given")
-    bytes_up: dict[str, int] = Field(default={}, description="updates and probes of clients")
-    warnings: list[str] = Field(default=[], description="why not to trust this federation")
+    bytes_down: dict[str, int] = Field(default={}, description="models sent, by client")
+    bytes_up: dict[str, int] = Field(default={}, description="uploads, by client")
+    warnings: list[str] = Field(default=[], description="reasons not to trust this federation")
 
 
 FederationState = Literal["running", "paused", "stopping", "finished"]
+Phase = Literal["joining", "collecting", "aggregating", "failed", "published", "evaluating", "done"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
+"""The phases, in the order in which a round goes through them."""
 
 
 class FederationStatus(Message):
@@ -246,7 +249,7 @@ class FederationStatus(Message):
     name: str
     experiment: Digest
     status: FederationState
-    phase: str
+    phase: Phase
     round: int
     rounds: int
     deadline: float | None = None
@@ -255,9 +258,9 @@ class FederationStatus(Message):
     mode: Mode = "evict"
     evicted: list[str] = []
     quarantined: list[str] = Field(default=[], description="barred for some rounds")
-    proposed: list[str] = Field(default=[], description="of these, waiting for an operator")
+    proposed: list[str] = Field(default=[], description="in quarantine until an operator decides")
     abstained: list[str] = Field(
-        default=[], description="left out of the last round alone: as many are barred as may be"
+        default=[], description="left out of the last round only; no more clients may be barred"
     )
     selected: list[str] = []
     received: list[str] = []

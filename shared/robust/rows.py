@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.pool_statistics import PoolStatistics
 from rampart_fl.shared.robust.sketch import Traces
 from rampart_fl.shared.robust.view import View
 
@@ -70,9 +71,9 @@ class Rows(View):
             raise ValueError(
                 f"{n} rows need {n} distinct ids, got {len(set(names))} of {len(names)}"
             )
-        finite_N, cache = [True] * n, dict[str, Any](finite=not assume_finite)
+        finite_N, known = [True] * n, PoolStatistics(unchecked=assume_finite)
         if not assume_finite:
-            finite_N, cache["squares"] = linalg.survey(block_ND)
+            finite_N, known.squares_N = linalg.survey(block_ND)
         order = sorted((i for i in range(n) if finite_N[i]), key=lambda i: names[i])
         whole = order == list(range(n))
         return Rows(
@@ -83,7 +84,7 @@ class Rows(View):
             metadata={k: _column(v, n, k, False)[order] for k, v in (metadata or {}).items()},
             dropped=tuple(sorted(names[i] for i in range(n) if not finite_N[i])),
             traces=None if traces is None else traces.keep(torch.tensor(order, dtype=torch.long)),
-            cache=cache,
+            pool_statistics=known,
         )
 
     def row(self, position: int) -> Tensor:

@@ -8,11 +8,12 @@ L rows after a mix, D coordinates, C coordinates of one chunk.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
 
+from rampart_fl.shared.robust.pool_statistics import PoolStatistics
 from rampart_fl.shared.robust.sketch import Traces
 from rampart_fl.shared.runtime.device import to_device
 
@@ -39,7 +40,7 @@ class View:
             row was judged in an earlier round.
         dropped: ids of rows that were left out because they were not finite.
         traces: sketches that detectors remember the rows by, if a detector asks for them.
-        cache: measurements of the pool, shared by all views of it.
+        pool_statistics: measurements of the pool, shared by all views of it.
     """
 
     block_ND: Tensor
@@ -50,7 +51,7 @@ class View:
     metadata: Mapping[str, Tensor] = field(default_factory=dict)
     dropped: tuple[str, ...] = ()
     traces: Traces | None = None
-    cache: dict[str, Any] = field(default_factory=dict, repr=False)
+    pool_statistics: PoolStatistics = field(default_factory=PoolStatistics, repr=False)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -119,15 +120,15 @@ class View:
         >>> Rows.of(torch.tensor([[1.0, 2.0, 3.0]])).columns(slice(1, 3)).row(0)
         tensor([2., 3.])
         """
-        cache = {"finite": self.cache["finite"]} if "finite" in self.cache else {}
+        unread = PoolStatistics(unchecked=self.pool_statistics.unchecked)
         if isinstance(which, Tensor):
             # For randomly drawn coordinates, `index_select` is several times as fast as indexing.
             return replace(
                 self,
                 block_ND=self.block_ND.index_select(1, to_device(which, self.device)),
-                cache=cache,
+                pool_statistics=unread,
             )
-        return replace(self, block_ND=self.block_ND[:, which], cache=cache)
+        return replace(self, block_ND=self.block_ND[:, which], pool_statistics=unread)
 
     def mixed(
         self, by_LM: Tensor, ids: Sequence[str] | None = None, weights_L: Tensor | None = None

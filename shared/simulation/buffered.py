@@ -1,8 +1,9 @@
-"""The buffered policy in simulation: no barrier, every K-th arrival refreshes the global model.
+"""The buffered policy in simulation: no barrier; every K-th upload refreshes the global model.
 
-Every client trains from the model that it was given and asks for the next one when it is done. The
-duration of the training is drawn from an exponential distribution of mean 1, with a seed for each
-client and round, so the experiment determines the order of arrivals. A probe is answered at once.
+Every client trains from the model that it was given, and asks for the next model when it has
+finished. The duration of a training is drawn from an exponential distribution with mean 1. The draw
+is seeded for each client and round, so the experiment determines the order of arrivals. A client
+answers a probe at once.
 
 Legend: K clients, D parameters.
 """
@@ -44,14 +45,13 @@ class Arrival:
     Args:
         round: the round of the work that the upload is the result of.
         start_D, update_D: the model that the client began with, and its upload.
-        samples, loss_gap, metrics: the numbers that the client claims.
+        samples, metrics: the numbers that the client claims.
     """
 
     round: int
     start_D: Tensor
     update_D: Tensor
     samples: int
-    loss_gap: float
     metrics: Mapping[str, float]
 
 
@@ -104,7 +104,7 @@ class Buffered:
         seen = stale.keys() - fresh.keys()
         record = self.server.close(round_, sent_KD, uploads, ended, staleness, seen)
         if record.status == "published":
-            kept = set() if self.server.pool is None else {*self.server.pool.ids}
+            kept = set() if self.server.neighbours is None else {*self.server.neighbours.rows.ids}
             self.latest = {name: one for name, one in arrivals.items() if name in kept}
         extra = {"staleness": staleness, "probed": probed, "bytes_down": down, "bytes_up": up}
         return record.model_copy(update={"policy": "buffered", **extra})
@@ -114,8 +114,9 @@ class Buffered:
         probed = self.server.clients_to_probe(names)
         if not names:
             return probed
-        probes = self.clients.probe(probed, self.server.reference_D, round_)
-        for name, start_D in zip(names, self.server.models(names, probes), strict=True):
+        probes = self.clients.probe(probed, self.server.probed_from, round_)
+        models_KD = self.server.models(round_, names, probes)
+        for name, start_D in zip(names, models_KD, strict=True):
             draws = generator(self.clients.experiment.seed, "arrival", name, round_)
             span = torch.empty(1, dtype=torch.float64).exponential_(generator=draws).item()
             self.work[name] = Work(round_, self.now + span, start_D.clone())
@@ -137,8 +138,9 @@ class Buffered:
             sent_KD = torch.stack([self.work[name].start_D for name in together])
             done = self.clients.train(together, sent_KD, self.server.global_D, round_)
             for k, name in enumerate(together):
-                claims = done.samples[k], done.loss_gaps[k], done.metrics[name]
-                found[name] = Arrival(round_, sent_KD[k], done.update_KD[k], *claims)
+                found[name] = Arrival(
+                    round_, sent_KD[k], done.update_KD[k], done.samples[k], done.metrics[name]
+                )
         return dict(sorted(found.items()))
 
 
@@ -149,7 +151,6 @@ def _joined(arrivals: Mapping[str, Arrival]) -> tuple[Uploads, Tensor]:
         tuple(arrivals),
         torch.stack([one.update_D for one in all_]),
         tuple(one.samples for one in all_),
-        tuple(one.loss_gap for one in all_),
         {name: dict(one.metrics) for name, one in arrivals.items()},
     )
     return uploads, torch.stack([one.start_D for one in all_])

@@ -1,7 +1,8 @@
 """Checkpoints: the state of a simulated federation in one file, which is replaced atomically.
 
-The file is in the safetensors format. It holds every tensor as it is; the rest of the state (names,
-numbers, and which tensor goes where) is JSON in the file's metadata. Nothing in it can run code.
+The file is in the safetensors format. The file holds every tensor unchanged. The rest of the state
+(names, numbers, and which tensor goes where) is JSON in the file's metadata. Nothing in the file
+can run code.
 """
 
 import json
@@ -20,6 +21,7 @@ from rampart_fl.shared.robust.challenges import Joined, Shifted
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.models import Block, Mixture, Recovered
 from rampart_fl.shared.robust.statistics import WithStatistics
+from rampart_fl.shared.round.rounds import Neighbours
 from rampart_fl.shared.runtime import durable
 from rampart_fl.shared.simulation.buffered import Arrival, Work
 
@@ -31,6 +33,7 @@ TYPES: tuple[type[Any], ...] = (
     Recovered,
     Block,
     WithStatistics,
+    Neighbours,
     Shifted,
     Joined,
     Work,
@@ -38,14 +41,14 @@ TYPES: tuple[type[Any], ...] = (
 )
 KEPT = {kind.__name__: kind for kind in TYPES}
 """The types that a state may hold in addition to plain values and tensors."""
-DERIVED = {"cache", "traces"}
+DERIVED = {"pool_statistics", "traces"}
 """Fields that are not saved: they are computed again, or belong to a round that is over."""
 HOST = {"index_K", "mix_MK", "mix_LM", "weights_M", "metadata"}
 """Fields whose tensors stay on the CPU, whatever device holds the models."""
 
 
 def save(path: Path, memory: Mapping[str, Any]) -> None:
-    """Replaces the content of the file by this state; if that fails, the file stays as it was.
+    """Replaces the content of the file by this state; if that fails, the file is unchanged.
 
     Args:
         path: the file.
@@ -71,7 +74,7 @@ def load(path: Path, device: str = "cpu") -> dict[str, Any]:
             # Copies are aligned as fresh tensors are; the last bits of sums may depend on that.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - safe_open is no mapping
     except (SafetensorError, KeyError, ValueError) as error:
-        raise ConfigurationError(f"{path} is no checkpoint of a simulation: {error}") from None
+        raise ConfigurationError(f"{path} is not a checkpoint of a simulation: {error}") from None
     there = {name: tensor.to(device) for name, tensor in tensors.items()}
     memory: dict[str, Any] = _decode(encoded, there, tensors)
     return memory

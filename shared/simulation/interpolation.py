@@ -21,12 +21,13 @@ from rampart_fl.shared.learning.training.task import mean_loss_gradients
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.robust.base import Rows, State
 from rampart_fl.shared.robust.pipeline import join_states, split_state
+from rampart_fl.shared.round.pool import Claim
 from rampart_fl.shared.simulation.clients import Clients
 from rampart_fl.shared.simulation.collaboration import estimate
 from rampart_fl.shared.simulation.server import Server
 
 ELEMENTS = 1 << 24
-"""The most numbers that the gradients computed in one pass may have together."""
+"""Largest total number of elements of the gradients that one pass computes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +57,7 @@ class ExactRound:
         batches = Batches.draw(cohort.train_K, names, training, seed, self.round)
         model_ND = clients.personal["model"]
         known = split_state(self.server.state)
-        first = self.server.plan.pipeline.init(model_ND.shape[1])
+        first = self.server.rounds.plan.pipeline.init(model_ND.shape[1])
         states = {name: known.get(name, first) for name in names}
         try:
             if bool(clients.personal["lambda"].isnan().any()):
@@ -112,7 +113,7 @@ class ExactRound:
     def movements(
         self, models_PD: Tensor, places: Sequence[int], batch: Batch
     ) -> Iterator[tuple[int, Tensor]]:
-        """All clients' uploads (N, D) after one step from the model at each of these places."""
+        """All clients' uploads (N, D) after one step from the model at each of these positions."""
         learner, n = self.clients.learner, len(self.clients.names)
         size = max(1, ELEMENTS // (n * (models_PD.shape[1] + batch.x_KB[0].numel())))
         for start in range(0, len(places), size):
@@ -124,18 +125,21 @@ class ExactRound:
                 yield i, -self.rate * decayed_ND
 
     def arrive(self, update_ND: Tensor, model_D: Tensor) -> Rows:
-        """The rows that the server receives for a model, once the attackers have changed theirs."""
+        """The rows that the server receives for a model, including the attackers' changed rows."""
         clients, names = self.clients, self.clients.names
         sent_ND, true = model_D.expand_as(update_ND), Trained(update_ND, {}, {})
         received_ND, _ = clients.updates(names, true, {}, sent_ND, model_D, self.round)
         cap = clients.experiment.server.sample_cap
-        weights = [min(samples, cap) for samples in clients.cohort(self.round).train_K]
+        counts = clients.cohort(self.round).train_K
+        weights = [Claim(samples, {}).weight(cap) for samples in counts]
         return Rows.of(received_ND, ids=names, weights=weights)
 
     def aggregate(self, rows: Rows, model_D: Tensor, state: State) -> tuple[Tensor, State]:
         """The aggregate F (D,) of the rows received for a model, and the pipeline's next state."""
-        context = self.server.resources.attach_to(self.server.context(self.round, model_D))
-        aggregate_D, state, _ = self.server.plan.pipeline.apply(rows, state, context)
+        rounds = self.server.rounds
+        context = rounds.context(self.round, model_D, self.server.standing)
+        context = rounds.resources.attach_to(context)
+        aggregate_D, state, _ = rounds.plan.pipeline.apply(rows, state, context)
         return aggregate_D, state
 
     def _measure(self, cohort: Cohort) -> dict[str, dict[str, float]]:
@@ -159,7 +163,7 @@ def _batch(cohort: Cohort, batches: Batches, step: int, like: Tensor) -> Batch:
     clients = torch.arange(len(like))
     steps = [step % own for own in batches.steps_K]
     weight_KB = batches.weight_KSB[clients, steps]
-    width = int((weight_KB > 0).sum(1).max())  # Padding comes last.
+    width = int((weight_KB > 0).sum(1).max())  # Padding is at the end.
     at_KB = batches.index_KSB[clients, steps, :width].to(like.device)
     clients = clients.to(like.device)[:, None]
     return Batch(

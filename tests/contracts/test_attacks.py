@@ -1,4 +1,4 @@
-"""What every attack keeps to, whatever it does: found by the registries, listed nowhere.
+"""The contract of all attacks; the registries find the attacks, so there is no list.
 
 Legend: F attackers, B benign clients, D coordinates, S samples.
 """
@@ -72,7 +72,7 @@ def round_of(dtype: torch.dtype = torch.float32, **changes: Any) -> tuple[Tensor
         sent_FD=normal(F, D, seed=4, dtype=dtype),
         colluders_sent_MD=normal(F, D, seed=4, dtype=dtype),
         honest_sent_BD=normal(B, D, seed=6, dtype=dtype),
-        pipeline=PLAN,
+        plan=PLAN,
         server_update_D=normal(D, seed=5, dtype=dtype),
         initial=lambda draws: torch.randn(D, generator=draws),
         jacobian=lambda theta_D, draws: (theta_D.square().sum(), 2 * theta_D),
@@ -81,7 +81,7 @@ def round_of(dtype: torch.dtype = torch.float32, **changes: Any) -> tuple[Tensor
 
 
 def run(attack: ModelAttack, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
-    """The uploads, crafted with as much knowledge as the attack asks for."""
+    """The uploads, crafted with the knowledge that the attack asks for."""
     return attack.apply(own_FD, knowledge.limited_to(attack.asks_for))
 
 

@@ -5,7 +5,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, aclosing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,7 @@ import pytest
 import zstandard
 
 from benchmarks import chaos
-from rampart_fl.services.aggregator.state.redis_access import connect
-from rampart_fl.services.aggregator.state.round_store import RoundStore
+from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.console.launcher.local import LocalFederation
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.modelspec import ModelSpec
@@ -155,16 +154,15 @@ class Arena:
             lines.append(f"Authorization: Bearer {self.tokens[client]}")
         return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
-    def store(self, action: Callable[[RoundStore], Any]) -> Any:
-        """What an action on the federation's state gives."""
+    def stores(self, action: Callable[[Stores], Any]) -> Any:
+        """The result of an action on the federation's state."""
 
         async def act() -> Any:
             url = f"redis://127.0.0.1:{self.local.redis_port}/0"
-            client = connect(url, self.local.redis_password)
-            try:
-                return await action(RoundStore(client, "rampart"))
-            finally:
-                await client.aclose()
+            async with aclosing(
+                Stores.connect(url, self.local.redis_password, "rampart")
+            ) as stores:
+                return await action(stores)
 
         return asyncio.run(act())
 
@@ -252,7 +250,7 @@ def siege(start_arena: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             assert arena.put(name, arena.update(), "/v1/rounds/0/update").status == 200
         arena.wait_for(1)
         expired = token_hash(arena.tokens["oldie"])
-        arena.store(lambda store: store.change_token("oldie", expired, 1.0))
+        arena.stores(lambda stores: stores.clients.change_token("oldie", expired, 1.0))
         assert arena.call("DELETE", "/v1/clients/gone/token", arena.operator).status == 204
         arena.local.operator.decide("eve", "evict", "a test")
         arena.receipt = json.loads(arena.put("ada", arena.update(1)).body)

@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, aclosing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,7 @@ from pydantic import SecretStr
 
 from rampart_fl.services.aggregator.server import serve
 from rampart_fl.services.aggregator.settings import Settings
-from rampart_fl.services.aggregator.state.redis_access import connect
-from rampart_fl.services.aggregator.state.round_store import RoundStore
+from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.console.launcher.local import to_toml
 from rampart_fl.services.console.launcher.processes import free_port
 from rampart_fl.services.console.operator import Operator
@@ -229,13 +228,17 @@ class Hosted(TestClients):
         """Makes many clients at once; their tokens."""
         joins, tokens, now = [mint() for _ in names], [mint() for _ in names], time.time()
 
-        async def join(store: RoundStore) -> None:
-            await store.add_joins({token_hash(one): {"expires_at": now + 60} for one in joins})
+        async def join(stores: Stores) -> None:
+            await stores.clients.add_join_tokens(
+                {token_hash(one): {"expires_at": now + 60} for one in joins}
+            )
             for name, one, token in zip(names, joins, tokens, strict=True):
                 hashes = token_hash(one), token_hash(token)
-                assert (await store.join(*hashes, name, "", now, now + 600, 100))[0] == "joined"
+                assert (await stores.clients.join(*hashes, name, "", now, now + 600, 100))[
+                    0
+                ] == "joined"
 
-        self.store(join)
+        self.stores(join)
         return tokens
 
     def record(self, round_: int) -> RoundRecord:
@@ -265,23 +268,24 @@ class Hosted(TestClients):
     def expire(self) -> None:
         """Brings the deadline of the open round forward to now."""
 
-        async def move(store: RoundStore) -> None:
-            await store.client.hset(store.key("federation"), "deadline", str(time.time()))
+        async def move(stores: Stores) -> None:
+            await stores.redis.client.hset(
+                stores.rounds.keys.federation, "deadline", str(time.time())
+            )
             # The worker looks at the deadline again when it hears of a decision.
             event = {"type": "reinstated", "client": "nobody"}
-            await store.client.xadd(store.key("events"), event)
+            await stores.redis.client.xadd(stores.rounds.keys.events, event)
 
-        self.store(move)
+        self.stores(move)
 
-    def store(self, action: Callable[[RoundStore], Any]) -> Any:
-        """What an action on the federation's state gives."""
+    def stores(self, action: Callable[[Stores], Any]) -> Any:
+        """The result of an action on the federation's state."""
 
         async def act() -> Any:
-            client = connect(self.settings.redis_url, None)
-            try:
-                return await action(RoundStore(client, self.settings.namespace))
-            finally:
-                await client.aclose()
+            async with aclosing(
+                Stores.connect(self.settings.redis_url, None, self.settings.namespace)
+            ) as stores:
+                return await action(stores)
 
         return self.soon(act())
 

@@ -16,8 +16,8 @@ import torch
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.redis_records import Event
-from rampart_fl.services.aggregator.state.round_store import RoundStore
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
+from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.aggregator.worker.round_engine import Decided, RoundEngine
 from rampart_fl.services.console.testing import TestClients
 from rampart_fl.shared.experiment import Experiment
@@ -25,7 +25,7 @@ from rampart_fl.shared.experiment.eviction import Standing
 from rampart_fl.shared.protocol.messages import Receipt
 from tests.integration.hosted import Scripted
 
-Store = Callable[[Callable[[RoundStore], Any]], Any]
+AskStores = Callable[[Callable[[Stores], Any]], Any]
 """Runs an action on a federation's state."""
 
 
@@ -122,13 +122,13 @@ class Replay:
 
 def check_replay(
     test_clients: TestClients,
-    store: Store,
+    ask: AskStores,
     given: Experiment,
     clients: dict[str, Scripted],
     folder: Path,
 ) -> Replay:
-    """The same federation again, from its events and uploads, comes to the same digests."""
-    events: list[Event] = store(lambda store: store.events("0-0", 0.1, count=100_000))
+    """Repeating the federation from its events and uploads gives the same digests."""
+    events: list[Event] = ask(lambda stores: stores.events.read("0-0", 0.1, count=100_000))
     counts = Counter(event.receipt.digest for event in events if event.type == "update")
     assert set(counts.values()) == {1}
     uploads = [upload for client in clients.values() for upload in client.uploads]
@@ -141,8 +141,8 @@ def check_replay(
         assert record.models["reference"] == decided.snapshot.reference
         assert record.customized == decided.snapshot.customized
         assert record.verdicts == decided.verdicts
-        assert record.weights == decided.fields["weights"]
-        assert record.mixing == decided.fields["mixing"]
+        assert record.weights == decided.record.weights
+        assert record.mixing == decided.record.mixing
     for name, client in clients.items():
         trained = [t.models["model"] for t in client.tickets if t.kind == "train"]
         assert trained == again.given[name][: len(trained)]

@@ -1,6 +1,5 @@
 """A process of the api role, over TLS, in a Python that has no torch."""
 
-import json
 import secrets
 import shutil
 import subprocess
@@ -13,8 +12,8 @@ import numpy as np
 import pytest
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
-from rampart_fl.services.aggregator.state.redis_access import connect
-from rampart_fl.services.aggregator.state.round_store import RoundStore
+from rampart_fl.services.aggregator.state.snapshot import Snapshot
+from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.console.launcher.processes import (
     Processes,
     free_port,
@@ -62,29 +61,20 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 async def api(
     redis_url: str, tmp_path: Path, certificate: Path
-) -> AsyncIterator[tuple[str, Operator, RoundStore]]:
+) -> AsyncIterator[tuple[str, Operator, Stores]]:
     """The URL of an api process over a founded federation, its operator, and the state."""
     namespace, port, token = f"api-{secrets.token_hex(4)}", free_port(), mint()
-    client = connect(redis_url, None)
-    store = RoundStore(client, namespace)
+    stores = Stores.connect(redis_url, None, namespace)
     model = Blobs(tmp_path / "blobs" / namespace).put(
         wire.encode(SPEC, np.arange(15, dtype=np.float32))
     )
     experiment = Experiment.load("digits-benign")
-    fence = await store.acquire("test", 60, 0)
+    fence = await stores.lease.acquire("test", 60, 0)
     assert fence is not None
-    fields = {
-        "experiment": experiment.model_dump_json(),
-        "spec": SPEC.model_dump_json(),
-        "policy": "sync",
-        "status": "running",
-        "phase": "joining",
-        "round": "0",
-        "snapshot": json.dumps({"global_model": model, "reference": model, "customized": {}}),
-    }
-    await store.found(fence, experiment.digest(), fields)
+    snapshot = Snapshot(global_model=model, reference=model)
+    await stores.run.found(fence, experiment, SPEC, snapshot, 0.0)
     ticket = Ticket(round=0, kind="train", models={"model": model}, experiment=experiment.digest())
-    await store.open(fence, 0, "collecting", 0.0, None, {"ada": ticket}, ["ada"])
+    await stores.rounds.open(fence, 0, "collecting", 0.0, None, {"ada": ticket}, ["ada"])
     processes = Processes(tmp_path / "logs")
     environment = {
         "RAMPART_ROLE": "api",
@@ -100,17 +90,17 @@ async def api(
     operator = Operator(f"https://127.0.0.1:{port}", token, ca=str(certificate))
     try:
         wait_until_listening(port, processes, "api", 60)
-        yield f"https://127.0.0.1:{port}", operator, store
+        yield f"https://127.0.0.1:{port}", operator, stores
     finally:
         operator.close()
         processes.stop_all()
-        await client.aclose()
+        await stores.aclose()
 
 
 async def test_all_that_clients_and_operators_do_needs_no_torch_and_is_encrypted(
     api: Any, certificate: Path, tmp_path: Path
 ) -> None:
-    url, operator, store = api
+    url, operator, stores = api
     operator.ready()
     (join_token,) = operator.mint(["ada"]).tokens
     identity = await establish(url, tmp_path / "ada", join_token, verify=str(certificate))
@@ -125,7 +115,7 @@ async def test_all_that_clients_and_operators_do_needs_no_torch_and_is_encrypted
         data = wire.encode(SPEC, model_D, {"report": '{"samples": 4}'})
         receipt = await connection.upload(0, "update", data)
         assert (receipt.client, receipt.samples, receipt.size) == ("ada", 4, len(data))
-        assert await store.receipts(0) == [receipt]
+        assert await stores.uploads.receipts(0) == [receipt]
     finally:
         await connection.close()
     assert operator.status().received == ["ada"]

@@ -4,13 +4,13 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rampart_fl.services.aggregator.state.redis_access import connect
-from rampart_fl.services.aggregator.state.round_store import RoundStore
+from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.console.testing import RunningFederation
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import final_figures
@@ -30,17 +30,16 @@ class Unhurried(Scripted):
         return await super().work(ticket, model)
 
 
-def state_of(running: RunningFederation) -> Callable[[Callable[[RoundStore], Any]], Any]:
+def state_of(running: RunningFederation) -> Callable[[Callable[[Stores], Any]], Any]:
     """Runs actions on the federation's state."""
     url = f"redis://127.0.0.1:{running.local.redis_port}/0"
 
-    def store(action: Callable[[RoundStore], Any]) -> Any:
+    def store(action: Callable[[Stores], Any]) -> Any:
         async def act() -> Any:
-            client = connect(url, running.local.redis_password)
-            try:
-                return await action(RoundStore(client, "rampart"))
-            finally:
-                await client.aclose()
+            async with aclosing(
+                Stores.connect(url, running.local.redis_password, "rampart")
+            ) as stores:
+                return await action(stores)
 
         return running.soon(act())
 

@@ -118,7 +118,7 @@ def test_the_simulator_comes_to_what_the_aggregator_comes_to(tmp_path: Path) -> 
         assert record.staleness == {c: number - one.round for c, one in receipts.items()}
         ages += record.staleness.values()
         assert [v.decision for v in record.verdicts] == [v.decision for v in decided.verdicts]
-        assert record.norms == pytest.approx(decided.fields["norms"], rel=1e-4)
+        assert record.norms == pytest.approx(decided.record.norms, rel=1e-4)
         assert record.bytes_down == dict.fromkeys(sorted(fresh), model_bytes(running.spec))
         sizes = {name: one.size for name, one in fresh.items()}
         assert record.bytes_up == pytest.approx(sizes, abs=40)

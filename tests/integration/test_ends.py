@@ -1,4 +1,4 @@
-"""After the last round: everyone measures the final models, keeps them, and strangers get theirs.
+"""After the last round: clients measure and keep final models; newcomers get customized ones.
 
 Legend: D coordinates.
 """
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
-from rampart_fl.services.aggregator.state.round_store import RoundStore
+from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Ticket
 from tests.integration.hosted import FEDCAP, Hosted, Scripted, experiment, until, upload_of, vector
@@ -106,11 +106,16 @@ def test_an_old_request_for_a_model_whose_bytes_were_swept_ends_no_worker(host: 
     blobs = Blobs(Path(hosted.settings.blobs) / hosted.settings.namespace)
     blobs.delete([hashlib.sha256(update).hexdigest()])
 
-    async def forget(store: RoundStore) -> None:
-        answers = [key async for key in store.client.scan_iter(store.key("customized:*"))]
-        assert await store.client.delete(*answers) == 1
+    async def forget(stores: Stores) -> None:
+        answers = [
+            key
+            async for key in stores.redis.client.scan_iter(
+                stores.customizations.keys.customized("*")
+            )
+        ]
+        assert await stores.redis.client.delete(*answers) == 1
 
-    hosted.store(forget)  # As after an hour.
+    hosted.stores(forget)  # As after an hour.
     hosted.restart()
     assert hosted.customize(update, "gus") == made
 

@@ -1,4 +1,4 @@
-"""Hostile requests to a running federation: each is refused by name, and nobody else notices."""
+"""Hostile requests to a federation: each gets its own problem type, and nobody else is affected."""
 
 import contextlib
 import json
@@ -56,26 +56,26 @@ def join(prepare: Callable[[Any], str], **body: Any) -> Callable[[Any], Any]:
 
 
 def used(siege: Any) -> str:
-    """A join token that somebody joined with."""
+    """A join token with which somebody has joined already."""
     (token,) = siege.local.operator.mint_unbound(1).tokens
     siege.call("POST", "/v1/clients", token, json={"token_hash": token_hash(mint())})
     return str(token)
 
 
 def expired(siege: Any) -> str:
-    """A join token of the past."""
+    """A join token that has expired."""
     (token,) = siege.local.operator.mint_unbound(1, lifetime=0.001).tokens
     time.sleep(0.01)
     return str(token)
 
 
 def fresh(siege: Any) -> str:
-    """A join token that is good."""
+    """A valid join token."""
     return str(siege.local.operator.mint_unbound(1).tokens[0])
 
 
 def drip(first: bytes, siege: Any) -> Any:
-    """Bytes one by one, each in time, for as long as the server puts up with it."""
+    """Sends bytes one by one, each in time, for as long as the server accepts them."""
     with siege.connect() as connection:
         connection.sendall(first)
         over = threading.Event()

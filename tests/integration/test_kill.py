@@ -86,3 +86,24 @@ def test_killing_the_aggregator_neither_ends_a_quarantine_nor_lengthens_it(tmp_p
     assert any(away) and not away[-1], "somebody was out, and came back"
     shaken = chaos.run(experiment, tmp_path / "shaken", chaos.randomly(8, longest=0.8, seed=3))
     assert chaos.difference(calm.outcome(), shaken.outcome()) is None
+
+
+@pytest.mark.timeout(400)
+def test_killing_the_aggregator_changes_no_challenge(tmp_path: Path) -> None:
+    """A model that was changed for one client is changed in the same way after a restart."""
+    text = SMALL.replace("clients = 6", "clients = 8").replace(
+        '{ name = "norm_bound", threshold = 3.5 }', '"response", "challenge"'
+    )
+    text = text.replace(
+        '{ name = "model_replacement", from_round = 3 }', '{ name = "ipm", epsilon = 0.5 }'
+    ).replace("count = 2", "count = 3")
+    experiment = Experiment.parse(text + QUICK)
+    calm = chaos.run(experiment, tmp_path / "calm")
+    challenged = [
+        sum(name.startswith("challenge:") for name in record["customized"])
+        for record in calm.records
+    ]
+    assert sum(map(bool, challenged)) >= 3
+    shaken = chaos.run(experiment, tmp_path / "shaken", chaos.randomly(8, longest=0.8, seed=5))
+    assert shaken.kills == ["aggregator"] * 8
+    assert chaos.difference(calm.outcome(), shaken.outcome()) is None

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import aclosing
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,7 @@ import pytest
 import zstandard
 
 from rampart_fl.services.aggregator.api.routes.federation import STREAMS
-from rampart_fl.services.aggregator.state.redis_access import connect
-from rampart_fl.services.aggregator.state.round_store import RoundStore
+from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.console.operator import OperatorRefused
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.protocol import wire
@@ -64,8 +64,8 @@ def test_a_revoked_token_ends_at_once_and_an_operator_may_set_another(arena: Any
 
 
 def test_only_hashes_of_tokens_are_stored(arena: Any) -> None:
-    async def everything(store: RoundStore) -> str:
-        client, found = store.client, []
+    async def everything(stores: Stores) -> str:
+        client, found = stores.redis.client, []
         read = {"hash": client.hgetall, "stream": client.xrange, "string": client.get}
         for key in await client.keys("*"):
             kind = await client.type(key)
@@ -73,7 +73,7 @@ def test_only_hashes_of_tokens_are_stored(arena: Any) -> None:
         return str(found)
 
     join_tokens = arena.local.operator.mint_unbound(2).tokens
-    stored = arena.store(everything)
+    stored = arena.stores(everything)
     assert token_hash(arena.tokens["ada"]) in stored
     for token in (arena.operator, *arena.tokens.values(), *join_tokens):
         assert token not in stored
@@ -81,12 +81,10 @@ def test_only_hashes_of_tokens_are_stored(arena: Any) -> None:
 
 def test_redis_wants_its_password(arena: Any) -> None:
     async def ask(password: str | None) -> None:
-        client = connect(f"redis://127.0.0.1:{arena.local.redis_port}/0", password)
-        client.connection_pool.connection_kwargs["retry"]._retries = 0
-        try:
-            await RoundStore(client, "rampart").ping()
-        finally:
-            await client.aclose()
+        url = f"redis://127.0.0.1:{arena.local.redis_port}/0"
+        async with aclosing(Stores.connect(url, password, "rampart")) as stores:
+            stores.redis.client.connection_pool.connection_kwargs["retry"]._retries = 0
+            await stores.redis.ping()
 
     asyncio.run(ask(arena.local.redis_password))
     for wrong in (None, "another"):

@@ -1,4 +1,4 @@
-"""Several global models over HTTP: who gets which, who may load which, what they come to.
+"""Several global models over HTTP: who gets and may load which model, and the results.
 
 Legend: D coordinates.
 """
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from benchmarks import chaos
 from rampart_fl.services.aggregator.state.blobs import Blobs
-from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.attacker.hostile import HostileClient
 from rampart_fl.shared.agent.client import Refused
 from rampart_fl.shared.agent.learning_client import LearningClient, client_experiment
@@ -223,7 +222,7 @@ def test_votes_of_real_agents_are_those_of_the_simulator(host: Host, tmp_path: P
 
 
 def test_clusters_train_their_own_models(host: Host) -> None:
-    """Half of the clients move one way and half the other; one of them sits a round out."""
+    """Half of the clients move in one direction and half in the other; one misses a round."""
 
     class Sided(Receiving):
         def update(self, round_: int, kind: str, dim: int) -> NDArray[np.float32]:
@@ -319,14 +318,14 @@ def test_a_restart_in_the_midst_of_a_round_changes_nothing(
                 hosted.restart()
             hold.on = False
             hosted.wait()
-            stands = hosted.store(lambda store: store.federation()).snapshot
+            stands = hosted.stores(lambda stores: stores.run.read()).snapshot
             records = [chaos.comparable(record) for record in hosted.operator.rounds()]
             blobs = Blobs(folder / "blobs" / hosted.settings.namespace)
             # Nothing is lost, and what nobody needs any more is gone.
-            assert set(blobs.digests()) == Snapshot.parse(stands).blobs()
-        return records, {key: value for key, value in stands.items() if key != "position"}
+            assert set(blobs.digests()) == stands.blobs()
+        return records, stands.model_copy(update={"position": ""})
 
     (calm, kept), (shaken, found) = run(tmp_path / "a", False), run(tmp_path / "b", True)
     assert chaos.difference({"records": calm}, {"records": shaken}) is None
-    assert kept == found and kept["state"] is not None
+    assert kept == found and kept.state is not None
     assert all(record["assignment"] for record in calm)

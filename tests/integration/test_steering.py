@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from rampart_fl.services.aggregator.state.round_store import RoundStore
+from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.console.operator import OperatorRefused
 from tests.integration.hosted import FEDCAP, Hold, Hosted, collecting, experiment, upload_of
 
@@ -87,9 +87,9 @@ def test_a_round_whose_clients_are_all_evicted_fails_and_the_next_waits(host: Ho
     assert hosted.record(1).participants == ["bob"]
 
 
-async def requested(store: RoundStore) -> list[str]:
+async def requested(stores: Stores) -> list[str]:
     """The names of all requests for customized models."""
-    events = await store.events("0-0", 0)
+    events = await stores.events.read("0-0", 0)
     return [event.fields["request"] for event in events if event.type == "customize"]
 
 
@@ -118,7 +118,7 @@ def test_a_federation_paused_before_it_began_waits(host: Host) -> None:
     for _ in range(2):
         assert hosted.customize(upload_of(model)) == model
     assert hosted.operator.status().phase == "joining"
-    requests = hosted.store(requested)
+    requests = hosted.stores(requested)
     assert [UUID(request).version for request in requests] == [4, 4]
     assert len(set(requests)) == 2
     hosted.operator.steer("resume")

@@ -124,7 +124,12 @@ def test_without_a_barrier_an_upload_for_a_round_long_over_brings_the_next_ticke
             headers={**wish, "Content-Type": wire.MEDIA_TYPE},
             timeout=60,
         )
-        until(lambda: put.done() or "cleo" not in hosted.store(lambda store: store.tickets()))
+        until(
+            lambda: (
+                put.done()
+                or "cleo" not in hosted.stores(lambda stores: stores.tickets.outstanding())
+            )
+        )
         hold.on = False
         answer = put.result()
     assert Receipt.model_validate_json(answer.headers[wire.RECEIPT_HEADER]).closing_round == 3

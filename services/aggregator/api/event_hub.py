@@ -11,14 +11,15 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
+from rampart_fl.services.aggregator.state.client_store import ClientStore
+from rampart_fl.services.aggregator.state.event_log import EventLog
 from rampart_fl.services.aggregator.state.redis_records import Event
-from rampart_fl.services.aggregator.state.round_store import RoundStore
 from rampart_fl.shared.errors import Unavailable
 
 log = logging.getLogger(__name__)
 
 PAUSE = 0.005
-"""Seconds between reads of the stream, so that one read gets all events of a burst."""
+"""Pause in seconds between two reads of the stream, so that one read gets all events of a burst."""
 FOR_ONE = frozenset(
     {"ticket", "evicted", "confirmed", "reinstated", "dismissed", "released", "customized"}
 )
@@ -30,12 +31,14 @@ class EventHub:
     """Wakes waiting requests, and records when each client last sent a request.
 
     Args:
-        store: the federation's state.
-        flush_every: seconds between writes of these times to the store.
+        events: the event log.
+        clients: the store of clients, which keeps these times.
+        flush_every: seconds between writes of these times.
     """
 
-    def __init__(self, store: RoundStore, flush_every: float = 2.0) -> None:
-        self._store = store
+    def __init__(self, events: EventLog, clients: ClientStore, flush_every: float = 2.0) -> None:
+        self._events = events
+        self._clients = clients
         self._flush_every = flush_every
         self._waiters: dict[str, set[asyncio.Event]] = defaultdict(set)
         self._seen: dict[str, float] = {}
@@ -63,7 +66,8 @@ class EventHub:
         """Listens for events about a topic, which is the id of a client or of a request.
 
         Yields a function that waits up to a number of seconds for the next event, and returns
-        whether one came. Events between entering the context and waiting are not missed.
+        whether one came. Events that happen after the context is entered and before the wait starts
+        are not missed.
         """
         loop = asyncio.get_running_loop()
         heard = asyncio.Event()
@@ -102,10 +106,10 @@ class EventHub:
         while True:
             try:
                 if not position:
-                    position = await self._store.last_event()
+                    position = await self._events.last_position()
                     self._wake_all()  # Events may have been missed, so every request checks again.
                 self.listening = True
-                for event in await self._store.events(position, 5.0):
+                for event in await self._events.read(position, 5.0):
                     position = event.position
                     self._dispatch(event)
                 await asyncio.sleep(PAUSE)
@@ -121,7 +125,7 @@ class EventHub:
             await asyncio.sleep(self._flush_every)
             seen, self._seen = self._seen, {}
             try:
-                await self._store.saw(seen)
+                await self._clients.saw(seen)
             except Unavailable:
                 self._seen = {**seen, **self._seen}
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from rampart_fl.services.aggregator.api.event_hub import EventHub
-from rampart_fl.services.aggregator.state.round_store import RoundStore
+from rampart_fl.services.aggregator.state.client_store import ClientStore
 
 
 @dataclass(frozen=True)
@@ -19,12 +19,12 @@ class Identities:
     """A cache of clients, keyed by the hash of their token.
 
     Args:
-        store: the federation's state.
+        clients: the store of clients.
         hub: reports rotated and revoked tokens; while it cannot read events, nothing is cached.
     """
 
-    def __init__(self, store: RoundStore, hub: EventHub) -> None:
-        self._store = store
+    def __init__(self, clients: ClientStore, hub: EventHub) -> None:
+        self._clients = clients
         self._hub = hub
         self._known: dict[str, Known] = {}
         self._as_of = -1
@@ -36,10 +36,10 @@ class Identities:
             self._as_of = self._hub.token_changes
         if token_hash in self._known:
             return self._known[token_hash]
-        as_of, found = self._as_of, await self._store.client_of(token_hash)
+        as_of, found = self._as_of, await self._clients.of_token(token_hash)
         if found is None:
             return None
-        record = await self._store.client_record(found["client"])
+        record = await self._clients.record(found["client"])
         if record is None:
             return None
         known = Known(found["client"], found["expires_at"], record["sample_cap"])

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from rampart_fl.services.aggregator.api.admission import Admission
 from rampart_fl.services.aggregator.api.event_hub import EventHub
@@ -12,9 +13,9 @@ from rampart_fl.services.aggregator.api.upload_slots import UploadSlots
 from rampart_fl.services.aggregator.metrics import Metrics
 from rampart_fl.services.aggregator.settings import TAPPED, Settings
 from rampart_fl.services.aggregator.state.blobs import Blobs, open_blobs
-from rampart_fl.services.aggregator.state.redis_access import connect
-from rampart_fl.services.aggregator.state.round_store import RoundStore
+from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.shared.errors import Unavailable
+from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.runtime.tokens import token_hash
 
@@ -27,6 +28,14 @@ RETRY = 1.0
 """Seconds to wait after Redis did not answer before asking it again."""
 
 
+@dataclass(frozen=True)
+class Definition:
+    """What a federation is founded with, and never changes."""
+
+    experiment: Experiment
+    spec: ModelSpec
+
+
 class Runtime:
     """The parts of a process, shared by all its requests.
 
@@ -37,8 +46,11 @@ class Runtime:
     def __init__(self, settings: Settings) -> None:
         password = settings.redis_password
         self.settings = settings
-        self.redis = connect(settings.redis_url, password.get_secret_value() if password else None)
-        self.store = RoundStore(self.redis, settings.namespace)
+        self.stores = Stores.connect(
+            settings.redis_url,
+            password.get_secret_value() if password else None,
+            settings.namespace,
+        )
         # A worker deletes every blob that its federation does not refer to, so each federation
         # needs a separate folder.
         self.blobs: Blobs = open_blobs(
@@ -49,8 +61,8 @@ class Runtime:
         self.disk = ThreadPoolExecutor(8, thread_name_prefix="disk")
         self.models = RecentModels(self.blobs, self.disk)
         self.admission = Admission(self.blobs, self.disk)
-        self.hub = EventHub(self.store)
-        self.identities = Identities(self.store, self.hub)
+        self.hub = EventHub(self.stores.events, self.stores.clients)
+        self.identities = Identities(self.stores.clients, self.hub)
         self.metrics = Metrics()
         self.upload_slots = UploadSlots(settings.uploads, self.metrics)
         self.operator_hash = token_hash(settings.operator_token.get_secret_value())
@@ -60,23 +72,26 @@ class Runtime:
         )
         if settings.test_tap:
             log.critical(TAPPED)
-        self._fixed: tuple[str, ModelSpec, dict[str, object]] | None = None
+        self._definition: Definition | None = None
 
-    async def fixed(self) -> tuple[str, ModelSpec, dict[str, object]]:
-        """The federation's digest, model spec and experiment, which never change; read once."""
-        if self._fixed is None:
-            federation = await self.store.federation()
+    async def definition(self) -> Definition:
+        """The experiment and the model's spec; read once, because they never change.
+
+        Raises:
+            Unavailable: no federation has been founded.
+        """
+        if self._definition is None:
+            federation = await self.stores.run.read()
             if federation is None:
                 raise Unavailable("no federation has been founded yet")
-            spec = ModelSpec.model_validate(federation.spec)
-            self._fixed = (federation.digest, spec, federation.experiment)
-        return self._fixed
+            self._definition = Definition(federation.experiment, federation.spec)
+        return self._definition
 
     async def watch_durability(self, every: float = 60.0) -> None:
         """Keeps a warning set for as long as Redis may lose acknowledged updates."""
         while True:
             try:
-                durable = await self.store.durable()
+                durable = await self.stores.redis.durable()
             except Unavailable:
                 await asyncio.sleep(RETRY)
                 continue
@@ -87,6 +102,5 @@ class Runtime:
 
     async def close(self) -> None:
         """Closes the connections and ends the threads."""
-        await self.store.end()
-        await self.redis.aclose()
+        await self.stores.aclose()
         self.disk.shutdown(wait=True)

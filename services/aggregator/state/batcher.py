@@ -40,6 +40,8 @@ class RequestBatcher(Generic[Question, Answer]):
         if self._settling is not None:
             self._settling.cancel()
             await asyncio.gather(self._settling, return_exceptions=True)
+        for _, answered in self._asked:  # The task may have been cancelled before it began.
+            answered.cancel()
 
     async def _settle_all(self) -> None:
         try:
@@ -48,8 +50,6 @@ class RequestBatcher(Generic[Question, Answer]):
                 await self._settle(asked)
         finally:
             self._settling = None
-            for _, answered in self._asked:  # Questions remain only after a cancellation.
-                answered.cancel()
 
     async def _settle(self, asked: Sequence[tuple[Question, asyncio.Future[Answer]]]) -> None:
         try:

@@ -1,4 +1,8 @@
-"""The connection to Redis, with few sockets, time limits, retries and one prefix for all keys."""
+"""The connection to Redis, with few sockets, time limits and retries, and its atomic scripts.
+
+Every script returns a list whose first element says what happened. The worker passes its fencing
+token to all of its scripts except the one that makes a new token.
+"""
 
 import asyncio
 import hashlib
@@ -9,7 +13,7 @@ from typing import Any, cast
 import redis.asyncio
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from rampart_fl.shared.errors import RampartError, Unavailable
 
@@ -24,6 +28,14 @@ PATIENCE = 30.0
 
 Call = tuple[Sequence[str], Sequence[str | int | float]]
 """Names of the keys that a script works on, and its arguments."""
+
+
+FENCED = """
+local function fenced(key, token)
+  return redis.call('GET', key) ~= token
+end
+"""
+"""The beginning of every script that needs the worker's fencing token."""
 
 
 class Fenced(RampartError):
@@ -64,20 +76,14 @@ async def asking() -> AsyncIterator[None]:
 
 
 class RedisAccess:
-    """Runs commands and scripts under one namespace.
+    """Runs commands and scripts.
 
     Args:
         client: a Redis client made by `connect`.
-        namespace: prefix of all keys; each federation needs a separate namespace.
     """
 
-    def __init__(self, client: "redis.asyncio.Redis", namespace: str) -> None:
+    def __init__(self, client: "redis.asyncio.Redis") -> None:
         self.client = client
-        self._prefix = f"{{{namespace}}}:"
-
-    def key(self, name: str) -> str:
-        """The full name of a key, with the prefix."""
-        return self._prefix + name
 
     async def run(self, script: str, keys: Sequence[str], *args: str | int | float) -> list[str]:
         """Runs an atomic script and returns its answer; raises `Fenced` if the lease is lost."""
@@ -94,7 +100,7 @@ class RedisAccess:
             while missing := [n for n, a in enumerate(answers) if isinstance(a, NoScriptError)]:
                 async with self.client.pipeline(transaction=False) as pipe:
                     for keys, args in (calls[n] for n in missing):
-                        pipe.evalsha(sha, len(keys), *map(self.key, keys), *args)
+                        pipe.evalsha(sha, len(keys), *keys, *args)
                     found = await pipe.execute(raise_on_error=False)
                 for n, answer in zip(missing, found, strict=True):
                     answers[n] = answer
@@ -109,3 +115,17 @@ class RedisAccess:
         """Runs a plain command and returns its answer."""
         async with asking():
             return await getattr(self.client, command)(*args, **options)
+
+    async def ping(self) -> None:
+        """Raises `Unavailable` unless Redis answers."""
+        await self.ask("ping")
+
+    async def durable(self) -> bool:
+        """Whether Redis reports that it fsyncs every write, so that receipts are durable."""
+        try:
+            config = await self.client.config_get("append*")
+        except ResponseError:
+            return False
+        except (RedisError, OSError) as error:
+            raise Unavailable(f"Redis: {error}") from error
+        return config.get("appendonly") == "yes" and config.get("appendfsync") == "always"

@@ -1,14 +1,17 @@
 """Parsed records from Redis: events, the federation, and the standing of a client."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
+from rampart_fl.services.aggregator.state.keys import SCHEMA
+from rampart_fl.services.aggregator.state.snapshot import Snapshot
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Mode, Standing
-from rampart_fl.shared.protocol.messages import FederationState, Receipt, Ticket
-
-SCHEMA = "1"
-"""Version of everything stored in Redis and of the snapshots in the blob store."""
+from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol.messages import FederationState, Phase, Receipt, Ticket
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Brief:
     digest: str
     policy: str
     status: FederationState
-    phase: str
+    phase: Phase
     round: int
     opened_at: float
     deadline: float | None
@@ -53,11 +56,11 @@ class Brief:
 class Federation(Brief):
     """The whole federation hash, parsed."""
 
-    experiment: dict[str, Any]
-    spec: dict[str, Any]
+    experiment: Experiment
+    spec: ModelSpec
     selected: tuple[str, ...]
     closing: str
-    snapshot: dict[str, Any]
+    snapshot: Snapshot
     mode: Mode | None
     """The mode of evictions, if an operator has set one in place of the experiment's."""
     abstained: tuple[str, ...]
@@ -106,7 +109,40 @@ class ClientStanding:
 BRIEF = ("schema", "digest", "policy", "status", "phase", "round", "opened_at", "deadline")
 
 
-def brief_fields(raw: Mapping[str, str | None]) -> dict[str, Any]:
+def parse_brief(values: Sequence[str | None]) -> Brief | None:
+    """The small fields from their stored values in the order of `BRIEF`; None if unfounded."""
+    raw = dict(zip(BRIEF, values, strict=True))
+    return Brief(**_brief_fields(raw)) if raw["digest"] else None
+
+
+def parse_federation(raw: Mapping[str, str]) -> Federation | None:
+    """The federation from its stored hash; None if unfounded.
+
+    Raises:
+        ConfigurationError: the stored state has another schema.
+    """
+    if "digest" not in raw:
+        return None
+    if raw["schema"] != SCHEMA:
+        raise ConfigurationError(f"Redis holds schema {raw['schema']}, this version reads {SCHEMA}")
+    return Federation(
+        **_brief_fields(raw),
+        experiment=Experiment.from_tables(json.loads(raw["experiment"])),
+        spec=ModelSpec.model_validate_json(raw["spec"]),
+        selected=tuple(json.loads(raw.get("selected", "[]"))),
+        closing=raw.get("closing", "0-0"),
+        snapshot=Snapshot.parse(raw["snapshot"]),
+        mode=cast(Mode | None, raw.get("mode")),
+        abstained=tuple(json.loads(raw.get("abstained", "[]"))),
+    )
+
+
+def by_client(raw: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Parses a hash of JSON objects, and sorts it by client id."""
+    return {client: json.loads(raw[client]) for client in sorted(raw)}
+
+
+def _brief_fields(raw: Mapping[str, str | None]) -> dict[str, Any]:
     """Parses the hash's fields into the arguments of a `Brief`."""
     deadline, opened_at = raw.get("deadline"), raw.get("opened_at")
     return {

@@ -1,34 +1,38 @@
-"""The phases of a federation, which the worker that holds the lease runs.
+"""Runs the phases of a federation under one lease: carries out what the phase machine decides.
 
-    joining ──> collecting ──> aggregating ──> published | failed ──┬──> collecting (next round)
-                                                                    └──> evaluating ──> done
-
-Every arrow is one atomic Redis script, which only runs if the worker's fencing token is current. A
-worker may die at any point: the next worker reads the same events from the last published position
-on, and arrives at the same digests.
+Every transition is one atomic Redis script, which only runs if the worker's fencing token is
+current. A worker may die at any point: the next worker reads the same events from the last
+published position on, and arrives at the same digests.
 """
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from typing import assert_never
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
-from rampart_fl.services.aggregator.state.redis_records import Brief, Event, Federation
-from rampart_fl.services.aggregator.state.round_store import RoundStore
+from rampart_fl.services.aggregator.state.redis_records import Brief, Event
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
+from rampart_fl.services.aggregator.state.stores import Stores
+from rampart_fl.services.aggregator.worker import phase_commands as commands
+from rampart_fl.services.aggregator.worker import phase_events as events
 from rampart_fl.services.aggregator.worker.liveness import Liveness
 from rampart_fl.services.aggregator.worker.open_round import (
     OpenRound,
+    Outcome,
     failed,
     published,
     why_barred,
 )
+from rampart_fl.services.aggregator.worker.phase_commands import Command, Question
+from rampart_fl.services.aggregator.worker.phase_events import PhaseEvent
+from rampart_fl.services.aggregator.worker.phase_machine import PhaseMachine
+from rampart_fl.services.aggregator.worker.phase_state import State
 from rampart_fl.services.aggregator.worker.round_engine import Decided, RoundEngine
 from rampart_fl.services.aggregator.worker.ticket_issuer import Compute, TicketIssuer
 from rampart_fl.shared.errors import PreconditionError
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.experiment.selection import quota, select
-from rampart_fl.shared.protocol.messages import Receipt, RoundRecord
+from rampart_fl.shared.protocol.messages import RoundRecord
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +41,7 @@ class Coordinator:
     """Runs the phases under one lease.
 
     Args:
-        store, blobs: the federation's state.
+        stores, blobs: the federation's state.
         round_engine: computes on models and updates.
         compute: runs a function on the round engine's thread.
         experiment: the experiment that is run.
@@ -48,7 +52,7 @@ class Coordinator:
 
     def __init__(
         self,
-        store: RoundStore,
+        stores: Stores,
         blobs: Blobs,
         round_engine: RoundEngine,
         compute: Compute,
@@ -57,24 +61,19 @@ class Coordinator:
         offline_after: float,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.store = store
+        self.stores = stores
         self.blobs = blobs
         self.round_engine = round_engine
         self.compute = compute
         self.experiment = experiment
         self.fence = fence
         self.clock = clock
-        self.liveness = Liveness(store, offline_after, clock)
-        self.ticket_issuer = TicketIssuer(store, round_engine, compute, experiment, fence)
-        self.position = "0-0"
-        self.open: OpenRound | None = None
+        self.liveness = Liveness(stores.clients, stores.evictions, offline_after, clock)
+        self.ticket_issuer = TicketIssuer(stores, round_engine, compute, experiment, fence)
+        self.machine = PhaseMachine(experiment)
+        self.opened = OpenRound()
         self.observers: list[Callable[[RoundRecord, Decided | None], None]] = []
         self.warnings: list[str] = []
-
-    @property
-    def buffered(self) -> bool:
-        """Whether a round closes after enough arrivals, without waiting for every client."""
-        return self.experiment.policy == "buffered"
 
     @property
     def snapshot(self) -> Snapshot:
@@ -85,259 +84,211 @@ class Coordinator:
     # -- the main flow -------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Resumes the federation in its current phase and runs it to its end."""
-        federation = await self.federation()
-        await self.compute(self.round_engine.restore, Snapshot.parse(federation.snapshot))
-        self.position = self.snapshot.position
-        while federation.phase != "done":
-            match federation.phase:
-                case "joining":
-                    await self.join()
-                case "collecting":
-                    await self.collect(federation)
-                case "aggregating":
-                    await self.aggregate(federation)
-                case "evaluating":
-                    await self.evaluate()
-                case _:
-                    await self.next_round(federation)
-            federation = await self.federation()
-        log.info("the federation has ended", extra={"round": federation.round})
-        while True:  # Newcomers may still ask for a customized model.
-            for event in await self.events(5.0):
-                await self.ticket_issuer.serve(event)
-            await self.store.trim_events()
+        """Takes over the federation, and runs its phases until it is cancelled."""
+        state, event = await self.take_over()
+        while True:
+            state, event = await self.advance(state, event)
 
-    async def join(self) -> None:
-        """Waits until enough clients have joined, then opens round 0.
+    async def take_over(self) -> tuple[State, PhaseEvent]:
+        """Restores the state of the federation from Redis and blobs."""
+        federation = await self.stores.run.read()
+        assert federation is not None
+        snapshot = federation.snapshot
+        await self.compute(self.round_engine.restore, snapshot)
+        state = State(
+            phase=federation.phase,
+            round=federation.round,
+            status=federation.status,
+            opened_at=federation.opened_at,
+            deadline=federation.deadline,
+            position=snapshot.position,
+            heard=snapshot.position,
+            closing=federation.closing,
+            selected=frozenset(federation.selected),
+            pulls=snapshot.pulls,
+        )
+        return state, events.LeaseTaken()
 
-        After the deadline, one client is enough.
-        """
-        wanted = self.experiment.phases.joining.clients or self.experiment.data.clients
-        heard, brief = self.position, await self.brief()
-        while brief.status != "stopping":
-            joined = len(await self.store.clients())
-            late = brief.deadline is not None and self.clock() >= brief.deadline
-            if brief.status == "running" and joined >= (1 if late else wanted):
-                log.info("joining has ended", extra={"clients": joined, "wanted": wanted})
-                await self.open_round(0)
-                return
-            heard, brief = await self.pass_time(heard), await self.brief()
-        await self.open_evaluation(0)
+    async def advance(self, state: State, event: PhaseEvent) -> tuple[State, PhaseEvent]:
+        """Makes one step of the phase machine; returns the next state and event."""
+        step = self.machine.step(state, event, self.clock())
+        for command in step.commands:
+            await self.carry_out(command, step.state)
+        if step.state.phase != state.phase:
+            log.info("phase %s", step.state.phase, extra={"round": step.state.round})
+        return step.state, await self.ask(step.question, step.state)
 
-    async def next_round(self, brief: Brief) -> None:
-        """Waits while the federation is paused, then opens the next round or the evaluation."""
-        heard = self.position
-        while brief.status == "paused":
-            heard, brief = await self.pass_time(heard), await self.brief()
-        following = brief.round + 1
-        if brief.status == "stopping" or following >= self.experiment.rounds:
-            await self.open_evaluation(brief.round)
-        else:
-            await self.open_round(following)
+    async def carry_out(self, command: Command, state: State) -> None:
+        """Carries out one command of the phase machine."""
+        issuer = self.ticket_issuer
+        match command:
+            case commands.OpenRound():
+                await self.open_round(command)
+            case commands.PrepareRound():
+                self.opened = OpenRound()
+                await self.compute(self.round_engine.open_round, command.selected)
+            case commands.LoadUpdates():
+                await self.load(command.events)
+            case commands.AnswerProbe():
+                await issuer.answer_probe(command.event, state.round, self.opened)
+            case commands.GrantTicket():
+                await issuer.grant(command.client, state.round)
+            case commands.AnswerCustomize():
+                await issuer.answer_customize(command.event)
+            case commands.CloseRound():
+                await self.stores.rounds.close(self.fence, command.number, command.position)
+            case commands.PublishRound():
+                await self.publish(state)
+            case commands.FailRound():
+                await self.fail(state, command.reason)
+            case commands.OpenEvaluation():
+                await self.open_evaluation(command)
+            case commands.Finish():
+                await self.stores.run.finish(self.fence)
+            case commands.TrimEvents():
+                await self.stores.events.trim()
+            case _:
+                assert_never(command)
 
-    async def open_round(self, number: int) -> None:
-        """Draws the clients of a round and gives them their tickets."""
-        heard, candidates = self.position, await self.liveness.candidates(number)
-        while not candidates and not await self.liveness.all_quarantined(number):
-            if (await self.brief()).status != "running":
-                return
-            heard, candidates = await self.pass_time(heard), await self.liveness.candidates(number)
-        now = self.clock()
-        limit = self.experiment.phases.collecting.time.max
-        deadline = None if limit is None else now + limit
-        if self.buffered:
-            selected = tuple(candidates)
-            # Every client that asked for a ticket gets it, even if the client is offline now:
-            # a repeated request would be ignored.
-            first = candidates if number == 0 else self.snapshot.pulls
-            tickets = {c: self.ticket_issuer.first_ticket(c, number, None) for c in first}
-        else:
-            selected = select(self.experiment.seed, number, candidates, self.experiment.fraction)
-            tickets = {c: self.ticket_issuer.first_ticket(c, number, deadline) for c in selected}
-        await self.store.open(
+    async def ask(self, question: Question, state: State) -> PhaseEvent:
+        """The answer to a question of the phase machine."""
+        match question:
+            case commands.ReadClients():
+                brief, clients = await self.brief(), await self.stores.clients.records()
+                return events.ClientsRead(brief.status, brief.deadline, len(clients))
+            case commands.ReadStatus():
+                return events.StatusRead((await self.brief()).status)
+            case commands.ReadCandidates():
+                return await self.read_candidates(question.number)
+            case commands.ReadStanding():
+                brief, barred = await self.brief(), await self.stores.evictions.barred()
+                return events.StandingRead(brief.status, brief.deadline, barred.standing.barred)
+            case commands.ReadEvents():
+                patience = max(0.01, question.until - self.clock())
+                found = await self.stores.events.read(question.after, patience)
+                return events.EventsRead(tuple(found))
+            case commands.CatchUp():
+                return await self.catch_up(question.after)
+            case commands.DecideRound():
+                return await self.decide(state)
+            case commands.ReadEvaluation():
+                brief, online = await self.brief(), await self.liveness.online()
+                waiting = not online.isdisjoint(await self.stores.tickets.outstanding())
+                return events.EvaluationRead(brief.deadline, waiting)
+
+    # -- the open round ------------------------------------------------------------------------
+
+    async def read_candidates(self, number: int) -> events.CandidatesRead:
+        """The clients that may be drawn for a round."""
+        brief, candidates = await self.brief(), await self.liveness.candidates(number)
+        blocked = not candidates and await self.liveness.all_quarantined(number)
+        return events.CandidatesRead(brief.status, tuple(candidates), blocked)
+
+    async def open_round(self, command: commands.OpenRound) -> None:
+        """Opens a round and gives its clients their tickets."""
+        deadline = command.deadline if command.barrier else None
+        ticket, number = self.ticket_issuer.first_ticket, command.number
+        await self.stores.rounds.open(
             self.fence,
             number,
             "collecting",
-            now,
-            deadline,
-            tickets,
-            selected,
-            clear=not self.buffered,
+            command.opened_at,
+            command.deadline,
+            {client: ticket(client, number, deadline) for client in command.tickets},
+            command.selected,
+            clear=command.barrier,
         )
-        log.info("round opened", extra={"round": number, "clients": len(selected)})
+        log.info("round opened", extra={"round": number, "clients": len(command.selected)})
 
-    async def collect(self, federation: Federation) -> None:
-        """Takes in updates and probes until the round may close, then decides the round."""
-        await self.enter(federation)
-        opened = self.open
-        assert opened is not None
-        bounds = self.experiment.phases.collecting
-        brief, barred, expected = await self.read_expected(opened)
-        while True:
-            if opened.stale:
-                brief, barred, expected = await self.read_expected(opened)
-            if brief.status == "stopping":
-                await self.fail(brief, "stopped by the operator")
-                return
-            if not expected:
-                barring = "of this round was evicted" if opened.selected else "is quarantined"
-                await self.fail(brief, f"every client {barring}")
-                return
-            now, enough = self.clock(), self.quota(len(expected))
-            arrived = len(opened.receipts.keys() - barred)
-            soonest = brief.opened_at + bounds.time.min
-            if arrived >= enough and now >= soonest:
-                break
-            if brief.deadline is not None and now >= brief.deadline:
-                least = 1 if self.buffered else max(1, bounds.count.least(len(expected)))
-                if arrived >= least:
-                    break
-                await self.fail(
-                    brief, f"{arrived} of {len(expected)} updates came, {least} are needed"
-                )
-                return
-            moments = [now + 1.0, brief.deadline, soonest if soonest > now else None]
-            until = min(moment for moment in moments if moment is not None)
-            await self.take(max(0.01, until - now), enough)
-        await self.store.close(self.fence, opened.number, self.position)
-        await self.aggregate(await self.federation())
+    async def load(self, arrived: Sequence[Event]) -> None:
+        """Loads updates that have arrived."""
+        receipts = {event.client: event.receipt for event in arrived}
+        self.opened.receipts |= receipts
+        started = time.perf_counter()
+        await self.compute(self.round_engine.load, receipts.values())
+        self.opened.loading += time.perf_counter() - started
 
-    async def read_expected(self, opened: OpenRound) -> tuple[Brief, frozenset[str], set[str]]:
-        """The federation's small fields, the barred clients, and those still expected to send."""
-        # Cleared before the reads: a change during them comes as an event, which sets it again.
-        opened.stale = False
-        brief, barred = await self.brief(), (await self.store.barred()).standing.barred
-        out = barred | (opened.evicted - opened.receipts.keys())
-        return brief, barred, opened.selected - out
+    async def catch_up(self, position: str) -> events.EventsRead:
+        """The events after a position, up to the newest one."""
+        found = list[Event]()
+        while position != await self.stores.events.last_position():
+            found += await self.stores.events.read(position, 0.001)
+            position = found[-1].position if found else position
+        return events.EventsRead(tuple(found))
 
-    def quota(self, expected: int) -> int:
-        """How many arrivals close the round without waiting for the deadline."""
-        if not self.buffered:
-            return max(1, self.experiment.phases.collecting.count.most(expected))
-        return quota(self.experiment.buffer, expected)
-
-    async def enter(self, federation: Federation) -> None:
-        """Prepares this worker for the open round, unless it is prepared already."""
-        if self.open is not None and self.open.number == federation.round:
-            return
-        self.open = OpenRound(federation.round, set(federation.selected))
-        self.position = self.snapshot.position
-        await self.compute(self.round_engine.open_round, federation.selected)
-
-    async def take(self, patience: float, quota: int, until: str | None = None) -> None:
-        """Handles the next events.
-
-        Args:
-            patience: seconds to wait for the first event.
-            quota: number of arrivals after which no further event is handled (buffered policy).
-            until: position of an event after which no further event is handled.
-        """
-        opened, arrived = self.open, list[Receipt]()
-        assert opened is not None
-        for event in await self.events(patience, advance=False):
-            self.position = event.position
-            if event.type == "update" and (self.buffered or event.round == opened.number):
-                if event.client not in opened.receipts:
-                    opened.receipts[event.client] = event.receipt
-                    arrived.append(event.receipt)
-            else:
-                await self.ticket_issuer.handle(event, opened)
-            if event.position == until or (self.buffered and len(opened.receipts) >= quota):
-                break
-        if arrived:
-            started = time.perf_counter()
-            await self.compute(self.round_engine.load, arrived)
-            opened.loading += time.perf_counter() - started
-
-    # -- the end of a round --------------------------------------------------------------------
-
-    async def aggregate(self, federation: Federation) -> None:
-        """Decides a closed round and publishes the outcome."""
-        await self.enter(federation)
-        opened = self.open
-        assert opened is not None
-        if self.buffered:
-            while self.position != federation.closing:
-                await self.take(1.0, len(opened.selected) + 1, until=federation.closing)
-        else:
-            # Count the updates that were accepted after the last read of the events, but before
-            # the round was closed.
-            for receipt in await self.store.receipts(opened.number):
-                opened.uploads.add(receipt.digest)
-                if receipt.kind == "update":
-                    opened.receipts.setdefault(receipt.client, receipt)
-                elif receipt.kind == "probe":
-                    opened.probed[receipt.client] = receipt.size
-            while self.position != await self.store.last_event():
-                for event in await self.events(0.001):
-                    await self.ticket_issuer.serve(event)
-        standing = (await self.store.barred()).standing
-        receipts = {r.client: r for r in self.snapshot.pool if self.buffered}
-        receipts.update(opened.receipts)
+    async def decide(self, state: State) -> events.RoundDecided | events.RoundRefused:
+        """Computes the outcome of a closed round."""
+        buffered, opened = self.experiment.policy == "buffered", self.opened
+        for receipt in [] if buffered else await self.stores.uploads.receipts(state.round):
+            opened.uploads.add(receipt.digest)
+            if receipt.kind == "update":
+                opened.receipts.setdefault(receipt.client, receipt)
+            elif receipt.kind == "probe":
+                opened.probed[receipt.client] = receipt.size
+        before, standing = self.snapshot, (await self.stores.evictions.barred()).standing
+        receipts = {r.client: r for r in before.pool if buffered} | opened.receipts
         receipts = {c: receipts[c] for c in sorted(receipts) if c not in standing.barred}
         try:
             decided: Decided = await self.compute(
                 self.round_engine.close_round,
-                opened.number,
+                state.round,
                 receipts,
-                self.position,
-                tuple(opened.waiting),
+                state.position,
+                state.pulls,
                 standing,
             )
         except PreconditionError as error:
-            await self.compute(self.round_engine.restore, Snapshot.parse(federation.snapshot))
-            await self.fail(federation, error.detail)
-            return
-        await self.publish(federation, opened, receipts, decided)
+            await self.compute(self.round_engine.restore, before)
+            return events.RoundRefused(error.detail)
+        opened.outcome = Outcome(before, receipts, decided)
+        return events.RoundDecided()
 
-    async def publish(
-        self,
-        federation: Federation,
-        opened: OpenRound,
-        receipts: Mapping[str, Receipt],
-        decided: Decided,
-    ) -> None:
+    # -- the end of a round --------------------------------------------------------------------
+
+    async def publish(self, state: State) -> None:
         """Publishes the outcome, then deletes the blobs that nothing refers to any more."""
-        before = Snapshot.parse(federation.snapshot)
-        now = self.clock()
-        record = published(self.experiment, federation, opened, receipts, before, decided, now)
+        opened, outcome, now = self.opened, self.opened.outcome, self.clock()
+        assert outcome is not None
+        decided = outcome.decided
+        record = published(self.experiment, state, opened, outcome, now)
         record = record.model_copy(update={"warnings": self.warnings})
-        evicted, away = why_barred(self.experiment, decided, opened.number, now)
-        snapshot, abstained = decided.snapshot.model_dump(mode="json"), decided.about("abstained")
-        await self.store.publish(
-            self.fence, record, evicted, snapshot, self.position, away, list(abstained)
+        evicted, away = why_barred(self.experiment, decided, state.round, now)
+        abstained = list(decided.about("abstained"))
+        await self.stores.rounds.publish(
+            self.fence, record, evicted, decided.snapshot, state.position, away, abstained
         )
-        self.open = None
         self.observe(record, decided)
         used = {d for r in opened.receipts.values() for d in (r.digest, r.started) if d}
-        await self.drop(before.blobs() | used | opened.uploads)
+        await self.drop(outcome.before.blobs() | used | opened.uploads, state.position)
 
-    async def fail(self, federation: Brief, reason: str) -> None:
+    async def fail(self, state: State, reason: str) -> None:
         """Ends a round without an outcome; the models and the pool stay unchanged."""
-        opened = self.open
-        assert opened is not None
-        record = failed(self.experiment, federation, opened, reason, self.clock())
+        opened = self.opened
+        record = failed(self.experiment, state, opened, reason, self.clock())
         record = record.model_copy(update={"warnings": self.warnings})
         snapshot = self.snapshot.model_copy(
-            update={"position": self.position, "pulls": tuple(opened.waiting)}
+            update={"position": state.position, "pulls": state.pulls}
         )
-        await self.store.publish(
-            self.fence, record, {}, snapshot.model_dump(mode="json"), self.position
-        )
+        await self.stores.rounds.publish(self.fence, record, {}, snapshot, state.position)
         self.round_engine.snapshot = snapshot
-        self.open = None
-        log.warning("round failed: %s", reason, extra={"round": federation.round})
+        log.warning("round failed: %s", reason, extra={"round": state.round})
         self.observe(record, None)
-        await self.drop({r.digest for r in opened.receipts.values()} | opened.uploads)
+        await self.drop(
+            {r.digest for r in opened.receipts.values()} | opened.uploads, state.position
+        )
 
-    async def drop(self, digests: set[str]) -> None:
-        """Deletes the given blobs, except those that something still refers to."""
+    async def drop(self, digests: set[str], position: str) -> None:
+        """Deletes the given blobs, except those that something still refers to.
+
+        Args:
+            digests: digests of the blobs.
+            position: of the last event that the round accounts for.
+        """
         # Tickets are read before events: if a ticket is used up between the two reads, the event
         # of its upload shows up in the second read.
-        kept = {d for t in (await self.store.tickets()).values() for d in t.models.values()}
-        position = self.position
-        while waiting := await self.store.events(position, 0):
+        tickets = await self.stores.tickets.outstanding()
+        kept = {digest for ticket in tickets.values() for digest in ticket.models.values()}
+        while waiting := await self.stores.events.read(position, 0):
             position = waiting[-1].position
             receipts = [event.receipt for event in waiting if "receipt" in event.fields]
             kept |= {d for r in receipts for d in (r.digest, r.started) if d}
@@ -350,58 +301,24 @@ class Coordinator:
 
     # -- the end of the federation -------------------------------------------------------------
 
-    async def open_evaluation(self, number: int) -> None:
+    async def open_evaluation(self, command: commands.OpenEvaluation) -> None:
         """Gives every client that is not evicted a last ticket, to measure the final models."""
-        now = self.clock()
-        limit = self.experiment.phases.collecting.time.max or 600.0
-        evicted = await self.store.evicted()
-        clients = [c for c in await self.store.clients() if c not in evicted]
-        tickets = {c: self.ticket_issuer.last_ticket(c, number, now + limit) for c in clients}
-        await self.store.open(
-            self.fence, number, "evaluating", now, now + limit, tickets, sorted(tickets)
+        evicted = await self.stores.evictions.evicted()
+        clients = [c for c in await self.stores.clients.records() if c not in evicted]
+        number, deadline, ticket = command.number, command.deadline, self.ticket_issuer.last_ticket
+        tickets = {client: ticket(client, number, deadline) for client in clients}
+        await self.stores.rounds.open(
+            self.fence,
+            number,
+            "evaluating",
+            command.opened_at,
+            deadline,
+            tickets,
+            sorted(tickets),
         )
-
-    async def evaluate(self) -> None:
-        """Waits until every online client has measured the final models, or for the deadline."""
-        while True:
-            now = self.clock()
-            brief = await self.brief()
-            online = await self.liveness.online()
-            waiting = [c for c in await self.store.tickets() if c in online]
-            if not waiting or (brief.deadline is not None and now >= brief.deadline):
-                break
-            for event in await self.events(1.0):
-                await self.ticket_issuer.serve(event)
-        await self.store.finish(self.fence)
-
-    # -- events and state ----------------------------------------------------------------------
-
-    async def pass_time(self, heard: str) -> str:
-        """Waits for events after the position `heard`; returns the position of the last one.
-
-        Answers only requests for customized models. The next round reads these events again and
-        handles the others.
-        """
-        for event in await self.store.events(heard, 1.0):
-            heard = event.position
-            await self.ticket_issuer.serve(event)
-        return heard
-
-    async def events(self, patience: float, advance: bool = True) -> list[Event]:
-        """The next events, waiting up to `patience` seconds for the first."""
-        events = await self.store.events(self.position, patience)
-        if advance and events:
-            self.position = events[-1].position
-        return events
-
-    async def federation(self) -> Federation:
-        """The federation's current state."""
-        federation = await self.store.federation()
-        assert federation is not None
-        return federation
 
     async def brief(self) -> Brief:
         """The federation's small fields."""
-        brief = await self.store.brief()
+        brief = await self.stores.run.brief()
         assert brief is not None
         return brief

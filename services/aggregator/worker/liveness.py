@@ -3,20 +3,28 @@
 import asyncio
 from collections.abc import Callable
 
-from rampart_fl.services.aggregator.state.round_store import RoundStore
+from rampart_fl.services.aggregator.state.client_store import ClientStore
+from rampart_fl.services.aggregator.state.eviction_store import EvictionStore
 
 
 class Liveness:
     """Determines for one worker which clients are online.
 
     Args:
-        store: the federation's state.
+        clients, evictions: the federation's state.
         offline_after: seconds without a request after which a client is not drawn.
         clock: gives the Unix time.
     """
 
-    def __init__(self, store: RoundStore, offline_after: float, clock: Callable[[], float]) -> None:
-        self._store = store
+    def __init__(
+        self,
+        clients: ClientStore,
+        evictions: EvictionStore,
+        offline_after: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._clients = clients
+        self._evictions = evictions
         self._offline_after = offline_after
         self._clock = clock
         self._started_at = clock()
@@ -28,19 +36,19 @@ class Liveness:
         """
         since = self._clock() - self._offline_after
         if self._started_at > since:
-            return set(await self._store.clients())
-        return {client for client, at in (await self._store.seen()).items() if at > since}
+            return set(await self._clients.records())
+        return {client for client, at in (await self._clients.seen()).items() if at > since}
 
     async def candidates(self, round_: int) -> list[str]:
         """Clients that may be drawn for a round: registered, online, and not barred from it."""
         online, barred, clients = await asyncio.gather(
-            self.online(), self._store.barred(), self._store.clients()
+            self.online(), self._evictions.barred(), self._clients.records()
         )
         away = barred.away(round_)
         return [c for c in clients if c not in away and c in online]
 
     async def all_quarantined(self, round_: int) -> bool:
         """Whether some clients are not evicted, but all of them are quarantined in this round."""
-        barred, clients = await asyncio.gather(self._store.barred(), self._store.clients())
+        barred, clients = await asyncio.gather(self._evictions.barred(), self._clients.records())
         members = clients.keys() - barred.evicted.keys()
         return bool(members) and members <= barred.away(round_)

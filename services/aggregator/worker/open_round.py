@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rampart_fl.services.aggregator.state.redis_records import Brief
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
+from rampart_fl.services.aggregator.worker.phase_state import State
 from rampart_fl.services.aggregator.worker.round_engine import Decided
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import Receipt, RoundRecord, VerdictRecord
@@ -13,49 +13,46 @@ from rampart_fl.shared.protocol.messages import Receipt, RoundRecord, VerdictRec
 
 @dataclass
 class OpenRound:
-    """The worker's knowledge about the open round; rebuilt from events after a restart."""
+    """What this worker holds of the open round, beside the phase machine's state."""
 
-    number: int
-    selected: set[str]
     receipts: dict[str, Receipt] = field(default_factory=dict)
     """The update that arrived from each client in this round, by client."""
     probed: dict[str, int] = field(default_factory=dict)
     """Size in bytes of each answer to a probe, by client."""
-    evicted: set[str] = field(default_factory=set)
-    """Clients that lost their ticket by eviction. The round does not wait for them, even if they
-    are reinstated."""
-    waiting: list[str] = field(default_factory=list)
-    """Clients that asked for a ticket and get it when the next round opens (buffered policy)."""
     uploads: set[str] = field(default_factory=set)
     """Digests of blobs that are not needed after this round."""
-    stale: bool = True
-    """Whether the federation's status or the evictions may have changed since they were read."""
     loading: float = 0.0
     """Seconds spent reading updates while the round was open."""
+    outcome: "Outcome | None" = None
+    """What follows from the updates, once it is computed."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the round engine computed from a closed round."""
+
+    before: Snapshot
+    """The snapshot with which the round began."""
+    receipts: Mapping[str, Receipt]
+    """The updates that were aggregated, by client."""
+    decided: Decided
 
 
 def published(
-    experiment: Experiment,
-    federation: Brief,
-    opened: OpenRound,
-    receipts: Mapping[str, Receipt],
-    before: Snapshot,
-    decided: Decided,
-    now: float,
+    experiment: Experiment, state: State, opened: OpenRound, outcome: Outcome, now: float
 ) -> RoundRecord:
     """The record of a published round.
 
     Args:
         experiment: the experiment that is run.
-        federation: the federation's small fields.
+        state: where the federation stands.
         opened: the round.
-        receipts: the updates that were aggregated, by client.
-        before: the snapshot with which the round began.
-        decided: the outcome.
+        outcome: the outcome of the round.
         now: Unix time at which the round closed.
     """
+    before, receipts, decided = outcome.before, outcome.receipts, outcome.decided
     arrived = {c: opened.receipts[c] for c in sorted(receipts) if c in opened.receipts}
-    waited_for = set() if experiment.policy == "buffered" else opened.selected
+    waited_for = frozenset() if experiment.policy == "buffered" else state.selected
 
     def given(client: str) -> int:
         """Number of models a client was given: those of its ticket, and the one for its probe."""
@@ -63,13 +60,13 @@ def published(
 
     steps = {**decided.timings, "load": opened.loading + decided.timings["load"]}
     return RoundRecord(
-        round=opened.number,
+        round=state.round,
         status="published",
         policy=experiment.policy,
         participants=sorted(receipts),
         missing=sorted(waited_for - receipts.keys()),
-        **decided.fields,
-        staleness={client: opened.number - r.round for client, r in receipts.items()},
+        **vars(decided.record),
+        staleness={client: state.round - r.round for client, r in receipts.items()},
         metrics={client: r.metrics for client, r in receipts.items()},
         probed=sorted(opened.probed),
         models={
@@ -77,26 +74,27 @@ def published(
             "reference": decided.snapshot.reference,
         },
         customized=decided.snapshot.customized,
-        opened_at=federation.opened_at,
+        opened_at=state.opened_at,
         closed_at=now,
         bytes_down={client: given(client) * decided.model_bytes for client in arrived},
         bytes_up={client: r.size + opened.probed.get(client, 0) for client, r in arrived.items()},
-        timings={"collect": now - federation.opened_at - sum(decided.timings.values()), **steps},
+        timings={"collect": now - state.opened_at - sum(decided.timings.values()), **steps},
     )
 
 
 def failed(
-    experiment: Experiment, federation: Brief, opened: OpenRound, reason: str, now: float
+    experiment: Experiment, state: State, opened: OpenRound, reason: str, now: float
 ) -> RoundRecord:
     """The record of a round that failed."""
     return RoundRecord(
-        round=federation.round,
+        round=state.round,
         status="failed",
         reason=reason,
         policy=experiment.policy,
         participants=sorted(opened.receipts),
-        missing=sorted(opened.selected - opened.receipts.keys()),
-        opened_at=federation.opened_at,
+        missing=sorted(state.selected - opened.receipts.keys()),
+        metrics={client: opened.receipts[client].metrics for client in sorted(opened.receipts)},
+        opened_at=state.opened_at,
         closed_at=now,
     )
 

@@ -6,40 +6,42 @@ Legend: D coordinates, L models, C coordinates of a chunk.
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from rampart_fl.services.aggregator.state.blobs import Blobs, BlobWriter
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
-from rampart_fl.services.aggregator.worker.pools import Pool, Vectors
+from rampart_fl.services.aggregator.worker.arrivals import (
+    Arrivals,
+    RememberedDigests,
+    ServedDigests,
+)
 from rampart_fl.services.aggregator.worker.stage_state import load_state, store_state
+from rampart_fl.services.aggregator.worker.vectors import Vectors
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Decision, Standing
-from rampart_fl.shared.figures.records import decisions
-from rampart_fl.shared.learning.server_resources import ServerResources
+from rampart_fl.shared.figures.records import DecisionRecord
 from rampart_fl.shared.learning.training.personalizers import personalizers
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Receipt, VerdictRecord
 from rampart_fl.shared.protocol.traffic import model_bytes
-from rampart_fl.shared.robust import statistics
-from rampart_fl.shared.robust.base import Context
-from rampart_fl.shared.robust.engine import run_round
-from rampart_fl.shared.robust.models import Mixture, Models
+from rampart_fl.shared.robust.models import Models
+from rampart_fl.shared.round.calibration import Served
+from rampart_fl.shared.round.pool import Claim
+from rampart_fl.shared.round.rounds import Neighbours, Rounds
 from rampart_fl.shared.runtime.stopwatch import Stopwatch
-from rampart_fl.shared.validation import build_plan
 
 
 @dataclass(frozen=True)
 class Decided:
-    """The outcome of a round: the new snapshot, fields of the round's record, and timings."""
+    """The outcome of a round: the new snapshot, what its record says, and timings."""
 
     snapshot: Snapshot
-    fields: dict[str, Any]
+    record: DecisionRecord
     timings: dict[str, float]
     model_bytes: int
     """Size in bytes of one model as clients download it."""
@@ -49,8 +51,7 @@ class Decided:
     @property
     def verdicts(self) -> list[VerdictRecord]:
         """The verdicts of the round, one per client."""
-        verdicts: list[VerdictRecord] = self.fields["verdicts"]
-        return verdicts
+        return self.record.verdicts
 
     def about(self, *decisions: Decision) -> dict[str, VerdictRecord]:
         """The verdicts with one of these decisions, by client, in the order of `verdicts`."""
@@ -86,24 +87,23 @@ class RoundEngine:
         self, experiment: Experiment, spec: ModelSpec, blobs: Blobs, device: torch.device
     ) -> None:
         self.experiment = experiment
-        self.plan = build_plan(experiment)
-        self._resources = ServerResources.of(experiment, self.plan, device)
+        self.rounds = Rounds.of(experiment, spec, device)
         self.spec = spec
         self.device = device
         self._blobs = blobs
         self._disk = ThreadPoolExecutor(8, thread_name_prefix="models")
         self._vectors = Vectors(blobs, spec, device)
         self.snapshot: Snapshot | None = None
-        self.pool: Pool | None = None
-        """Rows of the last published round, from which newcomers' models are customized."""
-        self.arrivals: Pool | None = None
+        self.neighbours: Neighbours | None = None
+        """Rows of the last published round, of which newcomers' models are mixed."""
+        self.arrivals: Arrivals | None = None
         """Rows that arrived in the open round; no model uses them before they were screened."""
         self._spare_ND: Tensor | None = None
 
     @property
     def probes(self) -> bool:
         """Whether clients that have no customized model yet are probed."""
-        return self.plan.customizer.probes
+        return self.rounds.plan.customizer.probes
 
     @property
     def keeps_pool(self) -> bool:
@@ -124,38 +124,26 @@ class RoundEngine:
         return spec, Snapshot(global_model=digest, reference=digest)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Restores the state after a published round, and rebuilds the pool from blobs."""
-        self.snapshot, self.pool, self.arrivals = snapshot, None, None
+        """Restores the state after a published round, and loads the pool from blobs again."""
+        self.snapshot, self.neighbours, self.arrivals = snapshot, None, None
         if self.probes and snapshot.pool:
-            self.pool = self._pool(snapshot.reference, [r.client for r in snapshot.pool])
+            clients = [receipt.client for receipt in snapshot.pool]
+            again = self._arrivals(RememberedDigests(snapshot), clients)
             for receipt in snapshot.pool:
-                self.pool.load(receipt)
+                again.load(receipt)
+            claims = {r.client: Claim(r.samples, r.metrics) for r in snapshot.pool}
+            self.neighbours = self.rounds.neighbours(again.pool, claims)
 
     def open_round(self, clients: Iterable[str]) -> None:
         """Allocates the rows of a new round."""
         assert self.snapshot is not None
-        self.arrivals = self._pool(self.snapshot.global_model, clients)
+        served = ServedDigests(self.snapshot, self.snapshot.global_model)
+        self.arrivals = self._arrivals(served, clients)
 
-    def _pool(self, reference: str, clients: Iterable[str]) -> Pool:
+    def _arrivals(self, served: Served[str], clients: Iterable[str]) -> Arrivals:
         spare_ND, self._spare_ND = self._spare_ND, None
-        calibrate = self.experiment.server.calibrate
-        customizer, base = self.plan.customizer, None
-        if customizer.isolates:
-            assert self.snapshot is not None
-            base = self.snapshot.own
-        claims = customizer.claims
-        assert self.snapshot is not None
-        return Pool(
-            self._vectors,
-            reference,
-            clients,
-            calibrate,
-            spare_ND,
-            claims,
-            base,
-            self.plan.traces,
-            self.snapshot.unchanged(),
-        )
+        pool = self.rounds.pool(self._vectors.read(served.reference()), clients, spare_ND)
+        return Arrivals(self.rounds, self._vectors, served, pool)
 
     def load(self, receipts: Iterable[Receipt]) -> None:
         """Loads updates that have arrived into the rows of the open round."""
@@ -182,42 +170,44 @@ class RoundEngine:
         """
         assert self.snapshot is not None
         assert self.arrivals is not None
-        ended, before = Stopwatch(), self.snapshot
-        self.arrivals.keep(receipts)
+        ended, before, pool = Stopwatch(), self.snapshot, self.arrivals.pool
         for client, receipt in receipts.items():
-            if client not in self.arrivals:
+            if client not in pool:
                 self.arrivals.load(receipt)
         ended("load")
 
-        self.pool = None  # Frees its memory for the computation below.
-        weights = {c: self._weight(r, round_) for c, r in receipts.items()}
-        stale = {r.client for r in before.pool if receipts.get(r.client) == r}
-        rows = self.arrivals.rows(weights, stale)
-        state = load_state(self._blobs, before.state, self.device)
-        if round_ == 0 or before.state is None:
-            state = self.plan.init(self.spec.trainable)
-        context = self._resources.attach_to(self._context(round_, self.arrivals))
-        context = replace(context, standing=standing)
-        if self.plan.customizer.continues:
-            made = before.customized.items()
-            context = replace(context, models={n: self._vectors.read(d) for n, d in made})
-        ended("calibrate")
-        judged = self.arrivals.judged(rows)
-        outcome = run_round(self.plan, rows, state, context, judged, ended)
-
+        self.neighbours = None  # Frees its memory for the computation below.
+        judged = {r.client: r for r in before.pool}
+        decision = self.rounds.decide(
+            round_,
+            pool,
+            {
+                client: Claim(
+                    samples=receipt.samples,
+                    metrics=receipt.metrics,
+                    staleness=max(0, round_ - receipt.round),
+                    fresh=judged.get(client) != receipt,
+                )
+                for client, receipt in receipts.items()
+            },
+            load_state(self._blobs, before.state, self.device),
+            standing,
+            lambda: {name: self._vectors.read(d) for name, d in before.customized.items()},
+            ended,
+        )
+        outcome, customization = decision.outcome, decision.outcome.customization
         global_model = self._store(outcome.global_D)
-        customization = outcome.customization
         customized = self._store_models(customization.models)
         state_digest = store_state(self._blobs, outcome.state)
         ended("store")
 
-        survivors = outcome.survivors.ids
-        self.arrivals.keep(survivors)
-        snapshot = Snapshot(
+        survivors, origins = outcome.survivors.ids, self.arrivals.origins
+        self.snapshot = Snapshot(
             global_model=global_model,
             reference=before.global_model,
             state=state_digest,
             pool=tuple(receipts[c] for c in survivors) if self.keeps_pool else (),
+            origins={c: origins[c] for c in survivors if c in origins} if self.probes else {},
             customized=customized,
             assignment={c: n for c, n in customization.assignment.items() if n != (c,)},
             groups=customization.groups,
@@ -226,51 +216,24 @@ class RoundEngine:
             position=position,
             pulls=pulls,
         )
-        fields = decisions(statistics.parameters(rows, context), outcome)
-        fields["quarantined"] = sorted(standing.quarantined)
-        fields["mode"] = standing.mode or self.plan.eviction.mode
-        decided = Decided(
-            snapshot, fields, ended.seconds, model_bytes(self.spec), self.arrivals.bytes
-        )
-        self.snapshot = snapshot
         if self.probes:
-            self.pool = self.arrivals
+            self.neighbours = decision.neighbours
         else:
-            self._spare_ND = self.arrivals.block_ND
+            self._spare_ND = pool.block_ND
         self.arrivals = None
-        return decided
+        record, size = DecisionRecord.of(decision), model_bytes(self.spec)
+        return Decided(self.snapshot, record, ended.seconds, size, pool.bytes)
 
     def customize_newcomer(self, receipt: Receipt, round_: int) -> str:
         """Makes the customized model of a client that answered a probe; returns its digest."""
         assert self.snapshot is not None
-        if receipt.diverged or self.pool is None or not len(self.pool):
-            return self.snapshot.start(receipt.client)
-        context, end = self._context(round_, self.pool), self.spec.trainable
-        own = statistics.of_parameters(context)
-        rows = self.pool.rows(dict.fromkeys(self.pool.receipts, 1.0))
-        judged = self.pool.judged(rows)
-        rows = statistics.parameters(rows, context)
-        similar = rows if judged is None else statistics.parameters(judged, context)
-        probe_D = self._vectors.read(receipt.digest)[:end]
-        mix_LM = self.plan.customizer.customize_newcomer(probe_D, similar, own).unsqueeze(0)
-        models: Models = Mixture((receipt.client,), self.pool.reference_D[:end], rows, mix_LM)
-        if self.spec.statistics:
-            held_S = self._vectors.read(self.snapshot.global_model)[end:]
-            models = statistics.WithStatistics(models.names, models, held_S)
-        return self._store_models(models)[receipt.client]
-
-    def _weight(self, receipt: Receipt, round_: int) -> float:
-        staleness = max(0, round_ - receipt.round)
-        return float(receipt.samples / (1 + staleness) ** 0.5)
-
-    def _context(self, round_: int, pool: Pool) -> Context:
-        return Context(
-            round=round_,
-            seed=self.experiment.seed,
-            reference_D=pool.reference_D,
-            layout=self.spec.parameters,
-            statistics=self.spec.statistics,
-        )
+        probe_D, held_S = None, torch.empty(0, device=self.device)
+        if not receipt.diverged and self.neighbours is not None:
+            probe_D = self._vectors.read(receipt.digest)
+            if self.spec.statistics:
+                held_S = self._vectors.read(self.snapshot.global_model)[self.spec.trainable :]
+        made_D = self.rounds.newcomer(round_, probe_D, self.neighbours, held_S)
+        return self.snapshot.start(receipt.client) if made_D is None else self._store(made_D)
 
     def _store(self, model_D: Tensor) -> str:
         with self._blobs.writer() as writer:

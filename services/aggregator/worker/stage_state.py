@@ -9,7 +9,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
-from rampart_fl.services.aggregator.state.redis_records import SCHEMA
+from rampart_fl.services.aggregator.state.keys import SCHEMA
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.robust.base import State
 

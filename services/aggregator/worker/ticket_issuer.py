@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from rampart_fl.services.aggregator.state.redis_records import Brief, Event
-from rampart_fl.services.aggregator.state.round_store import RoundStore
+from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.aggregator.worker.open_round import OpenRound
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
 from rampart_fl.shared.experiment import Experiment
@@ -18,7 +18,7 @@ class TicketIssuer:
     """Answers clients under one lease.
 
     Args:
-        store: the federation's state.
+        stores: the federation's state.
         round_engine: makes customized models; its snapshot says which models clients get.
         compute: runs a function on the round engine's thread.
         experiment: the experiment that is run.
@@ -27,13 +27,13 @@ class TicketIssuer:
 
     def __init__(
         self,
-        store: RoundStore,
+        stores: Stores,
         round_engine: RoundEngine,
         compute: Compute,
         experiment: Experiment,
         fence: int,
     ) -> None:
-        self._store = store
+        self._stores = stores
         self._round_engine = round_engine
         self._compute = compute
         self._digest = experiment.digest()
@@ -77,33 +77,29 @@ class TicketIssuer:
 
     # -- answers -------------------------------------------------------------------------------
 
-    async def handle(self, event: Event, opened: OpenRound) -> None:
-        """Handles an event that is not an update while a round is open."""
-        match event.type:
-            case "probe" if self._buffered or event.round == opened.number:
-                await self._answer_probe(event, opened)
-            case "pull":
-                await self._answer_pull(event.client, opened)
-            case "joined" if self._buffered:
-                opened.selected.add(event.client)
-                opened.stale = True
-            case "opened":
-                opened.evicted.clear()
-            case "evicted":
-                opened.stale = True
-                if not self._buffered:
-                    opened.evicted.add(event.client)
-            case "reinstated" | "confirmed" | "dismissed" | "stopping":
-                opened.stale = True
-            case _:
-                await self.serve(event)
+    async def answer_probe(self, event: Event, number: int, opened: OpenRound) -> None:
+        """Makes a model for a client that answered a probe, and a ticket to train from it."""
+        probe = event.receipt
+        opened.probed[event.client] = probe.size
+        if await self._stores.uploads.receipt(event.round, "update", event.client):
+            return
+        digest = await self._compute(self._round_engine.customize_newcomer, probe, number)
+        opened.uploads |= {probe.digest, digest}
+        await self._grant(event.client, self._ticket(event.round, "train", {"model": digest}))
 
-    async def serve(self, event: Event) -> None:
+    async def grant(self, client: str, number: int) -> None:
+        """Gives a client its next ticket in the open round."""
+        await self._grant(client, self.first_ticket(client, number, None))
+
+    async def answer_customize(self, event: Event) -> None:
         """Answers a request for a customized model, which may come in any phase.
 
         Ignores any other event, and a request that was answered before.
         """
-        if event.type != "customize" or await self._store.customized(event.fields["request"]):
+        if event.type != "customize":
+            return
+        customizations, request = self._stores.customizations, event.fields["request"]
+        if await customizations.answered(request):
             return
         probe = Receipt(round=0, kind="probe", client=event.client, digest=event.fields["digest"])
         number = (await self._brief()).round
@@ -111,33 +107,16 @@ class TicketIssuer:
             digest = await self._compute(self._round_engine.customize_newcomer, probe, number)
         except FileNotFoundError:  # An old event was read again; its blob was deleted long ago.
             return
-        await self._store.answer_customize(self._fence, event.fields["request"], digest)
-
-    async def _answer_probe(self, event: Event, opened: OpenRound) -> None:
-        """Makes a model for a client that answered a probe, and a ticket to train from it."""
-        probe = event.receipt
-        opened.probed[event.client] = probe.size
-        if await self._store.receipt(event.round, "update", event.client):
-            return
-        digest = await self._compute(self._round_engine.customize_newcomer, probe, opened.number)
-        opened.uploads |= {probe.digest, digest}
-        await self._grant(event.client, self._ticket(event.round, "train", {"model": digest}))
-
-    async def _answer_pull(self, client: str, opened: OpenRound) -> None:
-        """Gives a client its next ticket; if its update is in this round, the client waits."""
-        if client in opened.receipts:
-            opened.waiting.append(client)
-        else:
-            await self._grant(client, self.first_ticket(client, opened.number, None))
+        await customizations.answer(self._fence, request, digest)
 
     async def _grant(self, client: str, ticket: Ticket) -> None:
         """Gives a client a ticket in the open round, with the round's deadline."""
         deadline = None if self._buffered else (await self._brief()).deadline
-        await self._store.grant(
+        await self._stores.tickets.grant(
             self._fence, client, ticket.model_copy(update={"deadline": deadline})
         )
 
     async def _brief(self) -> Brief:
-        brief = await self._store.brief()
+        brief = await self._stores.run.brief()
         assert brief is not None
         return brief

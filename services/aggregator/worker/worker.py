@@ -11,14 +11,12 @@ from typing import Any
 from rampart_fl.services.aggregator.settings import TAPPED, Settings
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.redis_access import Fenced
-from rampart_fl.services.aggregator.state.redis_records import SCHEMA, Federation
-from rampart_fl.services.aggregator.state.round_store import RoundStore
-from rampart_fl.services.aggregator.state.snapshot import Snapshot
+from rampart_fl.services.aggregator.state.redis_records import Federation
+from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.aggregator.worker.coordinator import Coordinator
 from rampart_fl.services.aggregator.worker.round_engine import Decided, RoundEngine
 from rampart_fl.shared.errors import ConfigurationError, Unavailable
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol.messages import RoundRecord
 
 log = logging.getLogger(__name__)
@@ -33,7 +31,7 @@ class Worker:
 
     Args:
         settings: the deployment's settings.
-        store, blobs: the federation's state.
+        stores, blobs: the federation's state.
         experiment: the experiment with which to found a federation if none exists yet.
         observers: functions that are called at the end of every round.
     """
@@ -41,13 +39,13 @@ class Worker:
     def __init__(
         self,
         settings: Settings,
-        store: RoundStore,
+        stores: Stores,
         blobs: Blobs,
         experiment: Experiment | None,
         observers: list[Observer] | None = None,
     ) -> None:
         self._settings = settings
-        self._store = store
+        self._stores = stores
         self._blobs = blobs
         self._experiment = experiment
         self._observers = observers or []
@@ -79,7 +77,7 @@ class Worker:
     async def stop(self) -> None:
         """Releases the lease and ends the thread; to be called after `run` was cancelled."""
         if self._fence is not None:
-            await self._store.release(self._settings.worker_id, self._fence)
+            await self._stores.lease.release(self._settings.worker_id, self._fence)
         self._thread.shutdown(wait=True)
 
     async def compute(self, function: Callable[..., Any], *args: Any) -> Any:
@@ -101,7 +99,9 @@ class Worker:
     async def _acquire(self, own: bool) -> int:
         while True:
             settings = self._settings
-            fence = await self._store.acquire(settings.worker_id, settings.lease, time.time(), own)
+            fence = await self._stores.lease.acquire(
+                settings.worker_id, settings.lease, time.time(), own
+            )
             if fence is not None:
                 log.info("lease taken", extra={"fence": fence})
                 return fence
@@ -111,19 +111,17 @@ class Worker:
         settings = self._settings
         while True:
             await asyncio.sleep(settings.lease / 4)
-            await self._store.renew(settings.worker_id, fence, settings.lease, time.time())
+            await self._stores.lease.renew(settings.worker_id, fence, settings.lease, time.time())
 
     async def _coordinate(self, fence: int) -> None:
         federation = await self._found(fence)
-        experiment = Experiment.from_tables(federation.experiment)
-        spec = ModelSpec.model_validate(federation.spec)
-        self.round_engine = await self.compute(self._round_engine, experiment, spec)
+        self.round_engine = await self.compute(self._round_engine, federation)
         coordinator = Coordinator(
-            self._store,
+            self._stores,
             self._blobs,
             self.round_engine,
             self.compute,
-            experiment,
+            federation.experiment,
             fence,
             self._settings.offline_after,
         )
@@ -131,10 +129,11 @@ class Worker:
         coordinator.warnings += [TAPPED] if self._settings.test_tap else []
         await coordinator.run()
 
-    def _round_engine(self, experiment: Experiment, spec: ModelSpec) -> RoundEngine:
+    def _round_engine(self, federation: Federation) -> RoundEngine:
         import torch
 
-        return RoundEngine(experiment, spec, self._blobs, torch.device(self._settings.device))
+        device = torch.device(self._settings.device)
+        return RoundEngine(federation.experiment, federation.spec, self._blobs, device)
 
     async def _found(self, fence: int) -> Federation:
         """The federation in Redis; if there is none, founds it from the experiment first.
@@ -143,7 +142,7 @@ class Worker:
             ConfigurationError: there is neither a federation nor an experiment, the federation has
                 another schema or experiment, or its global model is not among the blobs.
         """
-        known = await self._store.federation()
+        known = await self._stores.run.read()
         if known is None and self._experiment is None:
             raise ConfigurationError(
                 "no federation stands in Redis and RAMPART_EXPERIMENT names none to found"
@@ -153,50 +152,36 @@ class Worker:
             experiment = self._experiment
             spec, snapshot = await self.compute(RoundEngine.first_model, experiment, self._blobs)
             now, patience = time.time(), experiment.phases.joining.deadline
-            fields = {
-                "experiment": experiment.model_dump_json(),
-                "spec": spec.model_dump_json(),
-                "policy": experiment.policy,
-                "status": "running",
-                "phase": "joining",
-                "round": "0",
-                "alive_at": str(now),
-                "deadline": "" if patience is None else str(now + patience),
-                "snapshot": snapshot.model_dump_json(),
-            }
-            await self._store.found(fence, experiment.digest(), fields)
-            known = await self._store.federation()
+            deadline = None if patience is None else now + patience
+            await self._stores.run.found(fence, experiment, spec, snapshot, now, deadline)
+            known = await self._stores.run.read()
             assert known is not None
-        if known.schema != SCHEMA:
-            raise ConfigurationError(
-                f"Redis holds schema {known.schema}, this version reads {SCHEMA}"
-            )
         if self._experiment is not None and known.digest != self._experiment.digest():
             raise ConfigurationError(
-                f"Redis holds a federation of experiment {known.experiment['name']!r} with other "
+                f"Redis holds a federation of experiment {known.experiment.name!r} with other "
                 f"settings ({known.digest[:12]}, not {self._experiment.digest()[:12]}); use "
                 "another RAMPART_NAMESPACE, or start with that experiment"
             )
-        snapshot = Snapshot.parse(known.snapshot)
-        if not await self.compute(self._blobs.exists, snapshot.global_model):
+        global_model = known.snapshot.global_model
+        if not await self.compute(self._blobs.exists, global_model):
             raise ConfigurationError(
-                f"the global model {snapshot.global_model} is not in the blob store "
+                f"the global model {global_model} is not in the blob store "
                 f"{self._settings.blobs}; restore the blobs that belong to this Redis"
             )
         return known
 
     async def _sweep_regularly(self) -> None:
         while True:
-            federation = await self._store.federation()
+            federation = await self._stores.run.read()
             if federation is not None:
                 await self._sweep(federation)
             await asyncio.sleep(SWEEP)
 
     async def _sweep(self, federation: Federation) -> None:
         """Deletes the blobs that a crash, a refusal or a request for a custom model left over."""
-        kept = Snapshot.parse(federation.snapshot).blobs()
-        for ticket in (await self._store.tickets()).values():
+        kept = federation.snapshot.blobs()
+        for ticket in (await self._stores.tickets.outstanding()).values():
             kept |= set(ticket.models.values())
-        for receipt in await self._store.every_receipt():
+        for receipt in await self._stores.uploads.every_receipt():
             kept |= {receipt.digest, *([receipt.started] if receipt.started else [])}
         await asyncio.to_thread(self._blobs.sweep, kept, SWEEP)

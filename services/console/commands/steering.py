@@ -118,7 +118,7 @@ def dismiss(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Dismisses a proposal: takes its client back, and forgets the evidence."""
+    """Dismisses a proposal: takes its client back, and discards the evidence."""
     _decide("dismiss", client, reason, (url, token, ca), as_json)
 
 
@@ -127,7 +127,7 @@ def revoke(
 ) -> None:
     """Revokes a client's token at once, for example after a leak. Evicts nobody."""
     connect(url, token, ca).revoke(client)
-    text = f"the token of {client} is worth nothing any more"
+    text = f"the token of {client} is no longer valid"
     say(as_json, {"client_id": client, "revoked": True}, text)
 
 
@@ -139,7 +139,7 @@ def tokens(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Makes join tokens, one a line. Each token lets one client join."""
+    """Makes join tokens, and prints one per line. Each token lets one client join."""
     made = connect(url, token, ca).mint_unbound(count, lifetime)
     say(as_json, made.model_dump(mode="json"), "\n".join(made.tokens))
 
@@ -160,7 +160,7 @@ def mode(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Sets how far decisions may go, from the next decided round on."""
+    """Sets the strongest decision that the federation may take, from the next decided round on."""
     found = connect(url, token, ca).switch(mode, reason)
     text = f"{found.name} decides in mode {found.mode} from the next round that closes"
     say(as_json, found.model_dump(mode="json"), text)

@@ -1,4 +1,4 @@
-"""Groups of clients with a model each, which a rule over the group's rows updates.
+"""Groups of clients, each with a model that a rule updates from the group's rows.
 
 Legend: L models, D coordinates.
 """
@@ -17,6 +17,7 @@ from rampart_fl.shared.robust.base import Context, Rows, State
 from rampart_fl.shared.robust.context import Need
 from rampart_fl.shared.robust.customizers import Customizer
 from rampart_fl.shared.robust.pipeline import Pipeline
+from rampart_fl.shared.robust.pool_statistics import PoolStatistics
 
 
 def _listed(stages: Any) -> Any:
@@ -39,7 +40,7 @@ class Grouped(Customizer):
             if "server_update" in stage.needs():
                 raise ConfigurationError(
                     f"{self.name}: {stage.name} needs the server's own update, which starts from "
-                    "the global model and not from a group's"
+                    "the global model, not from a group's"
                 )
 
     @property
@@ -103,8 +104,8 @@ def moved(
 
 
 def members(rows: Rows, group: Collection[str]) -> Rows:
-    """The rows of some clients; only their own non-finite ones count as dropped."""
+    """The rows of some clients; only these clients' non-finite rows count as dropped."""
     places = [place for place, client in enumerate(rows.ids) if client in group]
     dropped = tuple(client for client in rows.dropped if client in group)
-    # The cache starts empty: measurements over all rows may depend on rows of other groups.
-    return replace(rows.keep(places), dropped=dropped, cache={})
+    # The statistics start empty: measurements over all rows may depend on rows of other groups.
+    return replace(rows.keep(places), dropped=dropped, pool_statistics=PoolStatistics())

@@ -6,7 +6,7 @@ second block. `native.backend()` returns which kernels are in use.
 
 from rampart_fl.shared.robust.linalg.directions import cosines, cosines_to
 from rampart_fl.shared.robust.linalg.finite import NotFinite
-from rampart_fl.shared.robust.linalg.geometry import Geometry, geometry, squared_distances
+from rampart_fl.shared.robust.linalg.geometry import geometry, squared_distances
 from rampart_fl.shared.robust.linalg.native import backend
 from rampart_fl.shared.robust.linalg.ordering import mean_around_median, median, trimmed_mean
 from rampart_fl.shared.robust.linalg.products import (
@@ -23,7 +23,6 @@ from rampart_fl.shared.robust.linalg.products import (
 from rampart_fl.shared.robust.linalg.signs import signs
 
 __all__ = [
-    "Geometry",
     "NotFinite",
     "all_finite",
     "backend",

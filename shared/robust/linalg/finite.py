@@ -30,7 +30,7 @@ def finite_rows(block_ND: Tensor) -> list[bool]:
 
 def assumed_finite(rows: View) -> bool:
     """Whether the rows are still only assumed to be finite."""
-    return rows.cache.get("finite") is False
+    return rows.pool_statistics.unchecked
 
 
 def record_pass(rows: View, clean: bool) -> None:
@@ -48,4 +48,4 @@ def record_pass(rows: View, clean: bool) -> None:
     if not clean and not all(finite_rows(rows.block_ND)):
         raise NotFinite
     if not clean or rows.index_K is None or len(rows.index_K) == len(rows.block_ND):
-        rows.cache["finite"] = True
+        rows.pool_statistics.unchecked = False

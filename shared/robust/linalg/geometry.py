@@ -3,8 +3,7 @@
 Legend: M rows of the view, K rows of the pool in use, S rows of a cluster, D coordinates.
 """
 
-from dataclasses import dataclass, replace
-from typing import cast
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -12,6 +11,7 @@ from torch import Tensor
 from rampart_fl.shared.robust.linalg.ordering import median
 from rampart_fl.shared.robust.linalg.products import gram, norms
 from rampart_fl.shared.robust.linalg.views import unmixed
+from rampart_fl.shared.robust.pool_statistics import Geometry, PoolStatistics
 from rampart_fl.shared.robust.view import View
 
 NEAR = 1e-2
@@ -23,21 +23,6 @@ this many times that of the best row."""
 SAMPLE, PIECES = 2048, 32
 """Number of coordinates that the middle row is estimated from, and number of contiguous runs that
 these coordinates form."""
-
-
-@dataclass(frozen=True, eq=False)
-class Geometry:
-    """The position of rows relative to each other and to one row c of the pool.
-
-    Args:
-        gram_MM: <row_i - c, row_j - c>, float64; infinite if float64 overflows.
-        squared_MM: |row_i - row_j|², float64, symmetric, diagonal 0.
-        centre: the position of c in the block.
-    """
-
-    gram_MM: Tensor
-    squared_MM: Tensor
-    centre: int
 
 
 def squared_distances(rows: View) -> Tensor:
@@ -52,7 +37,7 @@ def squared_distances(rows: View) -> Tensor:
 
 
 def geometry(rows: View) -> Geometry:
-    """The geometry of a view, computed from that of the pool, which the rows' cache holds."""
+    """The geometry of a view, computed from that of the pool, which is measured once."""
     plain = unmixed(rows)
     pool = _pool(plain)
     if rows.mix_MK is None:
@@ -73,16 +58,15 @@ def geometry(rows: View) -> Geometry:
 
 def _pool(plain: View) -> Geometry:
     wanted = tuple(range(len(plain))) if plain.index_K is None else tuple(plain.index_K.tolist())
-    kept = plain.cache.get("geometry")
-    if kept is not None:
-        block_ND, known, found = cast(tuple[Tensor, tuple[int, ...], Geometry], kept)
-        if block_ND is plain.block_ND and known == wanted:
-            return found
-        if block_ND is plain.block_ND and set(wanted) <= set(known):
-            at = torch.tensor([known.index(row) for row in wanted], dtype=torch.long)
-            return Geometry(found.gram_MM[at][:, at], found.squared_MM[at][:, at], found.centre)
+    statistics = plain.pool_statistics
+    known, found = statistics.positions, statistics.geometry
+    if found is not None and known == wanted:
+        return found
+    if found is not None and set(wanted) <= set(known):
+        at = torch.tensor([known.index(row) for row in wanted], dtype=torch.long)
+        return Geometry(found.gram_MM[at][:, at], found.squared_MM[at][:, at], found.centre)
     found = _measure(plain)
-    plain.cache["geometry"] = (plain.block_ND, wanted, found)
+    statistics.positions, statistics.geometry = wanted, found
     return found
 
 
@@ -168,7 +152,7 @@ def _middle(plain: View) -> int:
         width = SAMPLE // PIECES
         runs_NPC = sample_NC.unfold(1, width, (plain.dim - width) // (PIECES - 1))
         sample_NC = runs_NPC.reshape(len(sample_NC), -1)
-    sample = replace(plain, block_ND=sample_NC, cache={})
+    sample = replace(plain, block_ND=sample_NC, pool_statistics=PoolStatistics())
     return int(norms(sample, median(sample)).argsort(stable=True)[0])
 
 

@@ -4,7 +4,6 @@ Legend: M rows of the view, K rows of the pool in use, D coordinates, C coordina
 """
 
 from collections.abc import Sequence
-from typing import cast
 
 import numpy as np
 import torch
@@ -40,8 +39,8 @@ def survey(block_ND: Tensor) -> tuple[list[bool], Tensor]:
 def all_finite(rows: View) -> bool:
     """Whether the pool is finite, by a pass over it if no earlier pass has checked all its rows."""
     if assumed_finite(rows):
-        rows.cache["finite"] = all(survey(rows.block_ND)[0])
-    return bool(rows.cache["finite"])
+        rows.pool_statistics.unchecked = not all(survey(rows.block_ND)[0])
+    return not assumed_finite(rows)
 
 
 def combine(rows: View, coefficients_M: Tensor) -> Tensor:
@@ -118,13 +117,13 @@ def norms(rows: View, centre_D: Tensor | None = None) -> Tensor:
     """
     if centre_D is not None or rows.mix_MK is not None:
         return _products(rows, centre_D)[:, 0].sqrt()
-    squares_N = rows.cache.get("squares")
+    squares_N = rows.pool_statistics.squares_N
     if squares_N is not None:
         kept = slice(None) if rows.index_K is None else rows.index_K
-        return cast(Tensor, squares_N[kept]).sqrt()
+        return squares_N[kept].sqrt()
     squares_M = _products(rows, None)[:, 0]
     if rows.index_K is None:
-        rows.cache["squares"] = squares_M
+        rows.pool_statistics.squares_N = squares_M
     return squares_M.sqrt()
 
 

@@ -24,7 +24,7 @@ class MoNNA(Rule):
     """
 
     paper = "Farhadkhani et al., Robust collaborative learning with linear gradient overhead, 2023"
-    breakdown = "f < n/2 beside a trusted pivot"
+    breakdown = "f < n/2, with a trusted pivot"
     complexity = "O(nd)"
     pivot: str | None = None
     """Id of the trusted client whose row is the pivot; a round without this row fails. If None, the

@@ -31,7 +31,7 @@ def test_a_run_that_ended_is_not_run_again(tmp_path: Path) -> None:
 
 def test_what_changes_a_run_changes_its_key() -> None:
     other = run(tables=ONE.tables([{"name": "norm_bound"}], ATTACKERS))
-    runs = [run(), run(claim=1), run(settles=True), run(network=True), other]
+    runs = [run(), run(claim=1), run(settles=True), run(network=True), run(paired=True), other]
     assert len({one.key for one in runs}) == len(runs)
     assert run(label={"attack": "another name"}, seconds=1.0).key == run().key
 
@@ -65,3 +65,22 @@ def test_parts_of_the_report_are_renewed_one_by_one(tmp_path: Path) -> None:
     text = path.read_text()
     assert "two" not in text
     assert text.index("one") < text.index("anew")
+
+
+def test_a_run_that_no_detector_touched_equals_the_run_without_detectors() -> None:
+    """So it need not be run a second time to be compared."""
+    mixed = replace(ONE, partition="Dirichlet 1")
+    found = execute(Run(mixed.tables(DEFAULT), paired=True))
+    assert (found["silenced"], found["challenged"]) == (0, 0)
+    bare = execute(Run(mixed.tables([])))
+    assert found["without"] == {name: bare[name] for name in found["without"]}
+    assert found["without"] == {name: found[name] for name in found["without"]}
+
+
+def test_a_run_that_a_detector_touched_is_compared_with_one_without_detectors() -> None:
+    strict = [{"name": "norm_bound", "threshold": 1e-3}]
+    found = execute(Run(ONE.tables(strict), paired=True))
+    assert found["silenced"] or found["honest_evicted"]
+    bare = execute(Run(ONE.tables([])))
+    assert found["without"] == {name: bare[name] for name in found["without"]}
+    assert found["without"]["received"] != found["received"]

@@ -1,17 +1,20 @@
-"""A store over real Redis, and a federation founded in it."""
+"""Stores over a real Redis, and a federation founded in them."""
 
-import json
 import secrets
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
-from rampart_fl.services.aggregator.state.redis_access import connect
-from rampart_fl.services.aggregator.state.round_store import RoundStore
-from rampart_fl.shared.protocol.messages import Receipt, RoundRecord, Ticket
+from rampart_fl.services.aggregator.state.snapshot import Snapshot
+from rampart_fl.services.aggregator.state.stores import Stores
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol.messages import Phase, Receipt, RoundRecord, Ticket
 
 DIGEST = "d" * 64
+SNAPSHOT = Snapshot(global_model=DIGEST, reference=DIGEST)
 NOW = 1_000_000.0
 """The time in tests, in Unix seconds."""
 
@@ -20,7 +23,7 @@ NOW = 1_000_000.0
 class Founded:
     """A federation in Redis with its worker's fence, and shorthands for what happens to it."""
 
-    store: RoundStore
+    stores: Stores
     fence: int
 
     def ticket(self, round_: int, kind: str = "train") -> Ticket:
@@ -40,8 +43,8 @@ class Founded:
     async def join(self, *clients: str) -> None:
         """Registers clients."""
         for client in clients:
-            await self.store.add_joins({f"join-{client}": {"expires_at": NOW + 60}})
-            answer = await self.store.join(
+            await self.stores.clients.add_join_tokens({f"join-{client}": {"expires_at": NOW + 60}})
+            answer = await self.stores.clients.join(
                 f"join-{client}", f"token-{client}", client, "", NOW, NOW + 600, 100
             )
             assert answer[:2] == ("joined", client)
@@ -51,57 +54,67 @@ class Founded:
         round_: int,
         clients: Iterable[str],
         kind: str = "train",
-        phase: str = "collecting",
+        phase: Phase = "collecting",
         deadline: float | None = None,
     ) -> None:
         """Opens a round with one kind of ticket for these clients."""
         tickets = {client: self.ticket(round_, kind) for client in clients}
-        await self.store.open(self.fence, round_, phase, NOW, deadline, tickets, sorted(tickets))
+        await self.stores.rounds.open(
+            self.fence, round_, phase, NOW, deadline, tickets, sorted(tickets)
+        )
 
     async def publish(self, record: RoundRecord, **evictions: str) -> None:
         """Publishes a record that evicts clients for reasons."""
         whys = {client: {"reason": reason} for client, reason in evictions.items()}
-        position = await self.store.last_event()
-        snapshot = {"global_model": DIGEST, "round": record.round}
-        await self.store.publish(self.fence, record, whys, snapshot, position)
+        position = await self.stores.events.last_position()
+        await self.stores.rounds.publish(self.fence, record, whys, SNAPSHOT, position)
+
+    async def quarantine(
+        self, round_: int, abstained: tuple[str, ...] = (), **away: dict[str, Any]
+    ) -> None:
+        """Publishes a round that quarantines clients, or proposes to evict them."""
+        record = RoundRecord(round=round_, status="published")
+        position = await self.stores.events.last_position()
+        await self.stores.rounds.publish(
+            self.fence, record, {}, SNAPSHOT, position, away, abstained
+        )
 
     async def happened(self) -> list[str]:
         """Types of all events, in order."""
-        return [event.type for event in await self.store.events("0-0", 0.001)]
+        return [event.type for event in await self.stores.events.read("0-0", 0.001)]
 
-
-def fields(policy: str = "sync") -> dict[str, str]:
-    """What a worker founds a federation with."""
-    return {
-        "experiment": json.dumps({"name": "test", "rounds": 3}),
-        "spec": json.dumps({"tensors": []}),
-        "policy": policy,
-        "status": "running",
-        "phase": "joining",
-        "round": "0",
-        "alive_at": str(NOW),
-        "snapshot": json.dumps({"global_model": DIGEST}),
-    }
+    async def last_events(self, count: int) -> list[dict[str, str]]:
+        """The fields of the newest events, in order."""
+        events = await self.stores.events.read("0-0", 0.001)
+        return [dict(event.fields) for event in events[-count:]]
 
 
 @pytest.fixture
-async def store(redis_url: str) -> AsyncIterator[RoundStore]:
-    """A store in a namespace of its own."""
-    client = connect(redis_url, None)
-    yield RoundStore(client, f"test-{secrets.token_hex(6)}")
-    await client.aclose()
+async def stores(redis_url: str) -> AsyncIterator[Stores]:
+    """The stores of a new namespace."""
+    stores = Stores.connect(redis_url, None, f"test-{secrets.token_hex(6)}")
+    yield stores
+    await stores.aclose()
 
 
 @pytest.fixture
 def policy() -> str:
-    """The round policy of `founded`; tests parametrize it."""
+    """The round policy of `experiment`; tests parametrize it."""
     return "sync"
 
 
 @pytest.fixture
-async def founded(store: RoundStore, policy: str) -> Founded:
+def experiment(policy: str) -> Experiment:
+    """The experiment of `founded`."""
+    tables = {"name": "test", "data": {"dataset": "digits"}, "model": "logistic", "rounds": 3}
+    return Experiment.from_tables({**tables, "policy": policy})
+
+
+@pytest.fixture
+async def founded(stores: Stores, experiment: Experiment) -> Founded:
     """A federation in Redis."""
-    fence = await store.acquire("worker", 60, NOW)
+    fence = await stores.lease.acquire("worker", 60, NOW)
     assert fence is not None
-    assert await store.found(fence, DIGEST, fields(policy)) == ("founded", DIGEST)
-    return Founded(store, fence)
+    answer = await stores.run.found(fence, experiment, ModelSpec.of([]), SNAPSHOT, NOW)
+    assert answer == ("founded", experiment.digest())
+    return Founded(stores, fence)

@@ -1,4 +1,4 @@
-"""Every command of `rampart` against a federation that runs."""
+"""Every command of `rampart` with a running federation."""
 
 import json
 import re
@@ -252,8 +252,8 @@ def test_an_aggregator_that_is_not_there_is_a_failure(
     ("arguments", "text"),
     [
         (["--url", "127.0.0.1:8440"], "http://"),
-        (["--token", "é" * 20], "the operator token has letters that no token has"),
-        (["--token", "a" * 20 + "\n"], "or blanks or line ends around it"),
+        (["--token", "é" * 20], "the operator token is empty, or has characters"),
+        (["--token", "a" * 20 + "\n"], "spaces or line ends that no token has"),
         (["--ca", "away.pem"], "CA bundle 'away.pem': No such file or directory"),
     ],
 )

@@ -67,7 +67,7 @@ def test_a_group_without_clients_gets_no_file() -> None:
     [
         ({"agents": "0-3 3"}, "listed twice: 3"),
         ({"agents": "0-3", "attackers": "2,4"}, "listed twice: 2"),
-        ({"agents": "0 2-3 6"}, "no process has the slots 1,4-5"),
+        ({"agents": "0 2-3 6"}, "no process hosts the slots 1,4-5"),
         ({"agents": "a"}, "not a list of numbers"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Knowledge gives no more than its level, and attacks say clearly what they lack."""
+"""Knowledge contains no more than its level, and attacks name what they lack."""
 
 import pytest
 import torch
@@ -7,7 +7,9 @@ from rampart_fl.shared.attacks import craft
 from rampart_fl.shared.attacks.base import Knowledge
 from rampart_fl.shared.attacks.model import attacks
 from rampart_fl.shared.errors import ConfigurationError, PreconditionError, UnknownMember
+from rampart_fl.shared.robust.engine import Plan
 
+PLAN = Plan.of("median")
 BENIGN_BD = torch.ones(3, 2)
 COLLUDERS_MD = torch.zeros(2, 2)
 
@@ -18,7 +20,7 @@ def everything() -> Knowledge:
         attackers=2,
         honest_BD=BENIGN_BD,
         colluders_MD=COLLUDERS_MD,
-        pipeline="plan",
+        plan=PLAN,
         server_update_D=torch.ones(2),
     )
 
@@ -26,14 +28,14 @@ def everything() -> Knowledge:
 def test_full_knowledge_is_everything() -> None:
     full = everything().limited_to("full")
     assert full.honest_BD is BENIGN_BD
-    assert full.pipeline == "plan"
+    assert full.plan is PLAN
 
 
 def test_partial_knowledge_is_the_colluders_updates() -> None:
     partial = everything().limited_to("partial")
     assert partial.level == "partial"
     assert partial.honest_BD is COLLUDERS_MD
-    assert partial.pipeline is None
+    assert partial.plan is None
     assert partial.server_update_D is None
 
 
@@ -41,7 +43,7 @@ def test_agnostic_knowledge_has_no_updates() -> None:
     agnostic = everything().limited_to("agnostic")
     assert agnostic.honest_BD is None
     assert agnostic.colluders_MD is None
-    assert agnostic.pipeline is None
+    assert agnostic.plan is None
     assert agnostic.server_update_D is None
 
 
@@ -128,7 +130,7 @@ def test_an_attack_inside_is_a_name_or_a_table(inner: object) -> None:
 
 
 def test_craft_takes_a_jacobian() -> None:
-    """Without one the model is stable everywhere, and nothing pulls at the target."""
+    """Without a Jacobian, the model is stable everywhere, and the target does not move."""
     honest_ND = torch.tensor([[0.0], [2.0], [4.0]])
     target_D = craft("lie", honest_ND, n=20, m=6)
     assert torch.equal(craft("jaa", honest_ND, n=20, m=6), target_D)

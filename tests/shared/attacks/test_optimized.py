@@ -1,4 +1,4 @@
-"""Min-max and min-sum: feasible always, and tight to 1e-6 against a brute-force search.
+"""Min-max and min-sum: always feasible, and within 1e-6 of a brute-force search.
 
 The brute force knows the definitions only: distances from differences, a scan of the half-line and
 a search between the last feasible point and the next.

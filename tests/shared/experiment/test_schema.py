@@ -1,4 +1,4 @@
-"""Experiment files: what ships can run, what is wrong is refused by name, digests, spans, roles."""
+"""Experiment files: shipped ones run, errors name the key; digests, spans and roles."""
 
 import json
 from pathlib import Path
@@ -111,8 +111,8 @@ def test_experiments_are_found_by_name_and_by_path(tmp_path: Path) -> None:
         ("phases.collecting.time", {"min": 5, "max": 2}, "min 5 is above max 2"),
         ("data.clients", "many", "data.clients: .*valid integer"),
         ("model", 3, "model: Input should be a valid dictionary"),
-        ("attackers", [{"count": 12}, {"count": 8}], "20 attackers among 20 clients"),
-        ("sweep", {"rounds": [1, 2]}, "rampart simulate runs them"),
+        ("attackers", [{"count": 12}, {"count": 8}], "20 attackers, but only 20 clients"),
+        ("sweep", {"rounds": [1, 2]}, "use rampart simulate"),
     ],
 )
 def test_wrong_keys_and_values_are_refused_by_name(path: str, value: Any, message: str) -> None:

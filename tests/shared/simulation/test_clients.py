@@ -82,10 +82,9 @@ def test_each_attacker_is_pulled_by_the_jacobian_on_its_own_data() -> None:
 
 def test_a_lie_about_the_loss_is_claimed_where_the_rule_looks() -> None:
     uploads, _ = train(clients({"attack": {"name": "gap_inflation", "gap": 7.0}}))
-    assert uploads.loss_gaps[-2:] == (7.0, 7.0)
     assert [uploads.metrics[f"client-0{k}"]["loss_gap"] for k in (4, 5)] == [7.0, 7.0]
     own = uploads.metrics["client-00"]
-    assert uploads.loss_gaps[0] == own["loss_gap"] == own["loss_before"] - own["loss_after"]
+    assert own["loss_gap"] == own["loss_before"] - own["loss_after"]
 
 
 def test_a_backdoor_scales_its_update_in_its_own_rounds_only() -> None:
@@ -127,7 +126,7 @@ def test_who_knows_everything_knows_the_servers_own_update(knows: str, same: boo
         ).experiment
     )
     uploads, global_D = train(simulation.clients, round_=2)
-    own_D = simulation.server.resources.update(global_D, 2)
+    own_D = simulation.server.rounds.resources.update(global_D, 2)
     assert own_D is not None
     lengths = uploads.update_KD[-2:].norm(dim=1).tolist()
     assert (lengths == pytest.approx([float(own_D.norm())] * 2, rel=1e-4)) == same

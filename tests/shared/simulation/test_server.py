@@ -37,7 +37,6 @@ def close(
         names=tuple(names),
         update_KD=torch.tensor(updates, dtype=torch.float64),
         samples=tuple(SAMPLES.get(name, 1) for name in names),
-        loss_gaps=tuple(0.0 for _ in names),
         metrics={},
     )
     return server.close(round_, sent_KD, uploads)
@@ -49,10 +48,10 @@ def near(tensor: Tensor, values: object) -> bool:
 
 def first_round(server: Server) -> Tensor:
     """Round 0 of the example (with no eviction), and the models of round 1."""
-    sent_KD = server.models(NAMES, {})
+    sent_KD = server.models(0, NAMES, {})
     assert (sent_KD == 0).all()
     close(server, 0, sent_KD, [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    return server.models(NAMES, {})
+    return server.models(1, NAMES, {})
 
 
 def test_the_worked_example() -> None:
@@ -60,12 +59,12 @@ def test_the_worked_example() -> None:
     models_KD = first_round(server)
     assert near(models_KD, [[0.834881, 0.5], [0.5, 0.834881], [0.75, 0.75]])
     assert near(server.global_D, [0.75, 0.75])
-    assert near(server.reference_D, [0.0, 0.0])
+    assert near(server.probed_from, [0.0, 0.0])
 
     newcomer_D = torch.tensor([2.0, 0.0], dtype=torch.float64)
     assert server.clients_to_probe(["a", "d"]) == ["d"]
     mixed = 0.473041 * torch.tensor([1.0, 0]) + 0.174022 * torch.tensor([0, 1.0]) + 0.352937
-    assert near(server.models(["d"], {"d": newcomer_D})[0], mixed.tolist())
+    assert near(server.models(1, ["d"], {"d": newcomer_D})[0], mixed.tolist())
 
     record = close(server, 1, models_KD, [[0.0, 0.0], [0.0, 0.0], [-1.0, 0.0]])
     assert record.norms == pytest.approx({"a": 0.264017, "b": 0.264017, "c": 1.0}, abs=1e-6)
@@ -74,7 +73,7 @@ def test_the_worked_example() -> None:
 def test_the_removal_of_the_worked_example() -> None:
     server = make_server(detectors=[])
     models_KD = first_round(server)
-    server.plan = make_server().plan
+    server.rounds = make_server().rounds
     record = close(server, 1, models_KD, [[0.0, 0.0], [0.0, 0.0], [-1.0, 0.0]])
     assert [v.decision for v in record.verdicts] == ["accepted", "accepted", "evicted"]
     assert server.evicted == {"c"}
@@ -84,23 +83,23 @@ def test_the_removal_of_the_worked_example() -> None:
 
 def test_nobody_left_keeps_the_model() -> None:
     server = make_server()
-    close(server, 0, server.models(NAMES, {}), [[9.0, 0], [0, 9.0], [9.0, 9.0]])
+    close(server, 0, server.models(0, NAMES, {}), [[9.0, 0], [0, 9.0], [9.0, 9.0]])
     assert server.evicted == set(NAMES)
     assert near(server.global_D, [0.0, 0.0])
     assert server.clients_to_probe(["d"]) == []
-    assert near(server.models(["d"], {}), [[0.0, 0.0]])
+    assert near(server.models(1, ["d"], {}), [[0.0, 0.0]])
 
 
 def test_a_single_survivor_gets_its_own_model() -> None:
     server = make_server()
-    close(server, 0, server.models(NAMES, {}), [[0.3, 0.4], [0, 9.0], [9.0, 9.0]])
-    assert near(server.models(["a"], {}), [[0.3, 0.4]])
+    close(server, 0, server.models(0, NAMES, {}), [[0.3, 0.4], [0, 9.0], [9.0, 9.0]])
+    assert near(server.models(1, ["a"], {}), [[0.3, 0.4]])
 
 
 def test_a_round_that_cannot_be_aggregated_fails_and_changes_nothing() -> None:
     server = make_server(rule="krum", f=1)
     before_D = server.global_D
-    record = close(server, 0, server.models(NAMES, {}), [[0.1, 0], [0, 0.1], [0.1, 0.1]])
+    record = close(server, 0, server.models(0, NAMES, {}), [[0.1, 0], [0, 0.1], [0.1, 0.1]])
     assert record.status == "failed"
     assert "n=3, f=1" in record.reason
     assert server.global_D is before_D
@@ -110,10 +109,10 @@ def test_a_probe_that_is_not_finite_gets_the_global_model() -> None:
     server = make_server(detectors=[])
     first_round(server)
     broken_D = torch.tensor([float("nan"), 0.0], dtype=torch.float64)
-    assert near(server.models(["d"], {"d": broken_D})[0], [0.75, 0.75])
+    assert near(server.models(1, ["d"], {"d": broken_D})[0], [0.75, 0.75])
 
 
 def test_sample_counts_are_capped() -> None:
     server = make_server(sample_cap=1, detectors=[])
-    close(server, 0, server.models(NAMES, {}), [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    close(server, 0, server.models(0, NAMES, {}), [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     assert near(server.global_D, [2 / 3, 2 / 3])

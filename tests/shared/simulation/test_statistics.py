@@ -48,7 +48,7 @@ def test_every_model_has_the_statistics_of_the_median_and_a_run_goes_on(tmp_path
         held = statistics_of(run, list(server.next_models(run.clients.names).values()))
         assert torch.equal(held, server.global_D[-held.shape[1] :].expand_as(held))
         assert bool((held.abs() < 20).all()), "noise of 100 would show"
-        for name, start, stop in server.spec.statistics:
+        for name, start, stop in server.rounds.spec.statistics:
             if name.endswith("running_var"):
                 assert bool((server.global_D[start:stop] > 0).all())
         if len(run.records) == 2:
@@ -69,9 +69,9 @@ def test_norms_are_those_of_parameters() -> None:
     result = simulate(Experiment.from_tables(tables))
     run = Simulation.of(Experiment.from_tables(tables))
     names = sorted(result.records[0].norms)
-    sent_KD = run.server.models(names, {})
+    sent_KD = run.server.models(0, names, {})
     uploads = run.clients.train(names, sent_KD, run.server.global_D, 0)
-    end = run.server.spec.trainable
+    end = run.server.rounds.spec.trainable
     for name, norm in result.records[0].norms.items():
         update_D = uploads.update_KD[names.index(name)]
         assert norm == pytest.approx(update_D[:end].norm().item(), rel=1e-4)

@@ -47,7 +47,7 @@ async def mint_join_tokens(runtime: RuntimeDep, body: JoinTokenRequest) -> JoinT
         if body.sample_cap:
             join["sample_cap"] = body.sample_cap
         joins[token_hash(token)] = join
-    await runtime.store.add_joins(joins)
+    await runtime.stores.clients.add_join_tokens(joins)
     return JoinTokens(tokens=tokens, expires_at=expires_at)
 
 
@@ -56,19 +56,19 @@ async def join(request: Request, runtime: RuntimeDep, token: Bearer, body: JoinR
     """Registers a client that presents a join token; repeating the request is idempotent."""
     settings, now = runtime.settings, time.time()
     address = request.client.host if request.client else "unknown"
-    if await runtime.store.count_attempt(f"join:{address}", 60, now) > settings.joins_per_minute:
+    attempts = await runtime.stores.attempts.count(f"join:{address}", 60, now)
+    if attempts > settings.joins_per_minute:
         raise refusals.TooMany("too many attempts to join from this address", retry_after=60)
-    server = (await runtime.fixed())[2]["server"]
-    assert isinstance(server, dict)
+    experiment = (await runtime.definition()).experiment
     fresh = f"client-{secrets.token_hex(6)}"
-    answer, client_id, client = await runtime.store.join(
+    answer, client_id, client = await runtime.stores.clients.join(
         token_hash(token),
         body.token_hash,
         body.client_id,
         fresh,
         now,
         now + settings.client_token_lifetime,
-        int(server["sample_cap"]),
+        experiment.server.sample_cap,
     )
     if answer == "taken":
         raise refusals.Conflict(f"client {client_id} exists already")
@@ -94,11 +94,11 @@ async def rotate_token(
     if caller not in (None, client_id):
         raise refusals.Forbidden("a client may rotate its own token only")
     now = time.time()
-    if caller and await runtime.store.count_attempt(f"rotate:{caller}", 60, now) > ROTATIONS:
+    if caller and await runtime.stores.attempts.count(f"rotate:{caller}", 60, now) > ROTATIONS:
         raise refusals.TooMany("too many changes of this client's token", retry_after=60)
     expires = now + runtime.settings.client_token_lifetime
     await change_token(runtime, client_id, body.token_hash, expires)
-    known = await runtime.store.client_record(client_id)
+    known = await runtime.stores.clients.record(client_id)
     assert known is not None
     return Joined(client_id=client_id, sample_cap=known["sample_cap"], expires_at=expires)
 
@@ -121,7 +121,7 @@ async def change_token(runtime: Runtime, client_id: str, hash_: str, expires: fl
         NotFound: there is no such client.
         Conflict: another client uses this token.
     """
-    answer = await runtime.store.change_token(client_id, hash_, expires)
+    answer = await runtime.stores.clients.change_token(client_id, hash_, expires)
     if answer == "unknown":
         raise refusals.NotFound(f"no client {client_id}")
     if answer == "taken":
@@ -132,8 +132,9 @@ async def change_token(runtime: Runtime, client_id: str, hash_: str, expires: fl
 @router.get("/clients", dependencies=[OperatorDep])
 async def clients(runtime: RuntimeDep) -> list[ClientInfo]:
     """Lists all clients: whether each is online, its ticket, and its eviction or quarantine."""
-    known, seen = await runtime.store.clients(), await runtime.store.seen()
-    barred, tickets = await runtime.store.barred(), await runtime.store.tickets()
+    stores = runtime.stores
+    known, seen = await stores.clients.records(), await stores.clients.seen()
+    barred, tickets = await stores.evictions.barred(), await stores.tickets.outstanding()
     since = time.time() - runtime.settings.offline_after
     return [
         ClientInfo(
@@ -170,7 +171,7 @@ async def client(runtime: RuntimeDep, caller: CallerDep, client_id: ClientPath) 
 async def evict(runtime: RuntimeDep, client_id: ClientPath, body: Decision) -> ClientInfo:
     """Bars a client for good; only `reinstate` can undo that."""
     why = {"reason": body.reason, "detector": "operator", "at": time.time()}
-    answer = await runtime.store.evict(client_id, why)
+    answer = await runtime.stores.evictions.evict(client_id, why)
     if answer == "unknown":
         raise refusals.NotFound(f"no client {client_id}")
     return await client(runtime, None, client_id)
@@ -183,7 +184,7 @@ async def evict(runtime: RuntimeDep, client_id: ClientPath, body: Decision) -> C
 )
 async def reinstate(runtime: RuntimeDep, client_id: ClientPath, body: Decision) -> ClientInfo:
     """Undoes an eviction or a quarantine; the client is then probed like a newcomer."""
-    answer = await runtime.store.reinstate(client_id, body.reason)
+    answer = await runtime.stores.evictions.reinstate(client_id, body.reason)
     if answer == "unknown":
         raise refusals.NotFound(f"no client {client_id}")
     return await client(runtime, None, client_id)
@@ -192,7 +193,7 @@ async def reinstate(runtime: RuntimeDep, client_id: ClientPath, body: Decision) 
 @router.get("/proposals", dependencies=[OperatorDep])
 async def proposals(runtime: RuntimeDep) -> list[Proposal]:
     """Lists the evictions that wait for an operator's decision, each with its evidence."""
-    waiting = (await runtime.store.barred()).proposals
+    waiting = (await runtime.stores.evictions.barred()).proposals
     return [
         Proposal.model_validate({"client_id": c, **{k: v for k, v in why.items() if k != "kind"}})
         for c, why in waiting.items()
@@ -206,7 +207,8 @@ async def proposals(runtime: RuntimeDep) -> list[Proposal]:
 )
 async def confirm(runtime: RuntimeDep, client_id: ClientPath, body: Decision) -> ClientInfo:
     """Evicts a client whose eviction was proposed."""
-    return await settled(runtime, client_id, await runtime.store.confirm(client_id, body.reason))
+    answer = await runtime.stores.evictions.confirm(client_id, body.reason)
+    return await settled(runtime, client_id, answer)
 
 
 @router.post(
@@ -216,7 +218,8 @@ async def confirm(runtime: RuntimeDep, client_id: ClientPath, body: Decision) ->
 )
 async def dismiss(runtime: RuntimeDep, client_id: ClientPath, body: Decision) -> ClientInfo:
     """Dismisses a proposal: its client is let back, and the evidence is forgotten."""
-    return await settled(runtime, client_id, await runtime.store.dismiss(client_id, body.reason))
+    answer = await runtime.stores.evictions.dismiss(client_id, body.reason)
+    return await settled(runtime, client_id, answer)
 
 
 async def settled(runtime: Runtime, client_id: str, answer: str) -> ClientInfo:

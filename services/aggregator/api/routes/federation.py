@@ -33,35 +33,36 @@ ABSTAINING = (
 @router.get("/rounds/current")
 async def current(runtime: RuntimeDep) -> FederationStatus:
     """Shows the federation's current status."""
-    federation = await runtime.store.federation()
+    stores = runtime.stores
+    federation = await stores.run.read()
     if federation is None:
         raise Unavailable("no federation has been founded yet")
-    known, seen = await runtime.store.clients(), await runtime.store.seen()
-    barred = await runtime.store.barred()
-    receipts = await runtime.store.receipts(federation.round)
+    known, seen = await stores.clients.records(), await stores.clients.seen()
+    barred, tickets = await stores.evictions.barred(), await stores.tickets.outstanding()
+    receipts = await stores.uploads.receipts(federation.round)
     wanted = "evaluation" if federation.phase in {"evaluating", "done"} else "update"
     since = time.time() - runtime.settings.offline_after
     return FederationStatus(
-        name=str(federation.experiment["name"]),
+        name=federation.experiment.name,
         experiment=federation.digest,
         status=federation.status,
         phase=federation.phase,
         round=federation.round,
-        rounds=int(federation.experiment["rounds"]),
+        rounds=federation.experiment.rounds,
         deadline=federation.deadline,
         clients=len(known),
         online=sum(seen.get(client, 0) > since for client in known),
-        mode=federation.mode or federation.experiment["server"]["eviction"]["mode"],
+        mode=federation.mode or federation.experiment.server.eviction.mode,
         evicted=list(barred.evicted),
         quarantined=list(barred.quarantined),
         proposed=list(barred.proposals),
         abstained=list(federation.abstained),
         selected=sorted(federation.selected),
         received=[r.client for r in receipts if r.kind == wanted],
-        probing=[c for c, t in (await runtime.store.tickets()).items() if t.kind == "probe"],
+        probing=[c for c, t in tickets.items() if t.kind == "probe"],
         models={
-            "global": federation.snapshot["global_model"],
-            "reference": federation.snapshot["reference"],
+            "global": federation.snapshot.global_model,
+            "reference": federation.snapshot.reference,
         },
         warnings=[
             *([TAPPED] if runtime.settings.test_tap else []),
@@ -78,7 +79,7 @@ async def rounds(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> list[RoundRecord]:
     """Lists the records of finished rounds, oldest first."""
-    return await runtime.store.records(since, since + limit - 1)
+    return await runtime.stores.rounds.records(since, since + limit - 1)
 
 
 @router.get("/rounds/{round}", responses=problems(refusals.NotFound))
@@ -87,7 +88,7 @@ async def one_round(
     round: Annotated[int, Path(ge=0, le=10**9)],  # noqa: A002 - the path's name
 ) -> RoundRecord:
     """Shows one finished round's record: verdicts with evidence, weights, metrics and timings."""
-    found = await runtime.store.record(round)
+    found = await runtime.stores.rounds.record(round)
     if found is None:
         raise refusals.NotFound(f"round {round} has not ended")
     return found
@@ -96,10 +97,10 @@ async def one_round(
 @router.get("/evaluations")
 async def evaluations(runtime: RuntimeDep) -> dict[str, dict[str, float]]:
     """Shows what clients measured with the final models, by client; empty before the end."""
-    brief = await runtime.store.brief()
+    brief = await runtime.stores.run.brief()
     if brief is None:
         raise Unavailable("no federation has been founded yet")
-    receipts = await runtime.store.receipts(brief.round)
+    receipts = await runtime.stores.uploads.receipts(brief.round)
     return {r.client: r.metrics for r in receipts if r.kind == "evaluation"}
 
 
@@ -126,10 +127,10 @@ async def events(
     With the header `Last-Event-ID`, the stream continues after that event. While nothing happens,
     an event `tick` without data is sent every two seconds.
     """
-    position = last_event_id or await runtime.store.last_event()
+    position = last_event_id or await runtime.stores.events.last_position()
     while not runtime.hub.closing:
         try:
-            found = await runtime.store.events(position, TICK)
+            found = await runtime.stores.events.read(position, TICK)
         except Unavailable:
             return
         for event in found:
@@ -161,7 +162,7 @@ async def stop(runtime: RuntimeDep) -> FederationStatus:
 @router.post("/federation/mode", responses=problems(refusals.Conflict))
 async def mode(runtime: RuntimeDep, body: ModeChange) -> FederationStatus:
     """Sets how far decisions about clients may go, from the next decided round on."""
-    return await changed(runtime, *await runtime.store.set_mode(body.mode, body.reason))
+    return await changed(runtime, *await runtime.stores.run.set_mode(body.mode, body.reason))
 
 
 async def set_status(runtime: Runtime, status: str) -> FederationStatus:
@@ -170,7 +171,7 @@ async def set_status(runtime: Runtime, status: str) -> FederationStatus:
     Raises:
         Conflict: the federation has finished, or it is stopping and `status` is another.
     """
-    return await changed(runtime, *await runtime.store.set_status(status))
+    return await changed(runtime, *await runtime.stores.run.set_status(status))
 
 
 async def changed(runtime: Runtime, answer: str, now: str) -> FederationStatus:

@@ -33,10 +33,11 @@ async def model(
     """Sends a model, given by digest or name; a client may only load models its ticket names."""
     digest = name
     if name in {"global", "reference"}:
-        federation = await runtime.store.federation()
+        federation = await runtime.stores.run.read()
         if federation is None:
             raise Unavailable("no federation has been founded yet")
-        digest = federation.snapshot["global_model" if name == "global" else "reference"]
+        snapshot = federation.snapshot
+        digest = snapshot.global_model if name == "global" else snapshot.reference
     if caller is not None:
         allowed = await current_ticket(runtime, caller)
         if digest not in allowed.models.values():

@@ -37,8 +37,8 @@ async def readyz(runtime: RuntimeDep) -> dict[str, str]:
     if runtime.hub.closing:
         raise Unavailable("the process is stopping")
     async with soon():
-        await runtime.store.ping()
-        await runtime.fixed()
+        await runtime.stores.redis.ping()
+        await runtime.definition()
     await asyncio.get_running_loop().run_in_executor(runtime.disk, runtime.blobs.check)
     return {"status": "ready"}
 
@@ -49,10 +49,10 @@ async def metrics(runtime: RuntimeDep) -> Response:
     known = runtime.metrics
     try:
         async with soon():
-            brief = await runtime.store.brief()
+            brief = await runtime.stores.run.brief()
             if brief is not None:
                 known.set_phase(brief.phase, brief.round)
-                barred = await runtime.store.barred()
+                barred = await runtime.stores.evictions.barred()
                 known.evictions.set(len(barred.evicted))
                 known.quarantines.set(len(barred.quarantined))
                 known.proposals.set(len(barred.proposals))

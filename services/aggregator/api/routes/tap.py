@@ -5,7 +5,6 @@ allow. The tap cannot tell which clients are honest: the caller names the client
 """
 
 import asyncio
-import json
 import logging
 from typing import Annotated, Literal
 
@@ -66,10 +65,10 @@ async def honest_updates(
     left_out = frozenset(without.split(","))
     receipts = await gather(runtime, round, kind, left_out, patience)
     log.critical("the tap hands out %d updates", len(receipts), extra={"round": round})
-    _, spec, tables = await runtime.fixed()
-    federation = await runtime.store.federation()
+    federation = await runtime.stores.run.read()
     assert federation is not None
-    reference = federation.snapshot["global_model" if kind == "train" else "reference"]
+    spec, snapshot = federation.spec, federation.snapshot
+    reference = snapshot.global_model if kind == "train" else snapshot.reference
     digests = {REFERENCE: reference}
     for receipt in receipts:
         started = receipt.started or reference
@@ -77,7 +76,7 @@ async def honest_updates(
 
     def read() -> bytes:
         vectors = {name: read_vector(runtime, digest, spec) for name, digest in digests.items()}
-        return save(vectors, {"server": json.dumps(tables["server"])})
+        return save(vectors, {"server": federation.experiment.server.model_dump_json()})
 
     try:
         body = await asyncio.get_running_loop().run_in_executor(runtime.disk, read)
@@ -98,11 +97,13 @@ async def gather(
     loop = asyncio.get_running_loop()
     until = loop.time() + patience
     while True:
-        federation = await runtime.store.federation()
-        over = federation is None or federation.round != round_ or federation.phase != "collecting"
+        brief = await runtime.stores.run.brief()
+        over = brief is None or brief.round != round_ or brief.phase != "collecting"
         if over or loop.time() > until or not await owing(runtime, round_, kind, left_out):
             # Read last, because every client that owes nothing any more has its receipt by now.
-            receipts = [r for r in await runtime.store.receipts(round_) if r.kind == wanted]
+            receipts = [
+                r for r in await runtime.stores.uploads.receipts(round_) if r.kind == wanted
+            ]
             found = [r for r in receipts if r.client not in left_out]
             return sorted(found, key=lambda receipt: receipt.client)
         await asyncio.sleep(PAUSE)
@@ -113,7 +114,7 @@ async def owing(runtime: Runtime, round_: int, kind: str, left_out: frozenset[st
     leading = {"train", "probe"} if kind == "train" else {"probe"}
     return any(
         ticket.round == round_ and ticket.kind in leading and client not in left_out
-        for client, ticket in (await runtime.store.tickets()).items()
+        for client, ticket in (await runtime.stores.tickets.outstanding()).items()
     )
 
 

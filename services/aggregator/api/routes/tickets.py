@@ -14,7 +14,6 @@ from rampart_fl.services.aggregator.api.deps import CallerDep, ClientDep, Runtim
 from rampart_fl.services.aggregator.api.model_responses import model_response
 from rampart_fl.services.aggregator.api.routes import BYTES, PROBLEMS, problems
 from rampart_fl.services.aggregator.api.runtime import Runtime
-from rampart_fl.shared.assignment import handed
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.protocol import refusals, wire
 from rampart_fl.shared.protocol.messages import Ticket
@@ -57,10 +56,7 @@ WishDep = Annotated[Wish, Depends(wish)]
 @router.get("/experiment")
 async def experiment(runtime: RuntimeDep, caller: CallerDep) -> JSONResponse:
     """Shows the part of the experiment that clients need: data, model, training, personalizer."""
-    from rampart_fl.shared.experiment import Experiment
-
-    _, _, tables = await runtime.fixed()
-    return JSONResponse(Experiment.from_tables(tables).client_part())
+    return JSONResponse((await runtime.definition()).experiment.client_part())
 
 
 @router.get(
@@ -141,7 +137,7 @@ async def ticket_response(runtime: Runtime, found: Ticket, held: str | None) -> 
 
 async def current_ticket(runtime: Runtime, client: str) -> Ticket:
     """A client's outstanding ticket, or one of kind `wait`, `done` or `evicted`."""
-    standing = await runtime.store.standing(client)
+    standing = await runtime.stores.tickets.standing(client)
     brief = standing.brief
     if brief is None:
         raise Unavailable("no federation has been founded yet")
@@ -162,13 +158,13 @@ async def current_ticket(runtime: Runtime, client: str) -> Ticket:
     if standing.ticket is not None:
         return standing.ticket
     if brief.policy == "buffered":
-        await runtime.store.pull(client)
+        await runtime.stores.tickets.pull(client)
     return Ticket(round=brief.round, kind="wait", experiment=brief.digest)
 
 
 async def final_models(runtime: Runtime, client: str) -> dict[str, str]:
     """The digests of the models that a client may keep after the federation's end."""
-    federation = await runtime.store.federation()
+    federation = await runtime.stores.run.read()
     assert federation is not None
     snapshot = federation.snapshot
-    return {**handed(client, snapshot, final=True), "global": snapshot["global_model"]}
+    return {**snapshot.handed(client, final=True), "global": snapshot.global_model}

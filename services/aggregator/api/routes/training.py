@@ -55,8 +55,8 @@ async def evaluation(
     body: Evaluation,
 ) -> Receipt:
     """Records what a client measured with the final models."""
-    standing = await runtime.store.standing(client)
-    if await runtime.store.receipt(round, "evaluation", client) is None:
+    standing = await runtime.stores.tickets.standing(client)
+    if await runtime.stores.uploads.receipt(round, "evaluation", client) is None:
         check_standing(standing, round, "evaluation")
     digest = hashlib.sha256(body.model_dump_json().encode()).hexdigest()
     receipt = Receipt(
@@ -109,10 +109,10 @@ async def upload(
     text = receipt.model_dump_json()
     if wish.patience and len(text) <= IN_HEADER and runtime.hub.count(known.client) < POLLS:
         started = time.perf_counter()
-        _, _, tables = await runtime.fixed()
+        experiment = (await runtime.definition()).experiment
         # With policy "sync", the wait also ends when a later round has not drawn the client. With
         # policy "buffered", rounds end without the client, and it still gets its next ticket.
-        draws = tables["policy"] == "sync"
+        draws = experiment.policy == "sync"
         found = await await_ticket(
             runtime,
             known.client,
@@ -136,11 +136,11 @@ async def take_upload(
 ) -> Receipt:
     """Checks the request's headers and the client's ticket, then reads and records the body."""
     length, zstd, limits = await bounds_of_body(request, runtime)
-    standing = await runtime.store.standing(known.client, (round_, kind))
+    standing = await runtime.stores.tickets.standing(known.client, (round_, kind))
     held = standing.receipt
     if held is None or standing.eviction is not None:
         check_standing(standing, round_, kind)
-    _, spec, _ = await runtime.fixed()
+    spec = (await runtime.definition()).spec
 
     def judge(writer: BlobWriter) -> Report | None:
         if held is None:
@@ -181,7 +181,7 @@ async def bounds_of_body(request: Request, runtime: Runtime) -> tuple[int, bool,
     if media not in {wire.MEDIA_TYPE, "application/octet-stream"}:
         raise refusals.UnsupportedMedia(f"content type {media[:80]!r}; send {wire.MEDIA_TYPE}")
     zstd = check_encoding(request.headers.get("content-encoding"))
-    _, spec, _ = await runtime.fixed()
+    spec = (await runtime.definition()).spec
     limits = Limits(wire.size_cap(spec), runtime.settings.body_idle, runtime.settings.body_rate)
     return check_length(request.headers.get("content-length"), limits.size), zstd, limits
 
@@ -205,7 +205,7 @@ async def record(runtime: Runtime, receipt: Receipt) -> Receipt:
     Raises:
         Refusal: another upload, an eviction or the end of the round came first.
     """
-    answer, stands = await runtime.store.accept(receipt)
+    answer, stands = await runtime.stores.uploads.accept(receipt)
     if stands is not None:
         return stands
     errors: dict[str, refusals.Refusal] = {
@@ -236,26 +236,24 @@ async def customize(request: Request, runtime: RuntimeDep, caller: CallerDep) ->
     training may ask, too. The update does not enter any round.
     """
     if caller is not None:
-        attempts = await runtime.store.count_attempt(f"customize:{caller}", 60, time.time())
+        attempts = await runtime.stores.attempts.count(f"customize:{caller}", 60, time.time())
         if attempts > runtime.settings.customizations_per_minute:
             raise refusals.TooMany("too many requests for customized models", retry_after=60)
     length, zstd, limits = await bounds_of_body(request, runtime)
-    _, spec, tables = await runtime.fixed()
-    server = tables["server"]
-    assert isinstance(server, dict)
+    definition = await runtime.definition()
     async with runtime.upload_slots.take(caller or "operator"):
-        cap = int(server["sample_cap"])
+        cap = definition.experiment.server.sample_cap
         admitted = await runtime.admission.admit(
-            request.stream(), length, zstd, limits, lambda w: check_update(w, spec, cap)
+            request.stream(), length, zstd, limits, lambda w: check_update(w, definition.spec, cap)
         )
     digest = admitted.digest
     ask = uuid.uuid4().hex
     with runtime.hub.listen(ask) as wait:
-        await runtime.store.ask_customize(ask, caller or "operator", digest)
+        await runtime.stores.customizations.request(ask, caller or "operator", digest)
         made = None
         for _ in range(3):
             await wait(10.0)
-            made = await runtime.store.customized(ask)
+            made = await runtime.stores.customizations.answered(ask)
             if made is not None:
                 break
     if made is None:

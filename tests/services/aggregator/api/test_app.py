@@ -129,7 +129,7 @@ async def test_a_small_body_passes_as_it_came() -> None:
 
 @pytest.fixture
 async def runtime(redis_url: str, tmp_path: Path) -> AsyncIterator[Runtime]:
-    """A process's parts, with nothing founded."""
+    """The parts of a process without a federation."""
     runtime = Runtime(
         Settings(
             operator_token=TOKEN,
@@ -219,7 +219,7 @@ async def test_probes_say_what_is_missing(runtime: Runtime) -> None:
 async def test_without_redis_the_process_lives_and_is_not_ready(tmp_path: Path) -> None:
     settings = {"operator_token": TOKEN, "redis_url": "redis://127.0.0.1:1/0"}
     runtime = Runtime(Settings(**settings, blobs=str(tmp_path / "blobs"), blob_cache=tmp_path))
-    runtime.redis.connection_pool.connection_kwargs["retry"]._retries = 0
+    runtime.stores.redis.client.connection_pool.connection_kwargs["retry"]._retries = 0
     app = create_app(runtime)
     assert (await ask(app, "GET", "/healthz")).status_code == 200
     answer = await ask(app, "GET", "/readyz")

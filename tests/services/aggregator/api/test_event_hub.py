@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from rampart_fl.services.aggregator.api.event_hub import EventHub
-from rampart_fl.services.aggregator.state.round_store import RoundStore
+from rampart_fl.services.aggregator.state.event_log import EventLog
+from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.shared.errors import Unavailable
 
 pytestmark = pytest.mark.anyio
@@ -16,9 +17,9 @@ DIGEST = "d" * 64
 
 
 @asynccontextmanager
-async def running(store: RoundStore) -> AsyncIterator[EventHub]:
+async def running(stores: Stores) -> AsyncIterator[EventHub]:
     """A hub that hears events."""
-    hub = EventHub(store, flush_every=0.02)
+    hub = EventHub(stores.events, stores.clients, flush_every=0.02)
     task = asyncio.create_task(hub.run())
     while not hub.listening:
         await asyncio.sleep(0.001)
@@ -44,7 +45,7 @@ async def test_a_thousand_waiting_requests_miss_nothing(founded: Any) -> None:
                 seen.append(current)
         return seen
 
-    async with running(founded.store) as hub:
+    async with running(founded.stores) as hub:
         polls = [asyncio.create_task(poll(hub, f"client-{n}")) for n in range(1000)]
         while hub.waiting < 1000:
             await asyncio.sleep(0.001)
@@ -58,18 +59,18 @@ async def test_a_thousand_waiting_requests_miss_nothing(founded: Any) -> None:
 
 
 async def test_what_concerns_one_client_wakes_that_one(founded: Any) -> None:
-    async with running(founded.store) as hub:
+    async with running(founded.stores) as hub:
         with hub.listen("a") as a, hub.listen("b") as b, hub.listen("r") as request:
-            await founded.store.grant(founded.fence, "a", founded.ticket(0))
+            await founded.stores.tickets.grant(founded.fence, "a", founded.ticket(0))
             assert await a(5)
             assert not await b(0.05)
-            await founded.store.answer_customize(founded.fence, "r", DIGEST)
+            await founded.stores.customizations.answer(founded.fence, "r", DIGEST)
             assert await request(5)
             assert not await b(0.05)
 
 
 async def test_what_happens_before_the_wait_is_not_missed(founded: Any) -> None:
-    async with running(founded.store) as hub:
+    async with running(founded.stores) as hub:
         with hub.listen("a") as wait:
             with hub.listen("a") as witness:
                 await founded.open(0, ["a"])
@@ -80,15 +81,15 @@ async def test_what_happens_before_the_wait_is_not_missed(founded: Any) -> None:
 
 async def test_changed_tokens_are_noticed(founded: Any) -> None:
     await founded.join("a")
-    async with running(founded.store) as hub:
+    async with running(founded.stores) as hub:
         before = hub.token_changes
-        await founded.store.change_token("a", "", 0)
+        await founded.stores.clients.change_token("a", "", 0)
         while hub.token_changes == before:
             await asyncio.sleep(0.001)
 
 
-async def test_closing_lets_everyone_go(store: RoundStore) -> None:
-    async with running(store) as hub:
+async def test_closing_lets_everyone_go(stores: Stores) -> None:
+    async with running(stores) as hub:
         with hub.listen("a") as a, hub.listen("b") as b:
             both = asyncio.gather(a(60), b(60))
             await asyncio.sleep(0)
@@ -97,17 +98,17 @@ async def test_closing_lets_everyone_go(store: RoundStore) -> None:
             assert not await a(60), "and nobody waits any more"
 
 
-async def test_who_was_seen_is_written_in_the_background(store: RoundStore) -> None:
-    async with running(store) as hub:
+async def test_who_was_seen_is_written_in_the_background(stores: Stores) -> None:
+    async with running(stores) as hub:
         hub.saw("a")
-        while "a" not in await store.seen():
+        while "a" not in await stores.clients.seen():
             await asyncio.sleep(0.01)
 
 
 async def test_after_an_outage_everyone_looks_again(
-    store: RoundStore, monkeypatch: pytest.MonkeyPatch
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(store) as hub:
+    async with running(stores) as hub:
         with hub.listen("a") as wait:
             before = hub.token_changes
 
@@ -115,23 +116,23 @@ async def test_after_an_outage_everyone_looks_again(
                 monkeypatch.undo()
                 raise Unavailable("Redis is away")
 
-            monkeypatch.setattr(store, "events", away)
-            await store.ask_customize("r", "x", DIGEST)
+            monkeypatch.setattr(EventLog, "read", away)
+            await stores.customizations.request("r", "x", DIGEST)
             assert await wait(10)
             assert hub.token_changes > before, "nor is any token remembered"
 
 
-async def test_requests_are_counted_by_topic(store: RoundStore) -> None:
-    hub = EventHub(store)
+async def test_requests_are_counted_by_topic(stores: Stores) -> None:
+    hub = EventHub(stores.events, stores.clients)
     with hub.listen("a"), hub.listen("a"), hub.listen("b"):
         assert (hub.count("a"), hub.count("b"), hub.count("c"), hub.waiting) == (2, 1, 0, 3)
     assert (hub.count("a"), hub.waiting) == (0, 0)
 
 
 async def test_a_hub_that_is_told_to_stop_stops_whatever_arrives_meanwhile(
-    store: RoundStore,
+    stores: Stores,
 ) -> None:
     """redis-py may swallow a cancellation; the store does not."""
     for _ in range(30):
-        async with asyncio.timeout(30), running(store):
-            await store.ask_customize("r", "x", DIGEST)
+        async with asyncio.timeout(30), running(stores):
+            await stores.customizations.request("r", "x", DIGEST)

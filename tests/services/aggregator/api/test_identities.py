@@ -1,4 +1,4 @@
-"""Whose token it is: remembered while events are heard, forgotten when any token changes."""
+"""The client behind a token: cached while events arrive, forgotten when any token changes."""
 
 import asyncio
 from contextlib import suppress
@@ -8,43 +8,43 @@ import pytest
 
 from rampart_fl.services.aggregator.api.event_hub import EventHub
 from rampart_fl.services.aggregator.api.identities import Identities, Known
-from rampart_fl.services.aggregator.state.round_store import RoundStore
+from rampart_fl.services.aggregator.state.client_store import ClientStore
+from rampart_fl.services.aggregator.state.stores import Stores
 
 pytestmark = pytest.mark.anyio
 
 
-class Counting(RoundStore):
-    """A store that counts how often it is asked for a token."""
+class Counting(ClientStore):
+    """A store of clients that counts how often it is asked for a token."""
 
     asked = 0
 
-    async def client_of(self, token_hash: str) -> dict[str, Any] | None:
-        self.asked += 1
-        return await super().client_of(token_hash)
+    async def of_token(self, token_hash: str) -> dict[str, Any] | None:
+        Counting.asked += 1
+        return await super().of_token(token_hash)
 
 
 @pytest.fixture
-def counting(store: RoundStore) -> Counting:
-    counting = Counting(store.client, "unused")
-    counting._prefix = store._prefix
-    return counting
+def counting(stores: Stores) -> Counting:
+    Counting.asked = 0
+    return Counting(stores.redis, stores.clients.keys, stores.clients.run)
 
 
 async def test_nothing_is_remembered_while_nothing_is_heard(
-    founded: Any, counting: Counting
+    founded: Any, stores: Stores, counting: Counting
 ) -> None:
     await founded.join("a")
-    identities = Identities(counting, EventHub(counting))
+    identities = Identities(counting, EventHub(stores.events, counting))
     for _ in range(3):
         assert await identities.of("token-a") == Known("a", 1_000_600.0, 100)
     assert counting.asked == 3
 
 
 async def test_a_token_is_looked_up_once_until_any_token_changes(
-    founded: Any, counting: Counting
+    founded: Any, stores: Stores, counting: Counting
 ) -> None:
     await founded.join("a", "b")
-    hub = EventHub(counting)
+    hub = EventHub(stores.events, counting)
     task = asyncio.create_task(hub.run())
     while not hub.listening:
         await asyncio.sleep(0.001)
@@ -57,7 +57,7 @@ async def test_a_token_is_looked_up_once_until_any_token_changes(
     assert counting.asked == 3, "what is unknown is asked every time"
 
     changes = hub.token_changes
-    await founded.store.change_token("a", "", 0)  # By another process.
+    await founded.stores.clients.change_token("a", "", 0)  # By another process.
     while hub.token_changes == changes:
         await asyncio.sleep(0.001)
     assert await identities.of("token-a") is None

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Answers:
-    """A store whose Redis answers this about its durability, and then no more."""
+    """A Redis that answers this about its durability, and then no more."""
 
     def __init__(self, *answers: bool | None) -> None:
         self.answers: Iterator[bool | None] = iter(answers)
@@ -50,7 +50,7 @@ async def test_the_warning_stands_for_as_long_as_it_is_true(
 ) -> None:
     settings = Settings.model_validate({"operator_token": "x" * 16, "blobs": str(tmp_path)})
     runtime = Runtime(settings)
-    monkeypatch.setattr(runtime.store, "durable", Answers(*answers).durable)
+    monkeypatch.setattr(runtime.stores.redis, "durable", Answers(*answers).durable)
     monkeypatch.setattr("rampart_fl.services.aggregator.api.runtime.RETRY", 0.0)
     with pytest.raises(asyncio.CancelledError):
         await runtime.watch_durability(every=0.0)

@@ -1,4 +1,4 @@
-"""Questions of one moment share a round trip, and nothing else."""
+"""Simultaneous requests share one round trip, and nothing else."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from rampart_fl.services.aggregator.state.batcher import RequestBatcher
 
 
 class Oracle:
-    """Doubles numbers, and remembers what was asked together."""
+    """Doubles numbers, and records which requests came together."""
 
     def __init__(self) -> None:
         self.asked: list[list[int]] = []
@@ -91,5 +91,18 @@ def test_what_is_asked_when_all_ends_is_given_up() -> None:
         await oracle.batcher.close()
         with pytest.raises(asyncio.CancelledError):
             await asking
+
+    asyncio.run(ask())
+
+
+def test_closing_before_the_first_batch_gives_its_question_up() -> None:
+    async def ask() -> None:
+        oracle = Oracle()
+        asking = asyncio.create_task(oracle.batcher.ask(1))
+        await asyncio.sleep(0)
+        await oracle.batcher.close()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert not oracle.asked
 
     asyncio.run(ask())

@@ -1,7 +1,8 @@
-"""The phases where a worker takes them up in the midst of a round."""
+"""The coordinator over a real Redis, where a worker takes over in the midst of a federation."""
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 import torch
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
-from rampart_fl.services.aggregator.state.round_store import RoundStore
+from rampart_fl.services.aggregator.state.redis_records import Federation
+from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.aggregator.worker.coordinator import Coordinator
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
 from rampart_fl.shared.experiment import Experiment
@@ -17,42 +19,62 @@ from rampart_fl.shared.experiment import Experiment
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_collection_goes_on_after_it_was_interrupted(
-    store: RoundStore, tmp_path: Path
-) -> None:
-    """It asks where the federation stands, though nothing has happened since it last did."""
-    tables = {"name": "small", "data": {"dataset": "digits"}, "model": "logistic"}
-    experiment, blobs = Experiment.from_tables(tables), Blobs(tmp_path)
-    spec, snapshot = RoundEngine.first_model(experiment, blobs)
-    fence = await store.acquire("worker", 60, 0.0)
-    assert fence is not None
-    fields = {
-        "experiment": experiment.model_dump_json(),
-        "spec": spec.model_dump_json(),
-        "policy": "sync",
-        "status": "running",
-        "phase": "joining",
-        "round": "0",
-        "snapshot": snapshot.model_dump_json(),
-    }
-    await store.found(fence, experiment.digest(), fields)
-    round_engine = RoundEngine(experiment, spec, blobs, torch.device("cpu"))
-    round_engine.restore(snapshot)
+@dataclass
+class Founded:
+    """A federation of one round in Redis, and its blobs."""
 
-    async def compute(function: Callable[..., Any], *args: Any) -> Any:
-        return await asyncio.to_thread(function, *args)
+    stores: Stores
+    folder: Path
+    policy: str
 
-    worker = Coordinator(store, blobs, round_engine, compute, experiment, fence, 60.0)
-    ticket = worker.ticket_issuer.first_ticket("ada", 0, None)
-    await store.open(fence, 0, "collecting", 0.0, None, {"ada": ticket}, ["ada"])
-    federation = await worker.federation()
-    await worker.enter(federation)
-    assert worker.open is not None
-    await worker.read_expected(worker.open)
-    assert not worker.open.stale
+    async def worker(self) -> Coordinator:
+        """A worker that takes over; it founds the federation if there is none."""
+        tables = {"name": "small", "data": {"dataset": "digits"}, "model": "logistic", "rounds": 1}
+        experiment = Experiment.from_tables({**tables, "policy": self.policy})
+        blobs = Blobs(self.folder)
+        spec, snapshot = RoundEngine.first_model(experiment, blobs)
+        fence = await self.stores.lease.acquire("worker", 60, 0.0)
+        assert fence is not None
+        await self.stores.run.found(fence, experiment, spec, snapshot, 0.0)
 
-    await store.set_status("stopping")
-    await worker.collect(federation)
-    (record,) = await store.records(0, 0)
+        async def compute(function: Callable[..., Any], *args: Any) -> Any:
+            return await asyncio.to_thread(function, *args)
+
+        engine = RoundEngine(experiment, spec, blobs, torch.device("cpu"))
+        return Coordinator(self.stores, blobs, engine, compute, experiment, fence, 60.0)
+
+    async def federation(self) -> Federation:
+        """What Redis holds."""
+        federation = await self.stores.run.read()
+        assert federation is not None
+        return federation
+
+
+@pytest.fixture(params=["sync", "buffered"])
+def founded(stores: Stores, tmp_path: Path, request: pytest.FixtureRequest) -> Founded:
+    """A federation that is not founded yet."""
+    return Founded(stores, tmp_path, request.param)
+
+
+async def test_every_phase_goes_on_in_another_worker(founded: Founded) -> None:
+    """A federation that is stopped ends, though each worker dies once it has ended a phase."""
+    first = await founded.worker()
+    state, _ = await first.take_over()
+    ticket = first.ticket_issuer.first_ticket("ada", 0, None)
+    await first.stores.rounds.open(
+        first.fence, 0, "collecting", 0.0, None, {"ada": ticket}, ["ada"]
+    )
+    await founded.stores.run.set_status("stopping")
+    phases = list[str]()
+    while (phase := (await founded.federation()).phase) != "done":
+        phases.append(phase)
+        worker = await founded.worker()
+        state, event = await worker.take_over()
+        assert (state.phase, state.status) == (phase, "stopping")
+        while state.phase == phase:
+            state, event = await worker.advance(state, event)
+        assert (await founded.federation()).phase == state.phase
+    assert phases == ["collecting", "failed", "evaluating"]
+    (record,) = await founded.stores.rounds.records(0, 0)
     assert (record.status, record.reason) == ("failed", "stopped by the operator")
     assert record.missing == ["ada"]

@@ -1,4 +1,4 @@
-"""The worker's round engine: what cannot run over the network, and what another device changes.
+"""The worker's round engine: cases that cannot run over the network, and other devices.
 
 Legend: D coordinates.
 """
@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
-from rampart_fl.services.aggregator.worker.pools import Vectors
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine, check_networked
+from rampart_fl.services.aggregator.worker.vectors import Vectors
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Standing

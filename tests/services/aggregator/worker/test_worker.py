@@ -1,4 +1,4 @@
-"""The worker's housekeeping: what nobody refers to is swept, all else stays."""
+"""The worker's housekeeping: blobs without references are deleted, all others stay."""
 
 import os
 from pathlib import Path
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 async def test_a_sweep_keeps_what_snapshot_tickets_and_receipts_name(
     founded: Any, tmp_path: Path
 ) -> None:
-    store, blobs = founded.store, Blobs(tmp_path)
+    stores, blobs = founded.stores, Blobs(tmp_path)
     names = ("global", "reference", "ticket", "update", "started", "answer", "probe", "fresh")
     digest = {name: blobs.put(name.encode()) for name in names}
     for name in names[:-1]:
@@ -27,22 +27,22 @@ async def test_a_sweep_keeps_what_snapshot_tickets_and_receipts_name(
         moment = path.stat().st_mtime - module.SWEEP - 60
         os.utime(path, (moment, moment))
     snapshot = Snapshot(global_model=digest["global"], reference=digest["reference"])
-    await store.publish(
+    await stores.rounds.publish(
         founded.fence,
         RoundRecord(round=0, status="published"),
         {},
-        snapshot.model_dump(mode="json"),
-        await store.last_event(),
+        snapshot,
+        await stores.events.last_position(),
     )
     ticket = founded.ticket(1).model_copy(update={"models": {"model": digest["ticket"]}})
     both = {"a": ticket, "b": ticket}
-    await store.open(founded.fence, 1, "collecting", 0.0, None, both, ["a", "b"])
+    await stores.rounds.open(founded.fence, 1, "collecting", 0.0, None, both, ["a", "b"])
     receipt = founded.receipt("a", 1, digest=digest["update"])
-    await store.accept(receipt.model_copy(update={"started": digest["started"]}))
+    await stores.uploads.accept(receipt.model_copy(update={"started": digest["started"]}))
 
     settings = Settings(operator_token="operators-own-token")
-    worker = Worker(settings, store, blobs, None)
-    federation = await store.federation()
+    worker = Worker(settings, stores, blobs, None)
+    federation = await stores.run.read()
     assert federation is not None
     await worker._sweep(federation)
     swept = {name for name in names if not blobs.exists(digest[name])}

@@ -37,7 +37,7 @@ def known(*detectors: Any, level: str = "full", **plan: Any) -> tuple[Tensor, Kn
         colluders_sent_MD=sent_FD,
         sent_FD=sent_FD,
         reference_D=reference_D,
-        pipeline=Plan.of("weighted_mean", detectors, **{"customizer": "fedcap", **plan}),
+        plan=Plan.of("weighted_mean", detectors, **{"customizer": "fedcap", **plan}),
     )
     return own_FD, knowledge
 
@@ -49,7 +49,7 @@ def verdicts(uploads_FD: Tensor, knowledge: Knowledge) -> list[Verdict]:
     assert knowledge.sent_FD is not None
     sent_ND = torch.cat([knowledge.honest_sent_BD, knowledge.sent_FD])
     raw_ND = torch.cat([knowledge.honest_BD, uploads_FD])
-    plan = knowledge.pipeline
+    plan = knowledge.plan
     rows_ND = sent_ND - knowledge.reference_D + raw_ND if plan.judges_models else raw_ND
     rows = Rows.of(rows_ND, metadata={"moved": raw_ND.norm(dim=1)})
     (detector,) = plan.detectors

@@ -80,5 +80,6 @@ def test_norms_are_measured_once() -> None:
     rows = Rows.of(block()[[3, 0, 1, 2]], ids=["d", "a", "b", "c"])
     torch.testing.assert_close(linalg.norms(rows), block().double().norm(dim=1))
     assert torch.equal(linalg.norms(rows.keep([2, 0])), linalg.norms(rows)[[2, 0]])
-    rows.cache["squares"] = torch.tensor([9.0, 1.0, 4.0, 16.0], dtype=torch.float64)
+    squares_N = torch.tensor([9.0, 1.0, 4.0, 16.0], dtype=torch.float64)
+    rows.pool_statistics.squares_N = squares_N
     assert linalg.norms(rows).tolist() == [1, 2, 4, 3], "kept by place in the pool"

@@ -1,0 +1,33 @@
+"""Counts attempts, so that the API can refuse a caller that makes too many."""
+
+from dataclasses import dataclass
+
+from rampart_fl.services.aggregator.state.keys import FederationKeys
+from rampart_fl.services.aggregator.state.redis_access import RedisAccess
+
+
+@dataclass(frozen=True)
+class AttemptCounter:
+    """Counts attempts by name and time window.
+
+    Args:
+        redis: the connection to Redis.
+        keys: the keys of the counters.
+    """
+
+    redis: RedisAccess
+    keys: FederationKeys
+
+    async def count(self, name: str, window: int, now: float) -> int:
+        """Counts an attempt; returns how many of this name the current time window now has.
+
+        Args:
+            name: name of the attempts.
+            window: length of a time window in seconds.
+            now: Unix time.
+        """
+        key = self.keys.attempts(name, int(now // window))
+        count = int(await self.redis.ask("incr", key))
+        if count == 1:
+            await self.redis.ask("expire", key, 2 * window)
+        return count

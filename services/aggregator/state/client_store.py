@@ -1,0 +1,146 @@
+"""The registered clients: join tokens, their own tokens, and when each last sent a request."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys
+from rampart_fl.services.aggregator.state.redis_access import RedisAccess
+from rampart_fl.services.aggregator.state.redis_records import by_client
+
+JOIN = """
+-- KEYS joins clients tokens events; ARGV join_hash now wished fresh token_hash expires default_cap
+local raw = redis.call('HGET', KEYS[1], ARGV[1])
+if not raw then return {'unknown'} end
+local join = cjson.decode(raw)
+if join.used then
+  if join.token_hash ~= ARGV[5] then return {'used'} end
+  return {'joined', join.used, redis.call('HGET', KEYS[2], join.used)}
+end
+if tonumber(join.expires_at) < tonumber(ARGV[2]) then return {'expired'} end
+local id = join.client_id or (ARGV[3] ~= '' and ARGV[3]) or ARGV[4]
+if redis.call('HEXISTS', KEYS[2], id) == 1 then return {'taken', id} end
+if redis.call('HEXISTS', KEYS[3], ARGV[5]) == 1 then return {'token-taken'} end
+local client = cjson.encode({registered_at = tonumber(ARGV[2]), token_hash = ARGV[5],
+  expires_at = tonumber(ARGV[6]), sample_cap = join.sample_cap or tonumber(ARGV[7])})
+redis.call('HSET', KEYS[2], id, client)
+redis.call('HSET', KEYS[3], ARGV[5], cjson.encode({client = id, expires_at = tonumber(ARGV[6])}))
+join.used = id
+join.token_hash = ARGV[5]
+redis.call('HSET', KEYS[1], ARGV[1], cjson.encode(join))
+redis.call('XADD', KEYS[4], '*', 'type', 'joined', 'client', id)
+return {'joined', id, client}
+"""
+
+CHANGE = """
+-- KEYS clients tokens events; ARGV client token_hash expires ('' token_hash revokes)
+local raw = redis.call('HGET', KEYS[1], ARGV[1])
+if not raw then return {'unknown'} end
+local client = cjson.decode(raw)
+if ARGV[2] ~= client.token_hash and redis.call('HEXISTS', KEYS[2], ARGV[2]) == 1 then
+  return {'taken'}
+end
+redis.call('HDEL', KEYS[2], client.token_hash)
+client.token_hash = ARGV[2]
+client.expires_at = tonumber(ARGV[3])
+if ARGV[2] ~= '' then
+  redis.call('HSET', KEYS[2], ARGV[2],
+    cjson.encode({client = ARGV[1], expires_at = tonumber(ARGV[3])}))
+end
+redis.call('HSET', KEYS[1], ARGV[1], cjson.encode(client))
+local event = ARGV[2] == '' and 'revoked' or 'rotated'
+redis.call('XADD', KEYS[3], '*', 'type', event, 'client', ARGV[1])
+return {'done', cjson.encode(client)}
+"""
+
+
+@dataclass(frozen=True)
+class ClientStore:
+    """Registers clients, and looks them up.
+
+    Args:
+        redis: the connection to Redis.
+        keys: the keys of the clients and their tokens.
+        run: keys of the run, whose event log reports joins and changed tokens.
+    """
+
+    redis: RedisAccess
+    keys: FederationKeys
+    run: RunKeys
+
+    async def add_join_tokens(self, joins: Mapping[str, Mapping[str, Any]]) -> None:
+        """Stores join tokens, keyed by their hash."""
+        mapping = {hash_: json.dumps(join) for hash_, join in joins.items()}
+        await self.redis.ask("hset", self.keys.joins, mapping=mapping)
+
+    async def join(
+        self,
+        join_hash: str,
+        token_hash: str,
+        wished: str | None,
+        fresh: str,
+        now: float,
+        expires: float,
+        sample_cap: int,
+    ) -> tuple[str, str, dict[str, Any]]:
+        """Registers a client that presents a join token; repeating the call is idempotent.
+
+        Args:
+            join_hash: hash of the join token.
+            token_hash: hash of the client's own token.
+            wished: the id that the client asks for, if any.
+            fresh: the id to use if neither the join token nor the client names one.
+            now: Unix time.
+            expires: Unix time at which the client's token expires.
+            sample_cap: samples that the client may claim, unless the join token has another cap.
+        Returns:
+            ("joined", id, client), or (reason, id or "", {}). The reason is unknown, used, expired,
+            taken (the id exists already) or token-taken.
+        """
+        answer = await self.redis.run(
+            JOIN,
+            (self.keys.joins, self.keys.clients, self.keys.tokens, self.run.events),
+            join_hash,
+            now,
+            wished or "",
+            fresh,
+            token_hash,
+            expires,
+            sample_cap,
+        )
+        client = json.loads(answer[2]) if len(answer) > 2 else {}
+        return answer[0], answer[1] if len(answer) > 1 else "", client
+
+    async def change_token(self, client: str, token_hash: str, expires: float) -> str:
+        """Replaces a client's token, or revokes it if the hash is empty.
+
+        Returns:
+            "done", "unknown" (there is no such client) or "taken" (another client's token).
+        """
+        keys = (self.keys.clients, self.keys.tokens, self.run.events)
+        return (await self.redis.run(CHANGE, keys, client, token_hash, expires))[0]
+
+    async def of_token(self, token_hash: str) -> dict[str, Any] | None:
+        """{client, expires_at} of the token with this hash."""
+        raw = await self.redis.ask("hget", self.keys.tokens, token_hash)
+        return None if raw is None else cast(dict[str, Any], json.loads(raw))
+
+    async def record(self, client: str) -> dict[str, Any] | None:
+        """{registered_at, sample_cap, token_hash, expires_at} of one client."""
+        raw = await self.redis.ask("hget", self.keys.clients, client)
+        return None if raw is None else cast(dict[str, Any], json.loads(raw))
+
+    async def records(self) -> dict[str, dict[str, Any]]:
+        """Every registered client's record, by id in order."""
+        return by_client(await self.redis.ask("hgetall", self.keys.clients))
+
+    async def seen(self) -> dict[str, float]:
+        """The Unix time of each client's last request."""
+        raw = await self.redis.ask("zrange", self.keys.seen, 0, -1, withscores=True)
+        return {client: float(at) for client, at in raw}
+
+    async def saw(self, times: Mapping[str, float]) -> None:
+        """Stores the Unix times of clients' last requests."""
+        if times:
+            await self.redis.ask("zadd", self.keys.seen, dict(times))

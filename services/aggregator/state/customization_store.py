@@ -1,0 +1,47 @@
+"""Customized models that are requested outside of a round, and the worker's answers."""
+
+from dataclasses import dataclass
+from typing import cast
+
+from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys
+from rampart_fl.services.aggregator.state.redis_access import FENCED, RedisAccess
+
+CUSTOMIZED = (
+    FENCED
+    + """
+-- KEYS customized fence events; ARGV fence request digest
+if fenced(KEYS[2], ARGV[1]) then return {'fenced'} end
+redis.call('SET', KEYS[1], ARGV[3], 'EX', 3600)
+redis.call('XADD', KEYS[3], '*', 'type', 'customized', 'request', ARGV[2])
+return {'done'}
+"""
+)
+
+
+@dataclass(frozen=True)
+class CustomizationStore:
+    """Passes requests for customized models to the worker, and its answers back.
+
+    Args:
+        redis: the connection to Redis.
+        keys: the keys of the run.
+        federation: keys of the federation, for the worker's fencing token.
+    """
+
+    redis: RedisAccess
+    keys: RunKeys
+    federation: FederationKeys
+
+    async def request(self, request: str, client: str, digest: str) -> None:
+        """Asks the worker for a customized model for a client that sent an update for it."""
+        fields = {"type": "customize", "request": request, "client": client, "digest": digest}
+        await self.redis.ask("xadd", self.keys.events, fields)
+
+    async def answer(self, fence: int, request: str, digest: str) -> None:
+        """Tells the API which model was made for a request."""
+        keys = (self.keys.customized(request), self.federation.fence, self.keys.events)
+        await self.redis.run(CUSTOMIZED, keys, fence, request, digest)
+
+    async def answered(self, request: str) -> str | None:
+        """The digest of the model that was made for a request; None if there is none yet."""
+        return cast(str | None, await self.redis.ask("get", self.keys.customized(request)))

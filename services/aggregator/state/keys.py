@@ -1,0 +1,93 @@
+"""The names of all keys in Redis, and the version of what they hold.
+
+All keys are under one namespace, and so in one hash slot. Their values are small, because models
+and updates are kept in the blob store. The keys of the federation (`FederationKeys`):
+
+    lease        string  id of the worker that decides, with a time to live
+    fence        number  fencing token: grows with each lease; a script with an older token does
+                         nothing
+    clients      hash    id -> {registered_at, sample_cap, token_hash, expires_at}
+    tokens       hash    SHA-256 of a client's token -> {client, expires_at}
+    joins        hash    SHA-256 of a join token -> {expires_at, client_id?, sample_cap?, used?}
+    seen         zset    id -> time of its last request
+    attempts:A:W number  attempts of name A in time window W
+
+The keys of the run, which is one experiment with its rounds (`RunKeys`):
+
+    federation   hash    schema, experiment, digest, spec, policy, status, phase, round, opened_at,
+                         deadline, alive_at, selected, closing (position of the last event of a
+                         closed round), snapshot (pointers to blobs, see snapshot.py), founders
+                         (number of clients when round 0 opened), mode (of evictions, once an
+                         operator has set one), abstained (clients that the last round would have
+                         barred if the limit on barred clients allowed it)
+    history      hash    round -> record
+    tickets      hash    id -> outstanding ticket
+    pulls        hash    id -> round in which the client asked for a ticket (buffered policy)
+    receipts:R   hash    "kind:id" -> receipt of an upload for round R
+    evicted      hash    id -> why, when, by whom
+    quarantined  hash    id -> until (the first round that may draw the client again), kind
+                         (quarantine or proposal), why, when
+    customized:Q string  digest of the model made for request Q
+    events       stream  everything that happens, in order: the worker reads it, operators watch it
+
+A federation has one run, so both kinds of keys have the same prefix.
+"""
+
+SCHEMA = "1"
+"""Version of everything stored in Redis and of the snapshots in the blob store."""
+
+
+def prefix_of(namespace: str) -> str:
+    """The prefix of all keys of a namespace; the braces put them into one hash slot.
+
+    >>> prefix_of("rampart")
+    '{rampart}:'
+    """
+    return f"{{{namespace}}}:"
+
+
+class FederationKeys:
+    """Keys of what belongs to the federation: the worker's lease, and the clients.
+
+    Args:
+        prefix: the prefix of all keys.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.lease = f"{prefix}lease"
+        self.fence = f"{prefix}fence"
+        self.clients = f"{prefix}clients"
+        self.tokens = f"{prefix}tokens"
+        self.joins = f"{prefix}joins"
+        self.seen = f"{prefix}seen"
+
+    def attempts(self, name: str, window: int) -> str:
+        """The key of the attempts of one name in one time window."""
+        return f"{self.prefix}attempts:{name}:{window}"
+
+
+class RunKeys:
+    """Keys of what belongs to the run of one experiment.
+
+    Args:
+        prefix: the prefix of all keys.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.federation = f"{prefix}federation"
+        self.history = f"{prefix}history"
+        self.tickets = f"{prefix}tickets"
+        self.pulls = f"{prefix}pulls"
+        self.evicted = f"{prefix}evicted"
+        self.quarantined = f"{prefix}quarantined"
+        self.events = f"{prefix}events"
+
+    def receipts(self, round_: int | str) -> str:
+        """The key of one round's receipts; "*" matches those of all rounds."""
+        return f"{self.prefix}receipts:{round_}"
+
+    def customized(self, request: str) -> str:
+        """The key of the model that was made for a request."""
+        return f"{self.prefix}customized:{request}"

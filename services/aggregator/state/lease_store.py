@@ -1,0 +1,83 @@
+"""The worker's lease: at any time one worker decides, and a fencing token tells which."""
+
+from dataclasses import dataclass
+
+from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys
+from rampart_fl.services.aggregator.state.redis_access import FENCED, RedisAccess
+
+ACQUIRE = """
+-- KEYS lease fence federation; ARGV worker ttl_ms now own ('1' to take over one's own name's lease)
+local holder = redis.call('GET', KEYS[1])
+if holder and (holder ~= ARGV[1] or ARGV[4] == '0') then return {'held', holder} end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+local fence = redis.call('INCR', KEYS[2])
+local alive = redis.call('HGET', KEYS[3], 'alive_at')
+local deadline = redis.call('HGET', KEYS[3], 'deadline')
+if alive and deadline and deadline ~= '' then
+  local away = math.max(0, tonumber(ARGV[3]) - tonumber(alive))
+  redis.call('HSET', KEYS[3], 'deadline', string.format('%.6f', tonumber(deadline) + away))
+end
+if alive then redis.call('HSET', KEYS[3], 'alive_at', ARGV[3]) end
+return {'acquired', tostring(fence)}
+"""
+
+RENEW = (
+    FENCED
+    + """
+-- KEYS lease fence federation; ARGV worker fence ttl_ms now
+if redis.call('GET', KEYS[1]) ~= ARGV[1] or fenced(KEYS[2], ARGV[2]) then return {'fenced'} end
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+redis.call('HSET', KEYS[3], 'alive_at', ARGV[4])
+return {'renewed'}
+"""
+)
+
+RELEASE = (
+    FENCED
+    + """
+-- KEYS lease fence; ARGV worker fence
+if redis.call('GET', KEYS[1]) == ARGV[1] and not fenced(KEYS[2], ARGV[2]) then
+  redis.call('DEL', KEYS[1])
+end
+return {'released'}
+"""
+)
+
+
+@dataclass(frozen=True)
+class LeaseStore:
+    """Takes, extends and releases the lease.
+
+    Args:
+        redis: the connection to Redis.
+        keys: the keys of the lease.
+        run: keys of the run. Time without a worker is added to the deadline of its open round.
+    """
+
+    redis: RedisAccess
+    keys: FederationKeys
+    run: RunKeys
+
+    async def acquire(self, worker: str, ttl: float, now: float, own: bool = True) -> int | None:
+        """Takes the lease; returns its fencing token, or None while another worker holds it.
+
+        The time during which no worker held the lease is added to the deadline of an open round.
+
+        Args:
+            worker: name of the worker.
+            ttl: seconds for which the lease lasts.
+            now: Unix time.
+            own: whether the worker may take over an existing lease that has its name.
+        """
+        keys = (self.keys.lease, self.keys.fence, self.run.federation)
+        answer = await self.redis.run(ACQUIRE, keys, worker, int(ttl * 1000), now, int(own))
+        return int(answer[1]) if answer[0] == "acquired" else None
+
+    async def renew(self, worker: str, fence: int, ttl: float, now: float) -> None:
+        """Extends the lease; raises `Fenced` if it was lost."""
+        keys = (self.keys.lease, self.keys.fence, self.run.federation)
+        await self.redis.run(RENEW, keys, worker, fence, int(ttl * 1000), now)
+
+    async def release(self, worker: str, fence: int) -> None:
+        """Releases the lease, so that a standby worker can take it at once."""
+        await self.redis.run(RELEASE, (self.keys.lease, self.keys.fence), worker, fence)

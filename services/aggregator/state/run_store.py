@@ -1,0 +1,155 @@
+"""The run: its experiment, phase, status, mode and snapshot, which one hash holds."""
+
+import json
+from dataclasses import dataclass
+
+from rampart_fl.services.aggregator.state.keys import SCHEMA, FederationKeys, RunKeys
+from rampart_fl.services.aggregator.state.redis_access import FENCED, RedisAccess
+from rampart_fl.services.aggregator.state.redis_records import (
+    BRIEF,
+    Brief,
+    Federation,
+    parse_brief,
+    parse_federation,
+)
+from rampart_fl.services.aggregator.state.snapshot import Snapshot
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.eviction import Mode
+from rampart_fl.shared.modelspec import ModelSpec
+
+FOUND = (
+    FENCED
+    + """
+-- KEYS federation fence events; ARGV fence digest fields_json
+if fenced(KEYS[2], ARGV[1]) then return {'fenced'} end
+local known = redis.call('HGET', KEYS[1], 'digest')
+if known then return {known == ARGV[2] and 'same' or 'other', known} end
+for name, value in pairs(cjson.decode(ARGV[3])) do redis.call('HSET', KEYS[1], name, value) end
+redis.call('XADD', KEYS[3], '*', 'type', 'founded')
+return {'founded'}
+"""
+)
+
+STATUS = """
+-- KEYS federation events; ARGV status
+local now = redis.call('HGET', KEYS[1], 'status')
+if not now then return {'unfounded'} end
+if now == 'finished' or (now == 'stopping' and ARGV[1] ~= 'stopping') then return {'over', now} end
+redis.call('HSET', KEYS[1], 'status', ARGV[1])
+redis.call('XADD', KEYS[2], '*', 'type', ARGV[1])
+return {'done', ARGV[1]}
+"""
+
+MODE = """
+-- KEYS federation events; ARGV mode reason
+local now = redis.call('HGET', KEYS[1], 'status')
+if not now then return {'unfounded'} end
+if now == 'finished' or now == 'stopping' then return {'over', now} end
+redis.call('HSET', KEYS[1], 'mode', ARGV[1])
+redis.call('XADD', KEYS[2], '*', 'type', 'mode', 'mode', ARGV[1], 'reason', ARGV[2])
+return {'done', ARGV[1]}
+"""
+
+FINISH = (
+    FENCED
+    + """
+-- KEYS federation fence events tickets; ARGV fence
+if fenced(KEYS[2], ARGV[1]) then return {'fenced'} end
+redis.call('DEL', KEYS[4])
+redis.call('HSET', KEYS[1], 'phase', 'done', 'status', 'finished', 'deadline', '')
+redis.call('XADD', KEYS[3], '*', 'type', 'finished')
+return {'finished'}
+"""
+)
+
+
+@dataclass(frozen=True)
+class RunStore:
+    """Founds, reads, steers and ends the run.
+
+    Args:
+        redis: the connection to Redis.
+        keys: the keys of the run.
+        federation: keys of the federation, for the worker's fencing token.
+    """
+
+    redis: RedisAccess
+    keys: RunKeys
+    federation: FederationKeys
+
+    async def found(
+        self,
+        fence: int,
+        experiment: Experiment,
+        spec: ModelSpec,
+        snapshot: Snapshot,
+        now: float,
+        deadline: float | None = None,
+    ) -> tuple[str, str]:
+        """Writes a new federation, unless there is one already.
+
+        Args:
+            fence: the worker's fencing token.
+            experiment: the experiment to run.
+            spec: the layout of its model.
+            snapshot: pointers to the first models.
+            now: Unix time.
+            deadline: Unix time at which joining ends, if it has a deadline.
+        Returns:
+            ("founded", digest of the experiment); or ("same" | "other", the digest of the existing
+            federation's experiment).
+        """
+        digest = experiment.digest()
+        fields = {
+            "experiment": experiment.model_dump_json(),
+            "spec": spec.model_dump_json(),
+            "policy": experiment.policy,
+            "status": "running",
+            "phase": "joining",
+            "round": "0",
+            "alive_at": str(now),
+            "deadline": "" if deadline is None else str(deadline),
+            "snapshot": snapshot.model_dump_json(),
+            "schema": SCHEMA,
+            "digest": digest,
+        }
+        keys = (self.keys.federation, self.federation.fence, self.keys.events)
+        answer = await self.redis.run(FOUND, keys, fence, digest, json.dumps(fields))
+        return answer[0], answer[1] if len(answer) > 1 else digest
+
+    async def read(self) -> Federation | None:
+        """The whole state, or None before a worker has founded the federation.
+
+        Raises:
+            ConfigurationError: the stored state has another schema.
+        """
+        return parse_federation(await self.redis.ask("hgetall", self.keys.federation))
+
+    async def brief(self) -> Brief | None:
+        """Only the small fields; None before a worker has founded the federation."""
+        return parse_brief(await self.redis.ask("hmget", self.keys.federation, BRIEF))
+
+    async def set_status(self, status: str) -> tuple[str, str]:
+        """Sets the status to running, paused or stopping.
+
+        Returns:
+            ("done" | "over" | "unfounded", the current status; "" if unfounded).
+        """
+        answer = await self.redis.run(STATUS, (self.keys.federation, self.keys.events), status)
+        return answer[0], answer[1] if len(answer) > 1 else ""
+
+    async def set_mode(self, mode: Mode, reason: str) -> tuple[str, str]:
+        """Sets the mode of evictions from now on.
+
+        Returns:
+            ("done", the mode), ("over", the status) or ("unfounded", "").
+        """
+        keys = (self.keys.federation, self.keys.events)
+        answer = await self.redis.run(MODE, keys, mode, reason)
+        return answer[0], answer[1] if len(answer) > 1 else ""
+
+    async def finish(self, fence: int) -> None:
+        """Ends the run."""
+        keys, federation = self.keys, self.federation
+        names = (keys.federation, federation.fence, keys.events, keys.tickets)
+        await self.redis.run(FINISH, names, fence)

@@ -1,0 +1,68 @@
+"""All stores of one namespace, on one connection to Redis."""
+
+from dataclasses import dataclass
+
+from rampart_fl.services.aggregator.state.attempt_counter import AttemptCounter
+from rampart_fl.services.aggregator.state.client_store import ClientStore
+from rampart_fl.services.aggregator.state.customization_store import CustomizationStore
+from rampart_fl.services.aggregator.state.event_log import EventLog
+from rampart_fl.services.aggregator.state.eviction_store import EvictionStore
+from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys, prefix_of
+from rampart_fl.services.aggregator.state.lease_store import LeaseStore
+from rampart_fl.services.aggregator.state.redis_access import RedisAccess, connect
+from rampart_fl.services.aggregator.state.round_store import RoundStore
+from rampart_fl.services.aggregator.state.run_store import RunStore
+from rampart_fl.services.aggregator.state.ticket_store import TicketStore
+from rampart_fl.services.aggregator.state.upload_store import UploadStore
+
+
+@dataclass(frozen=True)
+class Stores:
+    """The stores of the federation and of its run; each owns one subject's keys and scripts."""
+
+    redis: RedisAccess
+
+    # What belongs to the federation.
+    lease: LeaseStore
+    clients: ClientStore
+    attempts: AttemptCounter
+
+    # What belongs to the run.
+    run: RunStore
+    rounds: RoundStore
+    tickets: TicketStore
+    uploads: UploadStore
+    evictions: EvictionStore
+    customizations: CustomizationStore
+    events: EventLog
+
+    @staticmethod
+    def connect(url: str, password: str | None, namespace: str) -> "Stores":
+        """Makes the stores of a namespace; connects when first used.
+
+        Args:
+            url: where Redis is.
+            password: its password, if it has one.
+            namespace: first part of all keys; each federation needs a separate namespace.
+        """
+        redis, prefix = RedisAccess(connect(url, password)), prefix_of(namespace)
+        federation, run = FederationKeys(prefix), RunKeys(prefix)
+        return Stores(
+            redis=redis,
+            lease=LeaseStore(redis, federation, run),
+            clients=ClientStore(redis, federation, run),
+            attempts=AttemptCounter(redis, federation),
+            run=RunStore(redis, run, federation),
+            rounds=RoundStore(redis, run, federation),
+            tickets=TicketStore(redis, run, federation),
+            uploads=UploadStore(redis, run),
+            evictions=EvictionStore(redis, run, federation),
+            customizations=CustomizationStore(redis, run, federation),
+            events=EventLog(redis, run),
+        )
+
+    async def aclose(self) -> None:
+        """Cancels pending questions and uploads, then closes the connection."""
+        await self.tickets.aclose()
+        await self.uploads.aclose()
+        await self.redis.client.aclose()

@@ -1,0 +1,125 @@
+"""The tickets: what each client is to do now, and which clients ask for a ticket."""
+
+import json
+from collections.abc import Sequence
+
+from rampart_fl.services.aggregator.state.batcher import RequestBatcher
+from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys
+from rampart_fl.services.aggregator.state.redis_access import FENCED, RedisAccess, asking
+from rampart_fl.services.aggregator.state.redis_records import BRIEF, ClientStanding, parse_brief
+from rampart_fl.shared.protocol.messages import Receipt, Ticket
+
+Upload = tuple[int, str]
+"""A round and a kind of upload."""
+
+GRANT = (
+    FENCED
+    + """
+-- KEYS tickets pulls fence events evicted receipts quarantined; ARGV fence client ticket
+if fenced(KEYS[3], ARGV[1]) then return {'fenced'} end
+redis.call('HDEL', KEYS[2], ARGV[2])
+if redis.call('HEXISTS', KEYS[5], ARGV[2]) == 1
+  or redis.call('HEXISTS', KEYS[7], ARGV[2]) == 1
+  or redis.call('HEXISTS', KEYS[1], ARGV[2]) == 1
+  or redis.call('HEXISTS', KEYS[6], 'update:' .. ARGV[2]) == 1 then return {'kept'} end
+redis.call('HSET', KEYS[1], ARGV[2], ARGV[3])
+redis.call('XADD', KEYS[4], '*', 'type', 'ticket', 'client', ARGV[2])
+return {'granted'}
+"""
+)
+
+PULL = """
+-- KEYS federation tickets pulls evicted events quarantined; ARGV client
+local f = redis.call('HMGET', KEYS[1], 'round', 'phase', 'policy')
+if f[3] ~= 'buffered' or f[2] == 'joining' or f[2] == 'evaluating' or f[2] == 'done'
+  or redis.call('HEXISTS', KEYS[2], ARGV[1]) == 1 or redis.call('HEXISTS', KEYS[3], ARGV[1]) == 1
+  or redis.call('HEXISTS', KEYS[4], ARGV[1]) == 1 or redis.call('HEXISTS', KEYS[6], ARGV[1]) == 1
+  then return {'ignored'} end
+redis.call('HSET', KEYS[3], ARGV[1], f[1])
+redis.call('XADD', KEYS[5], '*', 'type', 'pull', 'client', ARGV[1], 'round', f[1])
+return {'asked'}
+"""
+
+
+class TicketStore:
+    """Grants tickets between rounds' openings, and reads them.
+
+    Args:
+        redis: the connection to Redis.
+        keys: the keys of the run.
+        federation: keys of the federation, for the worker's fencing token.
+    """
+
+    def __init__(self, redis: RedisAccess, keys: RunKeys, federation: FederationKeys) -> None:
+        self.redis = redis
+        self.keys = keys
+        self.federation = federation
+        self._standings = RequestBatcher(self._stand)
+
+    async def aclose(self) -> None:
+        """Cancels pending questions; to be called before the connection is closed."""
+        await self._standings.close()
+
+    async def grant(self, fence: int, client: str, ticket: Ticket) -> None:
+        """Gives one client a ticket while the round is open."""
+        keys = self.keys
+        await self.redis.run(
+            GRANT,
+            (
+                *(keys.tickets, keys.pulls, self.federation.fence, keys.events, keys.evicted),
+                *(keys.receipts(ticket.round), keys.quarantined),
+            ),
+            fence,
+            client,
+            ticket.model_dump_json(),
+        )
+
+    async def pull(self, client: str) -> None:
+        """Asks the worker for a ticket (buffered policy); repeating the call is idempotent."""
+        keys = self.keys
+        names = (keys.federation, keys.tickets, keys.pulls, keys.evicted, keys.events)
+        await self.redis.run(PULL, (*names, keys.quarantined), client)
+
+    async def of(self, client: str) -> Ticket | None:
+        """A client's outstanding ticket."""
+        raw = await self.redis.ask("hget", self.keys.tickets, client)
+        return None if raw is None else Ticket.model_validate_json(raw)
+
+    async def outstanding(self) -> dict[str, Ticket]:
+        """All outstanding tickets, by client id in order."""
+        raw = await self.redis.ask("hgetall", self.keys.tickets)
+        return {client: Ticket.model_validate_json(raw[client]) for client in sorted(raw)}
+
+    async def standing(self, client: str, upload: Upload | None = None) -> ClientStanding:
+        """A client's ticket and eviction with the run's small fields.
+
+        Calls that are made at the same time share one round trip.
+
+        Args:
+            client: the client's id.
+            upload: the round and the kind of an upload whose receipt is looked up as well.
+        """
+        return await self._standings.ask((client, upload))
+
+    async def _stand(self, asked: Sequence[tuple[str, Upload | None]]) -> list[ClientStanding]:
+        clients, keys = [client for client, _ in asked], self.keys
+        async with asking(), self.redis.client.pipeline(transaction=False) as pipe:
+            pipe.hmget(keys.federation, BRIEF)
+            pipe.hmget(keys.tickets, clients)
+            pipe.hmget(keys.evicted, clients)
+            for client, upload in asked:
+                if upload is not None:
+                    pipe.hget(keys.receipts(upload[0]), f"{upload[1]}:{client}")
+            values, tickets, evictions, *receipts = await pipe.execute()
+        brief, held = parse_brief(values), iter(receipts)
+        return [
+            ClientStanding(
+                brief,
+                None if ticket is None else Ticket.model_validate_json(ticket),
+                None if eviction is None else json.loads(eviction),
+                None
+                if upload is None or (receipt := next(held)) is None
+                else Receipt.model_validate_json(receipt),
+            )
+            for (_, upload), ticket, eviction in zip(asked, tickets, evictions, strict=True)
+        ]

@@ -1,0 +1,99 @@
+"""The uploads: receipts of updates, probes and evaluations whose bytes are stored."""
+
+from collections.abc import Sequence
+
+from rampart_fl.services.aggregator.state.batcher import RequestBatcher
+from rampart_fl.services.aggregator.state.keys import RunKeys
+from rampart_fl.services.aggregator.state.redis_access import Call, RedisAccess
+from rampart_fl.shared.protocol.messages import Receipt
+
+ACCEPT = """
+-- KEYS federation tickets receipts evicted events; ARGV client round kind digest receipt_json
+if redis.call('HEXISTS', KEYS[4], ARGV[1]) == 1 then return {'evicted'} end
+local field = ARGV[3] .. ':' .. ARGV[1]
+local held = redis.call('HGET', KEYS[3], field)
+if held then
+  if cjson.decode(held).digest == ARGV[4] then return {'accepted', held} end
+  return {'conflict'}
+end
+local f = redis.call('HMGET', KEYS[1], 'round', 'phase', 'policy')
+local wanted = {update = 'train', probe = 'probe', evaluation = 'evaluate'}
+local raw = redis.call('HGET', KEYS[2], ARGV[1])
+local ticket = raw and cjson.decode(raw)
+if not ticket or ticket.round ~= tonumber(ARGV[2]) or ticket.kind ~= wanted[ARGV[3]] then
+  return {tonumber(ARGV[2]) < tonumber(f[1]) and 'late' or 'no-ticket'}
+end
+local open = ARGV[3] == 'evaluation' and f[2] == 'evaluating' or ARGV[3] ~= 'evaluation' and
+  (f[2] == 'collecting' or (f[3] == 'buffered' and f[2] ~= 'evaluating' and f[2] ~= 'done'))
+if not open then return {'late'} end
+-- The receipt's own text is kept: re-encoding would round its numbers.
+redis.call('HSET', KEYS[3], field, ARGV[5])
+redis.call('HDEL', KEYS[2], ARGV[1])
+redis.call('XADD', KEYS[5], '*', 'type', ARGV[3], 'client', ARGV[1], 'round', ARGV[2],
+  'receipt', ARGV[5])
+return {'accepted', ARGV[5]}
+"""
+
+
+class UploadStore:
+    """Accepts uploads, and reads their receipts.
+
+    Args:
+        redis: the connection to Redis.
+        keys: the keys of the run.
+    """
+
+    def __init__(self, redis: RedisAccess, keys: RunKeys) -> None:
+        self.redis = redis
+        self.keys = keys
+        self._accepting = RequestBatcher(self._accept)
+
+    async def aclose(self) -> None:
+        """Cancels pending uploads; to be called before the connection is closed."""
+        await self._accepting.close()
+
+    async def accept(self, receipt: Receipt) -> tuple[str, Receipt | None]:
+        """Records an upload whose blob is stored; repeating the call is idempotent.
+
+        Returns:
+            ("accepted", the stored receipt), or (evicted | conflict | late | no-ticket, None).
+        """
+        return await self._accepting.ask(receipt)
+
+    async def _accept(self, receipts: Sequence[Receipt]) -> list[tuple[str, Receipt | None]]:
+        """Records a batch of uploads in one round trip and with one fsync of Redis."""
+        keys = self.keys
+        calls: list[Call] = [
+            (
+                (
+                    *(keys.federation, keys.tickets, keys.receipts(r.round)),
+                    *(keys.evicted, keys.events),
+                ),
+                (r.client, r.round, r.kind, r.digest, r.model_dump_json()),
+            )
+            for r in receipts
+        ]
+        answers = await self.redis.run_all(ACCEPT, calls)
+        return [
+            (answer, Receipt.model_validate_json(stands[0]) if stands else None)
+            for answer, *stands in answers
+        ]
+
+    async def receipt(self, round_: int, kind: str, client: str) -> Receipt | None:
+        """The receipt of one upload."""
+        raw = await self.redis.ask("hget", self.keys.receipts(round_), f"{kind}:{client}")
+        return None if raw is None else Receipt.model_validate_json(raw)
+
+    async def receipts(self, round_: int) -> list[Receipt]:
+        """All receipts of a round, sorted by kind and client."""
+        raw = await self.redis.ask("hgetall", self.keys.receipts(round_))
+        return [Receipt.model_validate_json(raw[field]) for field in sorted(raw)]
+
+    async def every_receipt(self) -> list[Receipt]:
+        """All receipts of all rounds that are still kept."""
+        rounds, cursor, pattern = set(), 0, self.keys.receipts("*")
+        while True:
+            cursor, keys = await self.redis.ask("scan", cursor, match=pattern, count=1000)
+            rounds |= {int(key.rpartition(":")[2]) for key in keys}
+            if not cursor:
+                return [r for number in sorted(rounds) for r in await self.receipts(number)]

@@ -1,0 +1,136 @@
+"""Arrivals: accepted uploads, which are read from blobs straight into the rows of a pool.
+
+Legend: D coordinates, K numbers of a sketch.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from rampart_fl.services.aggregator.state.snapshot import Snapshot
+from rampart_fl.services.aggregator.worker.vectors import Vectors
+from rampart_fl.shared.protocol.messages import Receipt
+from rampart_fl.shared.robust.sketch import sketch
+from rampart_fl.shared.round.calibration import Served, offset, origin
+from rampart_fl.shared.round.pool import Pool
+from rampart_fl.shared.round.rounds import Rounds
+
+
+@dataclass(frozen=True)
+class ServedDigests:
+    """The digests of the models that clients were served, as `round.calibration` asks for them.
+
+    Args:
+        snapshot: tells which client got which model.
+        digest: the model that rows are relative to.
+    """
+
+    snapshot: Snapshot
+    digest: str
+
+    def reference(self) -> str:
+        """The digest of the model that rows are relative to."""
+        return self.digest
+
+    def own(self, client: str) -> str:
+        """The digest of the model that the client trains from unless it is challenged."""
+        return self.snapshot.own(client)
+
+    def challenged(self, client: str) -> str | None:
+        """The digest of the client's challenged model; None if there is none."""
+        name = self.snapshot.challenged.get(client)
+        return None if name is None else self.snapshot.customized[name]
+
+    def same(self, one: str, other: str) -> bool:
+        """Whether both are the same model."""
+        return one == other
+
+
+@dataclass(frozen=True)
+class RememberedDigests:
+    """The digests of the models that the rows of a snapshot's pool were calibrated by."""
+
+    snapshot: Snapshot
+
+    def reference(self) -> str:
+        """The digest of the model that rows are relative to."""
+        return self.snapshot.reference
+
+    def own(self, client: str) -> str:
+        """The digest of the model that the client's upload was added to."""
+        return self.snapshot.origins[client]
+
+    def challenged(self, client: str) -> str | None:
+        """The digest of the model that the client trained from, if its row has another origin."""
+        started = {receipt.client: receipt.started for receipt in self.snapshot.pool}
+        return started[client] if client in self.snapshot.origins else None
+
+    def same(self, one: str, other: str) -> bool:
+        """Whether both are the same model."""
+        return one == other
+
+
+class Arrivals:
+    """Fills a pool with accepted uploads.
+
+    Args:
+        rounds: tells what the rows are calibrated by.
+        vectors: reads models and updates from blobs.
+        served: the models that the clients were served.
+        pool: the pool to fill, whose reference is that of `served`.
+    """
+
+    def __init__(self, rounds: Rounds, vectors: Vectors, served: Served[str], pool: Pool) -> None:
+        self.pool = pool
+        self.origins: dict[str, str] = {}
+        """Digests of the models that uploads were added to, if clients trained from others."""
+        self._plan = rounds.plan
+        self._trainable = rounds.spec.trainable
+        self._vectors = vectors
+        self._served = served
+        self._start_D: Tensor | None = None
+        self._started: str | None = None
+        """Digest of the model in `_start_D`; None once it was written over."""
+        self._sketches: dict[str, Tensor] = {}
+        """Sketches of the models that clients started from, by the model's digest."""
+
+    def load(self, receipt: Receipt) -> None:
+        """Reads an accepted upload into its client's row."""
+        started = receipt.started
+        assert started is not None
+        self._vectors.read(receipt.digest, self.pool.row(receipt.client))
+        start_K = self._sketch(started) if self._plan.traces else None
+        added_to = origin(self._served, receipt.client, started)
+        if added_to != started:
+            self.origins[receipt.client] = added_to
+        models = self._offset(receipt.client, started)
+        self.pool.admit(receipt.client, start_K, models, receipt.diverged)
+
+    def _offset(self, client: str, started: str) -> tuple[Tensor, Tensor] | None:
+        """The models whose difference calibrates the row; the first may be written over."""
+        digests = offset(self._served, client, started, self._plan.customizer.isolates)
+        if digests is None:
+            return None
+        start, base = digests
+        start_D = self._start(start)
+        if start_D is self.pool.reference_D:
+            start_D = start_D.clone()
+        else:
+            self._started = None
+        known = base == self._served.reference()
+        return start_D, self.pool.reference_D if known else self._vectors.read(base)
+
+    def _sketch(self, started: str) -> Tensor:
+        if started not in self._sketches:
+            start_D = self._start(started)[: self._trainable]
+            self._sketches[started] = sketch(start_D, self._plan.traces)
+        return self._sketches[started]
+
+    def _start(self, started: str) -> Tensor:
+        """A model (D,) that a client started from; the next call may overwrite the tensor."""
+        if started == self._served.reference():
+            return self.pool.reference_D
+        if self._start_D is None or started != self._started:
+            self._start_D = self._vectors.read(started, self._start_D)
+            self._started = started
+        return self._start_D

@@ -1,0 +1,118 @@
+"""Every transition that the phase machine can make: the table of its state diagram."""
+
+from typing import NamedTuple
+
+from rampart_fl.services.aggregator.worker.phase_commands import (
+    AnswerCustomize,
+    AnswerProbe,
+    CatchUp,
+    CloseRound,
+    Command,
+    DecideRound,
+    FailRound,
+    Finish,
+    GrantTicket,
+    LoadUpdates,
+    OpenEvaluation,
+    OpenRound,
+    PrepareRound,
+    PublishRound,
+    Question,
+    ReadCandidates,
+    ReadClients,
+    ReadEvaluation,
+    ReadEvents,
+    ReadStanding,
+    ReadStatus,
+    TrimEvents,
+)
+from rampart_fl.services.aggregator.worker.phase_events import (
+    CandidatesRead,
+    ClientsRead,
+    EvaluationRead,
+    EventsRead,
+    LeaseTaken,
+    PhaseEvent,
+    RoundDecided,
+    RoundRefused,
+    StandingRead,
+    StatusRead,
+)
+from rampart_fl.services.aggregator.worker.phase_state import MachinePhase
+
+
+class Arrow(NamedTuple):
+    """A transition: an event leads from one phase to another, or back to the same phase."""
+
+    source: MachinePhase
+    event: type[PhaseEvent]
+    target: MachinePhase
+    when: str
+    commands: tuple[type[Command], ...] = ()
+    """The kinds of commands that may follow, in order."""
+
+
+ANSWERS = (AnswerProbe, GrantTicket, AnswerCustomize, LoadUpdates)
+"""The commands that answer events of an open round."""
+ALWAYS = "always"
+CLIENTS = "enough clients, or one at the deadline"
+CANDIDATES = "candidates, or every client is quarantined"
+MORE = "more updates may come"
+ENOUGH = "enough updates"
+FEW = "too few updates at the deadline"
+LOST = f"stopping, every client is barred, or {FEW}"
+NEXT = "another round follows"
+LAST = "stopping, or this was the last round"
+
+ARROWS = (
+    Arrow("joining", LeaseTaken, "joining", ALWAYS),
+    Arrow("joining", EventsRead, "joining", ALWAYS, (AnswerCustomize,)),
+    Arrow("joining", ClientsRead, "joining", "paused, or too few clients"),
+    Arrow("joining", ClientsRead, "selecting", CLIENTS),
+    Arrow("joining", ClientsRead, "evaluating", "stopping", (OpenEvaluation,)),
+    Arrow("selecting", EventsRead, "selecting", ALWAYS, (AnswerCustomize,)),
+    Arrow("selecting", CandidatesRead, "selecting", "paused, or no candidate"),
+    Arrow("selecting", CandidatesRead, "collecting", CANDIDATES, (OpenRound, PrepareRound)),
+    Arrow("selecting", CandidatesRead, "evaluating", "stopping", (OpenEvaluation,)),
+    Arrow("collecting", LeaseTaken, "collecting", ALWAYS, (PrepareRound,)),
+    Arrow("collecting", StandingRead, "collecting", MORE),
+    Arrow("collecting", EventsRead, "collecting", MORE, ANSWERS),
+    Arrow("collecting", StandingRead, "aggregating", ENOUGH, (CloseRound,)),
+    Arrow("collecting", EventsRead, "aggregating", ENOUGH, (*ANSWERS, CloseRound)),
+    Arrow("collecting", StandingRead, "failed", LOST, (FailRound,)),
+    Arrow("collecting", EventsRead, "failed", FEW, (*ANSWERS, FailRound)),
+    Arrow("aggregating", LeaseTaken, "aggregating", ALWAYS, (PrepareRound,)),
+    Arrow("aggregating", EventsRead, "aggregating", ALWAYS, ANSWERS),
+    Arrow("aggregating", RoundDecided, "published", "the outcome is computed", (PublishRound,)),
+    Arrow("aggregating", RoundRefused, "failed", "a precondition is not met", (FailRound,)),
+    Arrow("published", LeaseTaken, "published", ALWAYS),
+    Arrow("published", EventsRead, "published", ALWAYS, (AnswerCustomize,)),
+    Arrow("published", StatusRead, "published", "paused"),
+    Arrow("published", StatusRead, "selecting", NEXT),
+    Arrow("published", StatusRead, "evaluating", LAST, (OpenEvaluation,)),
+    Arrow("failed", LeaseTaken, "failed", ALWAYS),
+    Arrow("failed", EventsRead, "failed", ALWAYS, (AnswerCustomize,)),
+    Arrow("failed", StatusRead, "failed", "paused"),
+    Arrow("failed", StatusRead, "selecting", NEXT),
+    Arrow("failed", StatusRead, "evaluating", LAST, (OpenEvaluation,)),
+    Arrow("evaluating", LeaseTaken, "evaluating", ALWAYS),
+    Arrow("evaluating", EventsRead, "evaluating", ALWAYS, (AnswerCustomize,)),
+    Arrow("evaluating", EvaluationRead, "evaluating", "an online client still measures"),
+    Arrow("evaluating", EvaluationRead, "done", "all measured, or at the deadline", (Finish,)),
+    Arrow("done", LeaseTaken, "done", ALWAYS),
+    Arrow("done", EventsRead, "done", ALWAYS, (AnswerCustomize, TrimEvents)),
+)
+TRANSITIONS = frozenset((arrow.source, arrow.event, arrow.target) for arrow in ARROWS)
+"""The (phase, event, next phase) of all arrows; the machine makes no other step."""
+
+QUESTIONS: dict[MachinePhase, tuple[type[Question], ...]] = {
+    "joining": (ReadClients, ReadEvents),
+    "selecting": (ReadCandidates, ReadEvents),
+    "collecting": (ReadStanding, ReadEvents),
+    "aggregating": (CatchUp, DecideRound),
+    "published": (ReadStatus, ReadEvents),
+    "failed": (ReadStatus, ReadEvents),
+    "evaluating": (ReadEvaluation, ReadEvents),
+    "done": (ReadEvents,),
+}
+"""The kinds of questions that the machine asks in each phase."""

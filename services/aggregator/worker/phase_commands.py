@@ -1,0 +1,183 @@
+"""The commands of the phase machine.
+
+They are transitions of the federation in Redis, work within a phase, and questions. The last
+command of every step is a question, and its answer is the machine's next event.
+"""
+
+from dataclasses import dataclass
+
+from rampart_fl.services.aggregator.state.redis_records import Event
+
+# -- transitions: each is one atomic script in Redis --------------------------------------------
+
+
+@dataclass(frozen=True)
+class OpenRound:
+    """Store the round as open, and give clients their tickets."""
+
+    number: int
+    opened_at: float
+    deadline: float | None
+    selected: tuple[str, ...]
+    """The clients of the round, sorted by id."""
+    tickets: tuple[str, ...]
+    """Clients that get a ticket."""
+    barrier: bool
+    """Whether the round waits for its clients: its tickets end with it, at its deadline."""
+
+
+@dataclass(frozen=True)
+class CloseRound:
+    """Store that the collection has ended."""
+
+    number: int
+    position: str
+    """Position of the last event that belongs to the round."""
+
+
+@dataclass(frozen=True)
+class PublishRound:
+    """Store the outcome that `DecideRound` computed."""
+
+
+@dataclass(frozen=True)
+class FailRound:
+    """Store that the round failed; the models stay unchanged."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class OpenEvaluation:
+    """Ask every client that is not evicted to measure the final models."""
+
+    number: int
+    opened_at: float
+    deadline: float
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Store that the federation has ended."""
+
+
+# -- work within a phase -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PrepareRound:
+    """Prepare this worker for the open round, which it or another worker opened."""
+
+    selected: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LoadUpdates:
+    """Load the updates that these events report."""
+
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True)
+class AnswerProbe:
+    """Make a customized model for a client that answered a probe, and a ticket to train from it."""
+
+    event: Event
+
+
+@dataclass(frozen=True)
+class GrantTicket:
+    """Give a client its next ticket in the open round."""
+
+    client: str
+
+
+@dataclass(frozen=True)
+class AnswerCustomize:
+    """Make the customized model that a client requested outside of a round."""
+
+    event: Event
+
+
+@dataclass(frozen=True)
+class TrimEvents:
+    """Drop old events."""
+
+
+Command = (
+    OpenRound
+    | CloseRound
+    | PublishRound
+    | FailRound
+    | OpenEvaluation
+    | Finish
+    | PrepareRound
+    | LoadUpdates
+    | AnswerProbe
+    | GrantTicket
+    | AnswerCustomize
+    | TrimEvents
+)
+
+
+# -- questions: the last command of every step -------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ReadClients:
+    """How many clients have joined?"""
+
+
+@dataclass(frozen=True)
+class ReadStatus:
+    """Is the federation running, paused or stopping?"""
+
+
+@dataclass(frozen=True)
+class ReadCandidates:
+    """Which clients may be drawn for this round?"""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class ReadStanding:
+    """Which clients are barred, and until when is the round open?"""
+
+
+@dataclass(frozen=True)
+class ReadEvents:
+    """What happens next? Wait for the first event, but only until a given Unix time."""
+
+    after: str
+    """Position after which events are read."""
+    until: float
+
+
+@dataclass(frozen=True)
+class CatchUp:
+    """What has happened so far? Read every event after a position, without waiting."""
+
+    after: str
+
+
+@dataclass(frozen=True)
+class DecideRound:
+    """Which models follow from the updates of the round?"""
+
+
+@dataclass(frozen=True)
+class ReadEvaluation:
+    """Has every online client measured the final models?"""
+
+
+Question = (
+    ReadClients
+    | ReadStatus
+    | ReadCandidates
+    | ReadStanding
+    | ReadEvents
+    | CatchUp
+    | DecideRound
+    | ReadEvaluation
+)

@@ -1,0 +1,90 @@
+"""The events of the phase machine: each answers a question of `phase_commands.py`."""
+
+from dataclasses import dataclass
+
+from rampart_fl.services.aggregator.state.redis_records import Event
+from rampart_fl.shared.protocol.messages import FederationState
+
+
+@dataclass(frozen=True)
+class LeaseTaken:
+    """A worker takes over the federation as Redis holds it; this is every worker's first event."""
+
+
+@dataclass(frozen=True)
+class ClientsRead:
+    """Answers `ReadClients`."""
+
+    status: FederationState
+    deadline: float | None
+    clients: int
+    """Number of registered clients."""
+
+
+@dataclass(frozen=True)
+class StatusRead:
+    """Answers `ReadStatus`."""
+
+    status: FederationState
+
+
+@dataclass(frozen=True)
+class CandidatesRead:
+    """Answers `ReadCandidates`."""
+
+    status: FederationState
+    candidates: tuple[str, ...]
+    """Clients that may be drawn, sorted by id."""
+    all_quarantined: bool = False
+    """Whether there are clients that are not evicted, but all of them are quarantined."""
+
+
+@dataclass(frozen=True)
+class StandingRead:
+    """Answers `ReadStanding`."""
+
+    status: FederationState
+    deadline: float | None
+    barred: frozenset[str]
+    """Evicted and quarantined clients."""
+
+
+@dataclass(frozen=True)
+class EventsRead:
+    """Answers `ReadEvents` and `CatchUp`; without events if none came in time."""
+
+    events: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True)
+class RoundDecided:
+    """Answers `DecideRound`: the models are computed."""
+
+
+@dataclass(frozen=True)
+class RoundRefused:
+    """Answers `DecideRound`: the updates do not meet a precondition, such as `n > 2f`."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class EvaluationRead:
+    """Answers `ReadEvaluation`."""
+
+    deadline: float | None
+    waiting: bool
+    """Whether an online client has not measured the final models yet."""
+
+
+PhaseEvent = (
+    LeaseTaken
+    | ClientsRead
+    | StatusRead
+    | CandidatesRead
+    | StandingRead
+    | EventsRead
+    | RoundDecided
+    | RoundRefused
+    | EvaluationRead
+)

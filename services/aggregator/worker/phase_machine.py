@@ -1,0 +1,276 @@
+"""The phases of a federation as a pure function of a state, an event and the time.
+
+    joining ──> selecting ──> collecting ──> aggregating ──> published | failed ──┬──> selecting
+                                                                                  └──> evaluating
+    evaluating ──> done
+
+The machine decides, and `coordinator.py` carries out its commands. Nothing here waits, reads a
+clock or knows of Redis. `phase_arrows.py` lists the transitions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from rampart_fl.services.aggregator.state.redis_records import Event
+from rampart_fl.services.aggregator.worker import phase_commands as commands
+from rampart_fl.services.aggregator.worker import phase_events as events
+from rampart_fl.services.aggregator.worker.phase_arrows import TRANSITIONS
+from rampart_fl.services.aggregator.worker.phase_commands import Command, Question
+from rampart_fl.services.aggregator.worker.phase_events import PhaseEvent
+from rampart_fl.services.aggregator.worker.phase_state import State
+from rampart_fl.services.aggregator.worker.round_events import handle_events
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.selection import quota, select
+
+POLL = 1.0
+"""Seconds after which the machine asks again about what events do not report, such as deadlines."""
+IDLE = 5.0
+"""Seconds to wait for events once the federation has ended."""
+EVALUATION = 600.0
+"""Seconds for the evaluation if the experiment sets no deadline for rounds."""
+
+
+class Step(NamedTuple):
+    """The next state, the commands to carry out in order, and the question to ask after them."""
+
+    state: State
+    commands: tuple[Command, ...]
+    question: Question
+
+
+@dataclass(frozen=True)
+class PhaseMachine:
+    """Runs the phases of one experiment."""
+
+    experiment: Experiment
+
+    def step(self, state: State, event: PhaseEvent, now: float) -> Step:
+        """Answers one event.
+
+        Args:
+            state: where the federation stands.
+            event: the answer to the last question, or that a worker takes over.
+            now: Unix time.
+        """
+        step = self._step(state, event, now)
+        assert (state.phase, type(event), step.state.phase) in TRANSITIONS
+        return step
+
+    def _step(self, state: State, event: PhaseEvent, now: float) -> Step:
+        match state.phase, event:
+            case _, events.LeaseTaken():
+                return self._take_over(state, now)
+            case "joining", events.ClientsRead():
+                return self._join(state, event, now)
+            case "selecting", events.CandidatesRead():
+                return self._select(state, event, now)
+            case "collecting", events.StandingRead():
+                return self._review(_with_standing(state, event), (), now)
+            case "collecting", events.EventsRead():
+                return self._collect(state, event.events, now)
+            case "aggregating", events.EventsRead():
+                return self._catch_up(state, event.events)
+            case "aggregating", events.RoundDecided():
+                after = replace(state, phase="published", deadline=None)
+                return Step(after, (commands.PublishRound(),), commands.ReadStatus())
+            case "aggregating", events.RoundRefused():
+                return _fail(state, (), event.reason)
+            case "published" | "failed", events.StatusRead():
+                return self._next_round(state, event, now)
+            case "evaluating", events.EvaluationRead():
+                return _evaluate(state, event, now)
+            case _, events.EventsRead():
+                return _pass_time(state, event.events, now)
+        raise AssertionError(f"{event} cannot happen in the phase {state.phase}")
+
+    @property
+    def _buffered(self) -> bool:
+        return self.experiment.policy == "buffered"
+
+    # -- between rounds ------------------------------------------------------------------------
+
+    def _take_over(self, state: State, now: float) -> Step:
+        """Asks what the phase needs; prepares this worker for the round if one is open."""
+        if state.phase not in ("collecting", "aggregating"):
+            return Step(state, (), _question(state, now))
+        # The events of the round are read again. They also report its requests for tickets.
+        state = replace(state, pulls=())
+        prepare = commands.PrepareRound(tuple(sorted(state.selected)))
+        if state.phase == "collecting":
+            return Step(state, (prepare,), commands.ReadStanding())
+        return Step(state, (prepare,), commands.CatchUp(state.position))
+
+    def _join(self, state: State, event: events.ClientsRead, now: float) -> Step:
+        """Waits until enough clients have joined; after the deadline, one client is enough."""
+        state = replace(state, status=event.status, deadline=event.deadline)
+        if event.status == "stopping":
+            return self._open_evaluation(state, 0, now)
+        late = event.deadline is not None and now >= event.deadline
+        wanted = self.experiment.phases.joining.clients or self.experiment.data.clients
+        if event.status == "paused" or event.clients < (1 if late else wanted):
+            return Step(state, (), _wait(state, now))
+        return Step(replace(state, phase="selecting"), (), commands.ReadCandidates(0))
+
+    def _select(self, state: State, event: events.CandidatesRead, now: float) -> Step:
+        """Waits until a client may be drawn, then opens the round."""
+        state = replace(state, status=event.status)
+        if event.status == "stopping":
+            return self._open_evaluation(state, max(0, state.round - 1), now)
+        # If all are quarantined, the round opens nevertheless: quarantines last for rounds.
+        if event.status == "paused" or not (event.candidates or event.all_quarantined):
+            return Step(state, (), _wait(state, now))
+        number, limit = state.round, self.experiment.phases.collecting.time.max
+        deadline = None if limit is None else now + limit
+        if self._buffered:
+            selected = event.candidates
+            # Every client that asked for a ticket gets it, even if the client is offline now:
+            # a repeated request would be ignored.
+            tickets = event.candidates if number == 0 else state.pulls
+        else:
+            seed, fraction = self.experiment.seed, self.experiment.fraction
+            selected = tickets = select(seed, number, event.candidates, fraction)
+        after = State(
+            "collecting",
+            number,
+            event.status,
+            opened_at=now,
+            deadline=deadline,
+            position=state.position,
+            heard=state.position,
+            selected=frozenset(selected),
+        )
+        opening = commands.OpenRound(
+            number, now, deadline, selected, tickets, barrier=not self._buffered
+        )
+        prepare = commands.PrepareRound(selected)
+        return Step(after, (opening, prepare), commands.ReadStanding())
+
+    def _next_round(self, state: State, event: events.StatusRead, now: float) -> Step:
+        """Waits while the federation is paused, then selects clients or opens the evaluation."""
+        state = replace(state, status=event.status)
+        if event.status == "paused":
+            return Step(state, (), _wait(state, now))
+        following = state.round + 1
+        if event.status == "stopping" or following >= self.experiment.rounds:
+            return self._open_evaluation(state, state.round, now)
+        after = replace(state, phase="selecting", round=following)
+        return Step(after, (), commands.ReadCandidates(following))
+
+    def _open_evaluation(self, state: State, number: int, now: float) -> Step:
+        deadline = now + (self.experiment.phases.collecting.time.max or EVALUATION)
+        after = replace(state, phase="evaluating", round=number, opened_at=now, deadline=deadline)
+        opening = commands.OpenEvaluation(number, now, deadline)
+        return Step(after, (opening,), commands.ReadEvaluation())
+
+    # -- the open round ------------------------------------------------------------------------
+
+    def _collect(self, state: State, heard: Sequence[Event], now: float) -> Step:
+        """Handles events of the open round; with a buffer, only up to the one that fills it."""
+        full = self._quota(state.expected) if self._buffered else None
+        after, answers = handle_events(state, heard, self._buffered, full)
+        if after.stale:
+            return Step(after, answers, commands.ReadStanding())
+        return self._review(after, answers, now)
+
+    def _review(self, state: State, answers: tuple[Command, ...], now: float) -> Step:
+        """Closes the round if enough updates came, fails it if too few did, or waits for more."""
+        bounds, expected = self.experiment.phases.collecting, state.expected
+        if state.status == "stopping":
+            return _fail(state, answers, "stopped by the operator")
+        if not expected:
+            barring = "of this round was evicted" if state.selected else "is quarantined"
+            return _fail(state, answers, f"every client {barring}")
+        arrived, soonest = state.counted, state.opened_at + bounds.time.min
+        if arrived >= self._quota(expected) and now >= soonest:
+            return self._close(state, answers)
+        if state.deadline is not None and now >= state.deadline:
+            least = 1 if self._buffered else max(1, bounds.count.least(expected))
+            if arrived >= least:
+                return self._close(state, answers)
+            reason = f"{arrived} of {expected} updates came, {least} are needed"
+            return _fail(state, answers, reason)
+        moments = [now + POLL, state.deadline, soonest if soonest > now else None]
+        until = min(moment for moment in moments if moment is not None)
+        return Step(state, answers, commands.ReadEvents(state.heard, until))
+
+    def _quota(self, expected: int) -> int:
+        """How many arrivals close the round without waiting for the deadline."""
+        if self._buffered:
+            return quota(self.experiment.buffer, expected)
+        return max(1, self.experiment.phases.collecting.count.most(expected))
+
+    def _close(self, state: State, answers: tuple[Command, ...]) -> Step:
+        after = replace(state, phase="aggregating", closing=state.position)
+        close = commands.CloseRound(state.round, state.position)
+        # The last event of a buffered round is its end; other rounds still read until now.
+        question = commands.DecideRound() if self._buffered else commands.CatchUp(state.position)
+        return Step(after, (*answers, close), question)
+
+    def _catch_up(self, state: State, heard: Sequence[Event]) -> Step:
+        """Handles what came before the end of the round, then asks for the round's outcome."""
+        if self._buffered:
+            # The order of events decides which updates count: the round ends with its last event.
+            positions = [state.position, *(event.position for event in heard)]
+            known = heard[: positions.index(state.closing)]
+            after, answers = handle_events(state, known, buffered=True)
+        else:
+            # The worker reads the round's receipts. Events only report other requests.
+            answers = _customizations(heard)
+            position = heard[-1].position if heard else state.position
+            after = replace(state, position=position, heard=position)
+        return Step(after, answers, commands.DecideRound())
+
+
+def _with_standing(state: State, event: events.StandingRead) -> State:
+    return replace(
+        state, status=event.status, deadline=event.deadline, barred=event.barred, stale=False
+    )
+
+
+def _fail(state: State, answers: tuple[Command, ...], reason: str) -> Step:
+    after = replace(state, phase="failed", deadline=None)
+    return Step(after, (*answers, commands.FailRound(reason)), commands.ReadStatus())
+
+
+def _evaluate(state: State, event: events.EvaluationRead, now: float) -> Step:
+    """Waits until every online client has measured the final models, or for the deadline."""
+    late = event.deadline is not None and now >= event.deadline
+    if event.waiting and not late:
+        return Step(replace(state, deadline=event.deadline), (), _wait(state, now))
+    after = replace(state, phase="done", status="finished", deadline=None)
+    return Step(after, (commands.Finish(),), _wait(after, now))
+
+
+def _pass_time(state: State, heard: Sequence[Event], now: float) -> Step:
+    """Answers requests for customized models, then asks again what the phase needs.
+
+    The next round reads these events again and handles the others.
+    """
+    after = replace(state, heard=heard[-1].position if heard else state.heard)
+    trim = (commands.TrimEvents(),) if state.phase == "done" else ()
+    return Step(after, (*_customizations(heard), *trim), _question(after, now))
+
+
+def _customizations(heard: Sequence[Event]) -> tuple[Command, ...]:
+    return tuple(commands.AnswerCustomize(event) for event in heard if event.type == "customize")
+
+
+def _question(state: State, now: float) -> Question:
+    """What the end of a phase without an open round depends on."""
+    match state.phase:
+        case "joining":
+            return commands.ReadClients()
+        case "selecting":
+            return commands.ReadCandidates(state.round)
+        case "published" | "failed":
+            return commands.ReadStatus()
+        case "evaluating":
+            return commands.ReadEvaluation()
+        case _:
+            return _wait(state, now)
+
+
+def _wait(state: State, now: float) -> Question:
+    """Asks for the next events."""
+    return commands.ReadEvents(state.heard, now + (IDLE if state.phase == "done" else POLL))

@@ -1,0 +1,34 @@
+"""Reads models and updates from blobs onto the worker's device.
+
+Legend: D coordinates.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol import wire
+
+
+class Vectors:
+    """The vectors of one federation's blobs."""
+
+    def __init__(self, blobs: Blobs, spec: ModelSpec, device: torch.device) -> None:
+        self._blobs = blobs
+        self._spec = spec
+        self._device = device
+
+    def read(self, digest: str, out_D: Tensor | None = None) -> Tensor:
+        """Reads the vector (D,) of a blob, into `out_D` if that is given."""
+        dim = self._spec.dim
+        target_D = torch.empty(dim, device=self._device) if out_D is None else out_D
+        host_D = target_D.numpy() if target_D.device.type == "cpu" else np.empty(dim, "f4")
+        with self._blobs.open(digest) as file:
+            size = file.seek(0, 2)
+            file.seek(0)
+            wire.read_vector(file, wire.read_header(file, size, self._spec), host_D)
+        if target_D.device.type != "cpu":
+            target_D.copy_(torch.from_numpy(host_D))
+        return target_D

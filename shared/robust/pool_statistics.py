@@ -1,0 +1,43 @@
+"""What passes over the rows of a pool have measured, so that no later pass measures it again.
+
+Legend: N rows of the pool, M rows that were measured.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Geometry:
+    """The position of rows relative to each other and to one row c of the pool.
+
+    Args:
+        gram_MM: <row_i - c, row_j - c>, float64; infinite if float64 overflows.
+        squared_MM: |row_i - row_j|², float64, symmetric, diagonal 0.
+        centre: the position of c in the block.
+    """
+
+    gram_MM: Tensor
+    squared_MM: Tensor
+    centre: int
+
+
+@dataclass(eq=False)
+class PoolStatistics:
+    """Measurements of one pool, which all views of the pool share and passes fill in.
+
+    They belong to one block: a view of another block, or of other columns, has its own.
+
+    Args:
+        unchecked: whether the rows are only assumed to be finite, because no pass has read them
+            all yet.
+        squares_N: squared norm of every row, float64 on the CPU; None before they are measured.
+        geometry: the geometry of some rows; None before it is measured.
+        positions: positions in the block of the rows that `geometry` is about.
+    """
+
+    unchecked: bool = False
+    squares_N: Tensor | None = None
+    geometry: Geometry | None = None
+    positions: tuple[int, ...] = ()

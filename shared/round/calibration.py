@@ -1,0 +1,52 @@
+"""Which two models calibrate an upload: the model that it started from, and that of its row."""
+
+from typing import Protocol, TypeVar
+
+Model = TypeVar("Model")
+
+
+class Served(Protocol[Model]):
+    """The models that clients were served, as the driver refers to them: by tensor or by digest."""
+
+    def reference(self) -> Model:
+        """The global model of the round."""
+
+    def own(self, client: str) -> Model:
+        """The model that the client trains from unless it is challenged."""
+
+    def challenged(self, client: str) -> Model | None:
+        """The model that the client trains from in place of its own; None if there is none."""
+
+    def same(self, one: Model, other: Model) -> bool:
+        """Whether both are the same model."""
+
+
+def origin(served: Served[Model], client: str, started: Model) -> Model:
+    """The model that an upload is added to.
+
+    It is the model that the client trained from. If that was the client's challenged model, the
+    client's own model takes its place: a challenge must not move the row of an upload that does not
+    depend on it.
+    """
+    challenged = served.challenged(client)
+    unchanged = challenged is None or not served.same(started, challenged)
+    return started if unchanged else served.own(client)
+
+
+def offset(
+    served: Served[Model], client: str, started: Model, isolates: bool = False
+) -> tuple[Model, Model] | None:
+    """The models (start, base) of a row `(start - base) + upload`; None if they are the same.
+
+    The start is the `origin` of the upload. The base is the global model, or the client's own model
+    if groups of clients share nothing.
+
+    Args:
+        served: the models that clients were served.
+        client: the client's id.
+        started: the model that the client trained from.
+        isolates: whether groups of clients share nothing (`Customizer.isolates`).
+    """
+    start = origin(served, client, started)
+    base = served.own(client) if isolates else served.reference()
+    return None if served.same(start, base) else (start, base)

@@ -1,0 +1,227 @@
+"""The pool: calibrated uploads as rows of one block, and what the server knows about each.
+
+Row k is (start_k - base_k) + upload_k. It is client k's trained model relative to the global model
+of the round, whichever model the client started from (FedCAP's recovery and calibration).
+
+Legend: N rows of the block, M rows of a view, D coordinates, K numbers of a sketch.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust.base import Rows
+from rampart_fl.shared.robust.engine import Plan
+from rampart_fl.shared.robust.pool_statistics import PoolStatistics
+from rampart_fl.shared.robust.sketch import Traces, sketch
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the server knows about an upload in addition to its vector.
+
+    Args:
+        samples: the number of training samples that the client claims.
+        metrics: the other numbers that the client claims, by name.
+        staleness: the age of the upload in rounds.
+        fresh: whether no earlier round has judged the upload.
+    """
+
+    samples: int
+    metrics: Mapping[str, float]
+    staleness: int = 0
+    fresh: bool = True
+
+    def weight(self, cap: int) -> float:
+        """The weight of the row, min(samples, cap) / √(1 + staleness).
+
+        >>> Claim(900, {}, staleness=3).weight(cap=100)
+        50.0
+        """
+        return float(min(self.samples, cap) / (1 + self.staleness) ** 0.5)
+
+
+@dataclass(frozen=True, eq=False)
+class _Measured:
+    """What was measured when a row was admitted.
+
+    Args:
+        moved: norm of the raw upload.
+        upload_K: sketch of the raw upload; None if no detector asks for sketches.
+        start_K: sketch of the model that the client trained from.
+        dropped: whether the row is left out because it is not finite.
+    """
+
+    moved: float
+    upload_K: Tensor | None
+    start_K: Tensor | None
+    dropped: bool
+
+
+class Pool:
+    """Rows of some clients relative to one reference model.
+
+    To add a row, write the upload into `row(client)`, then call `admit`. No other copy is made.
+
+    Args:
+        plan: tells whether detectors judge raw uploads, which the pool then keeps in a second
+            block, which claims the stages read, and how large the sketches are.
+        trainable: number of parameters; in a vector they come before any running statistics.
+        reference_D: the model that rows are relative to.
+        clients: ids of the clients that get a row at once; others can be added later.
+        spare_ND: the block of a pool that is no longer needed; reused if its number of rows fits.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        trainable: int,
+        reference_D: Tensor,
+        clients: Iterable[str],
+        spare_ND: Tensor | None = None,
+    ) -> None:
+        self.reference_D = reference_D
+        self._plan = plan
+        self._trainable = trainable
+        self._slots = {client: slot for slot, client in enumerate(sorted(clients))}
+        if spare_ND is None or len(spare_ND) != len(self._slots):
+            spare_ND = self._block(len(self._slots))
+        self.block_ND = spare_ND
+        self._raw_ND = None if plan.calibrate else self._block(len(self._slots))
+        self._measured: dict[str, _Measured] = {}
+
+    def __contains__(self, client: str) -> bool:
+        return client in self._measured
+
+    @property
+    def bytes(self) -> int:
+        """Size of the blocks in bytes."""
+        blocks = [self.block_ND] if self._raw_ND is None else [self.block_ND, self._raw_ND]
+        return sum(block.element_size() * block.numel() for block in blocks)
+
+    def row(self, client: str) -> Tensor:
+        """The row (D,) to write a client's upload into; call `admit` before the next `row`."""
+        if client not in self._slots:
+            self._slots[client] = len(self.block_ND)
+            self.block_ND = self._doubled(self.block_ND)
+            if self._raw_ND is not None:
+                self._raw_ND = self._doubled(self._raw_ND)
+        return self.block_ND[self._slots[client]]
+
+    def admit(
+        self,
+        client: str,
+        start_K: Tensor | None = None,
+        offset: tuple[Tensor, Tensor] | None = None,
+        diverged: bool = False,
+    ) -> None:
+        """Measures and calibrates the upload that was written into the client's row.
+
+        A row is dropped if the client says that its training has diverged, or if the upload or the
+        calibrated row is not finite.
+
+        Args:
+            client: the client's id.
+            start_K: sketch of the model that the client trained from, if the plan needs sketches.
+            offset: the models (start, base) of `calibration.offset`; the start is written over.
+            diverged: whether the client says that its training has diverged.
+        """
+        slot = self._slots[client]
+        row_D, end = self.block_ND[slot], self._trainable
+        raw_D = None if self._raw_ND is None else self._raw_ND[slot]
+        moved = linalg.norm(row_D[:end])
+        # The squares of finite numbers may overflow in float64, but not those of float32 numbers.
+        sound = not diverged and (isfinite(moved) or _finite(row_D[:end])) and _finite(row_D[end:])
+        size = self._plan.traces
+        upload_K = sketch(row_D[:end], size) if size else None
+        if raw_D is not None:
+            raw_D.copy_(row_D)
+        if sound and offset is not None:
+            _add_difference(row_D, *offset)
+            sound = _finite(row_D)
+        if not sound:
+            for kept_D in (row_D, raw_D):
+                if kept_D is not None:
+                    kept_D.zero_()
+        self._measured[client] = _Measured(moved, upload_K, start_K, not sound)
+
+    def rows(self, claims: Mapping[str, Claim], cap: int) -> Rows:
+        """The calibrated rows of these clients, in the order of their ids.
+
+        Args:
+            claims: what is known about each upload, by client; every client has been admitted.
+            cap: the largest number of samples that counts.
+        """
+        dropped = {client for client in claims if self._measured[client].dropped}
+        ids = sorted(claims.keys() - dropped)
+        slots = [self._slots[client] for client in ids]
+        whole = slots == list(range(len(self.block_ND)))
+        weights = [claims[client].weight(cap) for client in ids]
+        return Rows(
+            block_ND=self.block_ND,
+            ids=tuple(ids),
+            index_K=None if whole else torch.tensor(slots, dtype=torch.long),
+            weights_M=torch.tensor(weights, dtype=torch.float64),
+            metadata=self._metadata(ids, claims),
+            dropped=tuple(sorted(dropped)),
+            traces=self._traces(ids),
+        )
+
+    def judged(self, rows: Rows) -> Rows | None:
+        """The raw uploads of the same clients if detectors judge those; None if they do not."""
+        if self._raw_ND is None:
+            return None
+        return replace(rows, block_ND=self._raw_ND, pool_statistics=PoolStatistics())
+
+    def _block(self, rows: int) -> Tensor:
+        return self.reference_D.new_zeros(rows, len(self.reference_D))
+
+    def _doubled(self, block_ND: Tensor) -> Tensor:
+        larger_ND = self._block(max(4, 2 * len(block_ND)))
+        larger_ND[: len(block_ND)] = block_ND
+        return larger_ND
+
+    def _metadata(self, ids: list[str], claims: Mapping[str, Claim]) -> dict[str, Tensor]:
+        """Claimed metrics, 0 where a client claims none, and what the server knows itself."""
+        columns = {
+            **{
+                name: [claims[client].metrics.get(name, 0.0) for client in ids]
+                for name in ("loss_gap", *self._plan.customizer.claims)
+            },
+            "moved": [self._measured[client].moved for client in ids],
+            "fresh": [float(claims[client].fresh) for client in ids],
+        }
+        return {name: torch.tensor(c, dtype=torch.float64) for name, c in columns.items()}
+
+    def _traces(self, ids: list[str]) -> Traces | None:
+        measured = [self._measured[client] for client in ids]
+        uploads = [one.upload_K for one in measured if one.upload_K is not None]
+        starts = [one.start_K for one in measured if one.start_K is not None]
+        return Traces(torch.stack(uploads), torch.stack(starts)) if uploads else None
+
+
+def _add_difference(row_D: Tensor, start_D: Tensor, base_D: Tensor) -> None:
+    """row += start - base; writes over the start."""
+    # On the CPU, numpy computes this on the calling thread: that is enough for one pass, and torch
+    # need not wake its threads.
+    row, start, base = map(_plain, (row_D, start_D, base_D))
+    with np.errstate(over="ignore", invalid="ignore"):  # A row that overflows is dropped.
+        start -= base
+        row += start
+
+
+def _plain(vector_D: Tensor) -> Any:
+    """A numpy view of a CPU tensor; any other tensor is returned as it is."""
+    return vector_D.numpy() if vector_D.device.type == "cpu" else vector_D
+
+
+def _finite(vector_D: Tensor) -> bool:
+    if vector_D.device.type == "cpu":
+        return bool(np.isfinite(vector_D.numpy()).all())
+    return bool(vector_D.isfinite().all())

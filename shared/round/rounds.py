@@ -1,0 +1,200 @@
+"""The rounds of one experiment: from claims and rows to a decision, and to models of newcomers.
+
+Legend: D parameters, S running statistics, A = D + S, M rows.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.eviction import Decision, Mode, Standing
+from rampart_fl.shared.learning.server_resources import ServerResources
+from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.robust import statistics
+from rampart_fl.shared.robust.base import Context, Rows, State, Verdict
+from rampart_fl.shared.robust.engine import Plan, RoundOutcome, run_round
+from rampart_fl.shared.robust.pool_statistics import PoolStatistics
+from rampart_fl.shared.round.pool import Claim, Pool
+from rampart_fl.shared.validation import build_plan
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """The accepted rows of the last round, of which newcomers' models are mixed.
+
+    They have positions only. Weights, claims and sketches belong to the round that judged the rows,
+    so that a driver which loads the rows again comes to the same models.
+
+    Args:
+        reference_A: the model that the rows are relative to.
+        rows: calibrated rows, over the parameters.
+        similar: the rows of the same clients that similarity is judged by: the raw uploads if
+            calibration is off.
+    """
+
+    reference_A: Tensor
+    rows: Rows
+    similar: Rows
+
+
+@dataclass(frozen=True, eq=False)
+class RoundDecision:
+    """A decided round.
+
+    Args:
+        outcome: the engine's outcome.
+        rows: the calibrated rows, over the parameters.
+        neighbours: the accepted rows; None if no row was accepted.
+        quarantined: the clients that were barred for some rounds when the round ended, sorted.
+        mode: how far the decisions could go.
+    """
+
+    outcome: RoundOutcome
+    rows: Rows
+    neighbours: Neighbours | None
+    quarantined: tuple[str, ...]
+    mode: Mode
+
+    def about(self, *decisions: Decision) -> dict[str, Verdict]:
+        """The verdicts with one of these decisions, by client."""
+        return {v.client: v for v in self.outcome.verdicts if v.decision in decisions}
+
+
+@dataclass(frozen=True, eq=False)
+class Rounds:
+    """Decides the rounds of one experiment; the drivers hold the state between rounds.
+
+    Args:
+        experiment: the experiment that is run.
+        plan: the stages of a round.
+        resources: what the stages are given in addition to the rows.
+        spec: the layout of the model.
+    """
+
+    experiment: Experiment
+    plan: Plan
+    resources: ServerResources
+    spec: ModelSpec
+
+    @staticmethod
+    def of(experiment: Experiment, spec: ModelSpec, device: torch.device) -> "Rounds":
+        """The rounds of an experiment whose vectors are on this device.
+
+        Raises:
+            ConfigurationError: a stage needs samples that the experiment does not name.
+        """
+        plan = build_plan(experiment)
+        return Rounds(experiment, plan, ServerResources.of(experiment, plan, device), spec)
+
+    def pool(
+        self, reference_A: Tensor, clients: Iterable[str], spare_ND: Tensor | None = None
+    ) -> Pool:
+        """An empty pool of rows relative to a model; see `Pool`."""
+        return Pool(self.plan, self.spec.trainable, reference_A, clients, spare_ND)
+
+    def context(
+        self, round_: int, reference_A: Tensor, standing: Standing | None = None
+    ) -> Context:
+        """What a round's stages are told, without the server's resources."""
+        return Context(
+            round=round_,
+            seed=self.experiment.seed,
+            reference_D=reference_A,
+            layout=self.spec.parameters,
+            statistics=self.spec.statistics,
+            standing=standing,
+        )
+
+    def rows(self, pool: Pool, claims: Mapping[str, Claim]) -> Rows:
+        """The calibrated rows of the claimed uploads, with trusted weights."""
+        return pool.rows(claims, self.experiment.server.sample_cap)
+
+    def decide(
+        self,
+        round_: int,
+        pool: Pool,
+        claims: Mapping[str, Claim],
+        state: State,
+        standing: Standing,
+        models: Callable[[], Mapping[str, Tensor]],
+        ended: Callable[[str], None] = lambda step: None,
+    ) -> RoundDecision:
+        """Decides a round over the claimed uploads, relative to `pool.reference_D`.
+
+        Args:
+            round_: number of the round.
+            pool: has a row for every claim.
+            claims: what is known about each upload, by client.
+            state: the state of the stages; if it is empty, the stages start over.
+            standing: who is barred, and the numbers that bound further evictions.
+            models: returns the customized models (A,) of the last round, by name. It is called only
+                if the customizer continues from them.
+            ended: callback that gets the name of each step when it ends.
+        Raises:
+            PreconditionError: the rows are not enough for a stage.
+        """
+        rows = self.rows(pool, claims)
+        if not state.tensors and not state.ids:
+            state = self.plan.init(self.spec.trainable)
+        context = self.context(round_, pool.reference_D, standing)
+        context = self.resources.attach_to(context)
+        if self.plan.customizer.continues:
+            context = replace(context, models=models())
+        ended("calibrate")
+        raw = pool.judged(rows)
+        outcome = run_round(self.plan, rows, state, context, raw, ended)
+        return RoundDecision(
+            outcome=outcome,
+            rows=self._parameters(rows),
+            neighbours=self._neighbours(pool.reference_D, outcome.survivors, raw),
+            quarantined=tuple(sorted(standing.quarantined)),
+            mode=standing.mode or self.plan.eviction.mode,
+        )
+
+    def neighbours(self, pool: Pool, claims: Mapping[str, Claim]) -> Neighbours | None:
+        """The neighbours that the last round left, if these are the claims that it accepted."""
+        rows = self.rows(pool, claims)
+        return self._neighbours(pool.reference_D, self._parameters(rows), pool.judged(rows))
+
+    def newcomer(
+        self, round_: int, probe_A: Tensor | None, neighbours: Neighbours | None, held_S: Tensor
+    ) -> Tensor | None:
+        """The first model (A,) of a client that answered a probe.
+
+        Args:
+            round_: number of the open round.
+            probe_A: the client's upload after it trained from the neighbours' reference; None if
+                its training has diverged.
+            neighbours: the accepted rows of the last round; None if there are none.
+            held_S: the running statistics of the global model.
+        Returns:
+            The model; None if the client gets the global model, because nobody was accepted, or
+            because the probe is not finite.
+        """
+        if neighbours is None or probe_A is None or not bool(probe_A.isfinite().all()):
+            return None
+        end, reference_A = self.spec.trainable, neighbours.reference_A
+        context = statistics.of_parameters(self.context(round_, reference_A))
+        weights_M = self.plan.customizer.customize_newcomer(
+            probe_A[:end], neighbours.similar, context
+        )
+        mixed_D = reference_A[:end] + neighbours.rows.combine(weights_M)
+        return torch.cat([mixed_D, held_S])
+
+    def _parameters(self, rows: Rows) -> Rows:
+        """The rows without running statistics."""
+        return rows.columns(slice(0, self.spec.trainable)) if self.spec.statistics else rows
+
+    def _neighbours(self, reference_A: Tensor, kept: Rows, raw: Rows | None) -> Neighbours | None:
+        """What newcomers are mixed of, from the kept rows and from all raw uploads."""
+        if not len(kept):
+            return None
+        rows = replace(kept, weights_M=None, metadata={}, dropped=(), traces=None)
+        if raw is None:
+            return Neighbours(reference_A, rows, rows)
+        uploads_ND = self._parameters(raw).block_ND
+        similar = replace(rows, block_ND=uploads_ND, pool_statistics=PoolStatistics())
+        return Neighbours(reference_A, rows, similar)

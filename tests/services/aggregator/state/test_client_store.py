@@ -1,0 +1,74 @@
+"""Clients and their tokens, in a real Redis."""
+
+from typing import Any
+
+import pytest
+
+from rampart_fl.services.aggregator.state.stores import Stores
+
+pytestmark = pytest.mark.anyio
+NOW = 1_000_000.0
+
+
+async def test_a_join_token_makes_one_client_however_often_it_is_sent(stores: Stores) -> None:
+    await stores.clients.add_join_tokens({"j": {"expires_at": NOW + 60}})
+    first = await stores.clients.join("j", "hash", None, "client-1", NOW, NOW + 600, 77)
+    assert first[:2] == ("joined", "client-1")
+    assert first[2]["sample_cap"] == 77
+    again = await stores.clients.join("j", "hash", None, "client-2", NOW + 90, NOW + 900, 77)
+    assert again == first, "the same request again, even after the join token expired"
+    assert await stores.clients.join("j", "other", None, "client-3", NOW, NOW + 600, 77) == (
+        "used",
+        "",
+        {},
+    )
+    assert list(await stores.clients.records()) == ["client-1"]
+    assert await stores.clients.of_token("hash") == {"client": "client-1", "expires_at": NOW + 600}
+    assert [e.type for e in await stores.events.read("0-0", 0.001)] == ["joined"]
+
+
+async def test_join_tokens_may_bind_the_id_and_the_cap(stores: Stores) -> None:
+    await stores.clients.add_join_tokens(
+        {"j": {"expires_at": NOW + 60, "client_id": "bank", "sample_cap": 5}}
+    )
+    answer, client, known = await stores.clients.join("j", "h", "wished", "fresh", NOW, NOW + 9, 77)
+    assert (answer, client, known["sample_cap"]) == ("joined", "bank", 5)
+
+
+async def test_refused_joins(stores: Stores) -> None:
+    await stores.clients.add_join_tokens({name: {"expires_at": NOW} for name in ("a", "b", "c")})
+    assert (await stores.clients.join("garbage", "h", None, "x", NOW, NOW, 1))[0] == "unknown"
+    assert (await stores.clients.join("a", "h", None, "x", NOW + 1, NOW, 1))[0] == "expired"
+    assert (await stores.clients.join("a", "h", "bank", "x", NOW, NOW, 1))[0] == "joined"
+    assert (await stores.clients.join("b", "h2", "bank", "x", NOW, NOW, 1))[:2] == ("taken", "bank")
+    assert (await stores.clients.join("c", "h", "thief", "x", NOW, NOW, 1))[0] == "token-taken"
+    assert (await stores.clients.of_token("h"))["client"] == "bank", "nobody takes a token over"
+    assert (await stores.clients.join("b", "h3", "shop", "x", NOW, NOW, 1))[0] == "joined", (
+        "a refused attempt does not use the join token up"
+    )
+
+
+async def test_tokens_are_rotated_and_revoked(founded: Any) -> None:
+    stores = founded.stores
+    await founded.join("a", "b")
+    assert await stores.clients.change_token("a", "new", NOW + 9) == "done"
+    assert await stores.clients.of_token("token-a") is None
+    assert await stores.clients.of_token("new") == {"client": "a", "expires_at": NOW + 9}
+    assert await stores.clients.change_token("a", "token-b", NOW + 9) == "taken"
+    assert await stores.clients.change_token("a", "new", NOW + 10) == "done", (
+        "once more is no error"
+    )
+    assert await stores.clients.change_token("a", "", 0) == "done"
+    assert await stores.clients.of_token("new") is None
+    assert await stores.clients.of_token("") is None
+    assert await stores.clients.change_token("a", "later", NOW + 9) == "done"
+    assert await stores.clients.change_token("nobody", "x", NOW) == "unknown"
+    assert (await founded.happened())[-4:] == ["rotated", "rotated", "revoked", "rotated"]
+
+
+async def test_when_clients_were_seen(stores: Stores) -> None:
+    await stores.clients.saw({})
+    assert await stores.clients.seen() == {}
+    await stores.clients.saw({"a": NOW, "b": NOW + 0.125})
+    await stores.clients.saw({"a": NOW + 1})
+    assert await stores.clients.seen() == {"a": NOW + 1, "b": NOW + 0.125}

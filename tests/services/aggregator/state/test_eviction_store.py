@@ -1,0 +1,169 @@
+"""Evictions, quarantines and proposals, in a real Redis."""
+
+from typing import Any
+
+import pytest
+
+from rampart_fl.services.aggregator.worker.liveness import Liveness
+from rampart_fl.shared.experiment.eviction import Standing
+
+pytestmark = pytest.mark.anyio
+NOW = 1_000_000.0
+
+
+def why(until: int, kind: str = "quarantine") -> dict[str, Any]:
+    """What is kept of a client that is out until a round."""
+    return {"until": until, "kind": kind, "reason": "too far", "round": 0, "evidence": 2.5}
+
+
+@pytest.fixture
+async def away(founded: Any) -> Any:
+    """A federation whose round 0 has put `a` out until round 3, and proposed `b` until then."""
+    await founded.join("a", "b", "c")
+    await founded.open(0, ["a", "b", "c"])
+    await founded.quarantine(0, a=why(3), b=why(3, "proposal"))
+    return founded
+
+
+async def test_operators_evict_and_reinstate(founded: Any) -> None:
+    stores = founded.stores
+    await founded.join("a")
+    await founded.open(0, ["a"])
+    assert await stores.evictions.evict("a", {"reason": "why", "at": NOW}) == "evicted"
+    assert await stores.evictions.evict("a", {"reason": "again"}) == "already"
+    assert await stores.evictions.evict("nobody", {"reason": "x"}) == "unknown"
+    assert await stores.evictions.evicted() == {"a": {"reason": "why", "at": NOW}}
+    standing = await stores.tickets.standing("a")
+    assert (standing.ticket, standing.eviction["reason"]) == (None, "why")
+    assert await stores.evictions.reinstate("a", "a mistake") == "reinstated"
+    assert await stores.evictions.reinstate("a", "a mistake") == "already"
+    assert await stores.evictions.reinstate("nobody", "") == "unknown"
+    assert await stores.evictions.evicted() == {}
+    events = await stores.events.read("0-0", 0.001)
+    assert [e.type for e in events[-2:]] == ["evicted", "reinstated"]
+    assert [e.fields["reason"] for e in events[-2:]] == ["why", "a mistake"]
+
+
+async def test_a_published_quarantine_stands_with_its_evidence(away: Any) -> None:
+    barred = await away.stores.evictions.barred()
+    assert barred.quarantined == {"a": why(3), "b": why(3, "proposal")}
+    assert list(barred.proposals) == ["b"]
+    assert (barred.away(2), barred.away(3)) == ({"a", "b"}, set())
+    assert barred.standing == Standing(3, 3, frozenset(), frozenset({"a", "b"}))
+    told = {(event["type"], event.get("client")) for event in await away.last_events(3)}
+    assert told == {("quarantined", "a"), ("proposed", "b"), ("published", None)}
+    assert list(await away.stores.tickets.outstanding()) == ["c"]
+
+
+async def test_publishing_again_bars_nobody_again(away: Any) -> None:
+    assert await away.stores.evictions.reinstate("a", "a mistake") == "reinstated"
+    events = await away.happened()
+    await away.quarantine(0, a=why(3))
+    assert await away.happened() == events
+    assert list((await away.stores.evictions.barred()).quarantined) == ["b"]
+
+
+async def test_who_is_out_gets_no_ticket_and_is_no_candidate(away: Any) -> None:
+    stores = away.stores
+    liveness = Liveness(stores.clients, stores.evictions, 60, lambda: NOW)
+    assert await liveness.candidates(1) == ["c"]
+    assert await liveness.candidates(3) == ["a", "b", "c"]
+    await away.open(1, ["a", "c"])
+    await stores.tickets.grant(away.fence, "b", away.ticket(1))
+    assert list(await stores.tickets.outstanding()) == ["c"]
+    assert (await stores.uploads.accept(away.receipt("a", 1)))[0] == "no-ticket"
+
+
+async def test_all_are_quarantined_only_where_nobody_else_is_left(away: Any) -> None:
+    liveness = Liveness(away.stores.clients, away.stores.evictions, 60, lambda: NOW)
+    assert not await liveness.all_quarantined(1)
+    await away.stores.evictions.evict("c", {"reason": "x"})
+    assert await liveness.all_quarantined(1)
+    assert not await liveness.all_quarantined(3)
+    for client in ("a", "b"):
+        await away.stores.evictions.evict(client, {"reason": "x"})
+    assert not await liveness.all_quarantined(1), "these may be reinstated"
+
+
+async def test_the_round_that_ends_a_quarantine_lets_the_client_back(away: Any) -> None:
+    stores = away.stores
+    await away.open(1, ["c"])
+    assert "released" not in await away.happened()
+    await away.open(3, ["a", "b", "c"])
+    assert (await stores.evictions.barred()).quarantined == {}
+    assert list(await stores.tickets.outstanding()) == ["a", "b", "c"]
+    told = sorted((e["type"], e["client"]) for e in (await away.last_events(3))[:2])
+    assert told == [("dismissed", "b"), ("released", "a")]
+    dismissed = next(e for e in await away.last_events(3) if e["type"] == "dismissed")
+    assert dismissed["reason"] == "nobody decided in time"
+
+
+async def test_in_the_end_who_is_out_measures_the_models_too(away: Any) -> None:
+    await away.open(1, ["a", "c"], kind="evaluate", phase="evaluating")
+    assert list(await away.stores.tickets.outstanding()) == ["a", "c"]
+    assert list((await away.stores.evictions.barred()).quarantined) == ["a", "b"]
+
+
+@pytest.mark.parametrize("policy", ["buffered"])
+async def test_who_is_out_pulls_in_vain(away: Any, policy: str) -> None:
+    await away.open(1, ["c"])
+    events = await away.happened()
+    await away.stores.tickets.pull("a")
+    assert await away.happened() == events
+    await away.open(3, [])
+    await away.stores.tickets.pull("a")
+    assert (await away.happened())[-1] == "pull"
+
+
+async def test_a_proposal_is_confirmed_or_dismissed_once(away: Any) -> None:
+    stores = away.stores
+    for client in ("a", "c", "nobody"):
+        assert await stores.evictions.confirm(client, "x") == "gone", "only a proposal can be"
+        assert await stores.evictions.dismiss(client, "x") == "gone"
+    assert await stores.evictions.confirm("b", "I looked") == "confirmed"
+    assert (
+        await stores.evictions.confirm("b", "again")
+        == await stores.evictions.dismiss("b", "again")
+        == "gone"
+    )
+    barred = await stores.evictions.barred()
+    assert list(barred.quarantined) == ["a"]
+    stands = {"reason": "too far", "round": 0, "evidence": 2.5, "confirmed": "I looked"}
+    assert barred.evicted == {"b": stands}
+    (event,) = await away.last_events(1)
+    assert event == {"type": "confirmed", "client": "b", "reason": "I looked"}
+
+
+async def test_a_dismissed_client_may_take_part(away: Any) -> None:
+    assert await away.stores.evictions.dismiss("b", "an odd sensor") == "dismissed"
+    assert await Liveness(away.stores.clients, away.stores.evictions, 60, lambda: NOW).candidates(
+        1
+    ) == ["b", "c"]
+    (event,) = await away.last_events(1)
+    assert event == {"type": "dismissed", "client": "b", "reason": "an odd sensor"}
+
+
+async def test_an_eviction_takes_the_place_of_a_quarantine(away: Any) -> None:
+    stores = away.stores
+    assert await stores.evictions.evict("a", {"reason": "I know"}) == "evicted"
+    assert list((await stores.evictions.barred()).quarantined) == ["b"]
+    await away.open(1, ["c"])
+    await away.quarantine(1, a=why(9))
+    assert list((await stores.evictions.barred()).quarantined) == ["b"], "who is evicted stays that"
+
+
+async def test_reinstating_ends_a_quarantine_too(away: Any) -> None:
+    stores = away.stores
+    assert await stores.evictions.reinstate("a", "a mistake") == "reinstated"
+    assert await stores.evictions.reinstate("a", "a mistake") == "already"
+    assert await stores.evictions.reinstate("b", "a mistake") == "reinstated"
+    assert (await stores.evictions.barred()).quarantined == {}
+
+
+async def test_founders_are_those_who_were_there_when_round_0_opened(founded: Any) -> None:
+    await founded.join("a", "b")
+    assert (await founded.stores.evictions.barred()).standing == Standing(2, 2)
+    await founded.open(0, ["a", "b"])
+    await founded.join("c")
+    await founded.open(1, ["a", "b", "c"])
+    assert (await founded.stores.evictions.barred()).standing == Standing(3, 2)

@@ -1,0 +1,72 @@
+"""The worker's lease, in a real Redis."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from rampart_fl.services.aggregator.state.redis_access import Fenced
+from rampart_fl.services.aggregator.state.stores import Stores
+
+pytestmark = pytest.mark.anyio
+NOW = 1_000_000.0
+
+
+async def test_one_worker_holds_the_lease(stores: Stores) -> None:
+    first = await stores.lease.acquire("a", 60, NOW)
+    assert first is not None
+    assert await stores.lease.acquire("b", 60, NOW) is None
+    await stores.lease.renew("a", first, 60, NOW)
+    await stores.lease.release("a", first)
+    second = await stores.lease.acquire("b", 60, NOW)
+    assert second is not None
+    assert second > first
+
+
+async def test_a_restarted_worker_takes_its_own_lease_back_and_fences_its_former_self(
+    stores: Stores,
+) -> None:
+    before = await stores.lease.acquire("a", 60, NOW)
+    after = await stores.lease.acquire("a", 60, NOW)
+    assert before is not None
+    assert after == before + 1
+    with pytest.raises(Fenced):
+        await stores.lease.renew("a", before, 60, NOW)
+
+
+async def test_a_worker_that_lost_the_lease_does_not_take_it_from_one_of_its_name(
+    stores: Stores,
+) -> None:
+    assert await stores.lease.acquire("a", 0.05, NOW) is not None
+    assert await stores.lease.acquire("a", 60, NOW, own=False) is None
+    await asyncio.sleep(0.1)
+    assert await stores.lease.acquire("a", 60, NOW, own=False) is not None, "once it is free"
+
+
+async def test_a_lease_ends_by_itself(stores: Stores) -> None:
+    fence = await stores.lease.acquire("a", 0.02, NOW)
+    assert fence is not None
+    while (successor := await stores.lease.acquire("b", 60, NOW)) is None:
+        pass  # It has not run out yet.
+    assert successor == fence + 1
+    with pytest.raises(Fenced):
+        await stores.lease.renew("a", fence, 60, NOW)
+    await stores.lease.release("a", fence)  # Another's lease is not given back.
+    assert await stores.lease.acquire("c", 60, NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("deadline", "expected"), [(NOW + 100, NOW + 142.5), (None, None)], ids=["open", "none"]
+)
+async def test_time_without_a_worker_extends_the_deadline(
+    founded: Any, deadline: float | None, expected: float | None
+) -> None:
+    stores = founded.stores
+    await founded.open(0, ["a"], deadline=deadline)
+    await stores.lease.renew("worker", founded.fence, 60, NOW + 10)
+    await stores.lease.acquire("worker", 60, NOW + 52.5)
+    assert (await stores.run.brief()).deadline == expected
+    await stores.lease.acquire("worker", 60, NOW + 52.5)  # A retried request adds nothing.
+    assert (await stores.run.brief()).deadline == expected
+    await stores.lease.acquire("worker", 60, NOW + 40)  # Nor does a clock that runs behind.
+    assert (await stores.run.brief()).deadline == expected

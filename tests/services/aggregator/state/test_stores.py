@@ -1,0 +1,96 @@
+"""What holds for all stores together, against a real Redis."""
+
+import asyncio
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from rampart_fl.services.aggregator.state.redis_access import Fenced
+from rampart_fl.services.aggregator.state.snapshot import Snapshot
+from rampart_fl.services.aggregator.state.stores import Stores
+from rampart_fl.shared.errors import Unavailable
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol.messages import RoundRecord
+
+pytestmark = pytest.mark.anyio
+NOW = 1_000_000.0
+DIGEST = "d" * 64
+SNAPSHOT = Snapshot(global_model=DIGEST, reference=DIGEST)
+
+
+async def test_an_old_fence_writes_nothing(founded: Any, experiment: Experiment) -> None:
+    stores, old = founded.stores, founded.fence
+    await founded.join("a")
+    await founded.open(0, ["a"])
+    current = await stores.lease.acquire("worker", 60, NOW)
+    assert current is not None
+    before = await dump(stores)
+    record = RoundRecord(round=0, status="published")
+    for attempt in (
+        stores.run.found(old, experiment, ModelSpec.of([]), SNAPSHOT, NOW),
+        stores.rounds.open(old, 1, "collecting", NOW, None, {}, []),
+        stores.tickets.grant(old, "a", founded.ticket(0, "probe")),
+        stores.rounds.close(old, 0, "0-0"),
+        stores.rounds.publish(old, record, {"a": {"reason": "x"}}, SNAPSHOT, "0-0"),
+        stores.run.finish(old),
+        stores.customizations.answer(old, "request", DIGEST),
+    ):
+        with pytest.raises(Fenced):
+            await attempt
+    assert await dump(stores) == before
+
+
+async def dump(stores: Stores) -> dict[str, Any]:
+    """Everything in the namespace."""
+    found: dict[str, Any] = {}
+    async for key in stores.redis.client.scan_iter(match=f"{stores.run.keys.prefix}*"):
+        found[key] = await _value(stores, key)
+    return found
+
+
+async def _value(stores: Stores, key: str) -> Any:
+    read = {
+        "hash": stores.redis.client.hgetall,
+        "string": stores.redis.client.get,
+        "stream": stores.redis.client.xrange,
+    }
+    return await read[await stores.redis.client.type(key)](key)
+
+
+async def test_namespaces_do_not_meet(founded: Any, redis_url: str) -> None:
+    async with aclosing(Stores.connect(redis_url, None, "somewhere-else")) as other:
+        await founded.join("a")
+        assert await other.clients.records() == {}
+        assert await other.lease.acquire("worker-2", 0.01, NOW) is not None
+
+
+async def test_a_redis_that_is_away_is_unavailable() -> None:
+    async with aclosing(Stores.connect("redis://127.0.0.1:1/0", None, "nowhere")) as stores:
+        stores.redis.client.connection_pool.connection_kwargs["retry"]._retries = 0
+        for attempt in (
+            stores.redis.ping(),
+            stores.run.brief(),
+            stores.tickets.standing("a"),
+            stores.tickets.pull("a"),
+            stores.redis.durable(),
+        ):
+            with pytest.raises(Unavailable, match="Redis"):
+                await attempt
+
+
+async def test_closing_answers_no_question_that_is_still_open(
+    founded: Any,
+) -> None:
+    stores = founded.stores
+    asked = [
+        asyncio.ensure_future(stores.tickets.standing("a")),
+        asyncio.ensure_future(stores.uploads.accept(founded.receipt("a"))),
+    ]
+    await asyncio.sleep(0)
+    await stores.aclose()
+    assert [type(answer) for answer in await asyncio.gather(*asked, return_exceptions=True)] == [
+        asyncio.CancelledError,
+        asyncio.CancelledError,
+    ]

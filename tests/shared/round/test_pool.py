@@ -1,0 +1,215 @@
+"""The pool: rows relative to one reference, with weights and numbers that the server trusts.
+
+Legend: D coordinates.
+"""
+
+import math
+import random
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from rampart_fl.shared.robust.base import Rows
+from rampart_fl.shared.robust.engine import Plan
+from rampart_fl.shared.robust.sketch import sketch
+from rampart_fl.shared.round.pool import Claim, Pool
+
+D = 4
+ONE = Claim(1, {})
+
+
+def pool(*clients: str, spare_ND: Tensor | None = None, trainable: int = D, **plan: object) -> Pool:
+    """An empty pool relative to a model of ones."""
+    return Pool(Plan.of("median", **plan), trainable, torch.ones(D), clients, spare_ND)
+
+
+def add(to: Pool, client: str, numbers: Sequence[float], start: float | None = None) -> None:
+    """Adds an upload of a client that started from a model with this number everywhere."""
+    to.row(client).copy_(torch.tensor(numbers))
+    models = None if start is None else (torch.full((D,), float(start)), to.reference_D)
+    to.admit(client, None, models)
+
+
+def rows(of: Pool, *clients: str) -> Rows:
+    return of.rows(dict.fromkeys(clients, ONE), cap=1)
+
+
+def test_a_client_that_started_from_the_reference_has_its_upload_as_row() -> None:
+    own = pool("a")
+    add(own, "a", [1, 2, 3, 4])
+    assert rows(own, "a").row(0).tolist() == [1, 2, 3, 4]
+
+
+def test_a_row_is_start_less_reference_plus_upload() -> None:
+    """FedCAP recovers the model that the client reached and calibrates it to the global one."""
+    own = pool("a", "b")
+    add(own, "a", [0.5, 0, -1, 0], start=5)
+    add(own, "b", [1, 1, 1, 1])
+    assert rows(own, "a", "b").block_ND.tolist() == [[4.5, 4, 3, 4], [1, 1, 1, 1]]
+    assert torch.equal(own.reference_D, torch.ones(D))
+
+
+def test_rows_agree_with_a_slow_calculation() -> None:
+    """Lists of numbers, one client at a time: rows, norms, weights and claims."""
+    draws = random.Random(5)
+    own, claims, expected = pool(calibrate=False, trainable=3), {}, {}
+    for client in draws.sample([f"c{k:02d}" for k in range(12)], 12):
+        upload = [draws.gauss(0, 1) for _ in range(D)]
+        start = draws.choice([None, draws.gauss(0, 1)])
+        samples, age = draws.randint(1, 200), draws.randint(0, 4)
+        claims[client] = Claim(samples, {"loss_gap": samples / 7}, age, fresh=not age)
+        add(own, client, upload, start)
+        moved = 0.0 if start is None else start - 1
+        expected[client] = (
+            [number + moved for number in upload],
+            math.sqrt(sum(number**2 for number in upload[:3])),
+            min(samples, 100) / math.sqrt(1 + age),
+            upload,
+        )
+    found = own.rows(claims, cap=100)
+    raw = own.judged(found)
+    assert list(found.ids) == sorted(claims) and raw is not None and raw.ids == found.ids
+    for place, client in enumerate(found.ids):
+        row, moved, weight, upload = expected[client]
+        assert found.row(place).tolist() == pytest.approx(row, abs=1e-6)
+        assert raw.row(place).tolist() == pytest.approx(upload, abs=1e-6)
+        assert found.metadata["moved"][place].item() == pytest.approx(moved, abs=1e-6)
+        assert found.trusted_weights()[place].item() == pytest.approx(weight)
+        assert found.metadata["loss_gap"][place].item() == claims[client].samples / 7
+        assert found.fresh()[place] == (claims[client].staleness == 0)
+
+
+def test_a_client_that_claims_no_number_claims_zero() -> None:
+    own = pool("a", "b", customizer={"name": "fedfomo"})
+    (name,) = Plan.of("median", customizer={"name": "fedfomo"}).customizer.claims[:1]
+    add(own, "a", [1, 1, 1, 1])
+    add(own, "b", [1, 1, 1, 1])
+    found = own.rows({"a": Claim(1, {name: 3.0}), "b": ONE}, cap=1)
+    assert found.metadata[name].tolist() == [3, 0]
+    assert found.metadata["loss_gap"].tolist() == [0, 0]
+
+
+def test_without_calibration_raw_uploads_are_kept_as_well() -> None:
+    own = pool("a", calibrate=False)
+    add(own, "a", [1, 2, 3, 4], start=5)
+    found = rows(own, "a")
+    raw = own.judged(found)
+    assert raw is not None and raw.pool_statistics is not found.pool_statistics
+    assert (found.row(0).tolist(), raw.row(0).tolist()) == ([5, 6, 7, 8], [1, 2, 3, 4])
+    assert own.bytes == 2 * own.block_ND.nbytes
+    assert pool("a").judged(found) is None
+
+
+def test_rows_are_sorted_by_client_in_any_order_of_arrival() -> None:
+    own = pool("c", "a", "b")
+    add(own, "c", [3, 3, 3, 3])
+    add(own, "a", [1, 1, 1, 1])
+    found = own.rows({"c": Claim(5, {}), "a": Claim(2, {})}, cap=9)
+    assert found.ids == ("a", "c") and found.index_K is not None
+    assert found.trusted_weights().tolist() == [2, 5]
+    add(own, "b", [2, 2, 2, 2])
+    whole = rows(own, "c", "b", "a")
+    assert whole.ids == ("a", "b", "c")
+    assert whole.index_K is None and whole.block_ND is own.block_ND, "a full pool is not copied"
+
+
+def test_only_claimed_rows_count() -> None:
+    own = pool("a", "b")
+    add(own, "a", [math.inf, 1, 1, 1])
+    add(own, "b", [2, 2, 2, 2])
+    found = rows(own, "b")
+    assert (found.ids, found.dropped) == (("b",), ())
+    assert "a" in own and "c" not in own
+
+
+@pytest.mark.parametrize("calibrate", [True, False])
+@pytest.mark.parametrize("place", [0, D - 1])
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_an_upload_that_is_not_finite_is_dropped(
+    calibrate: bool, place: int, number: float
+) -> None:
+    """Whether the number is a parameter or a running statistic, which come last."""
+    own = pool("a", "b", calibrate=calibrate, trainable=2)
+    upload = [1.0] * D
+    upload[place] = number
+    add(own, "a", upload, start=3)
+    add(own, "b", [1, 1, 1, 1])
+    found = rows(own, "a", "b")
+    raw = own.judged(found)
+    assert (found.ids, found.dropped) == (("b",), ("a",))
+    assert own.block_ND.isfinite().all()
+    assert raw is None or raw.block_ND.isfinite().all()
+
+
+def test_a_row_that_overflows_is_dropped_and_its_raw_upload_as_well() -> None:
+    """Detectors that judge raw uploads judge the same clients as the rule counts."""
+    huge = 3e38
+    own = pool("a", "b", calibrate=False)
+    add(own, "a", [huge, 0, 0, 0], start=huge)
+    add(own, "b", [1, 1, 1, 1])
+    found = rows(own, "a", "b")
+    raw = own.judged(found)
+    assert raw is not None and raw.ids == found.ids == ("b",)
+    assert raw.dropped == found.dropped == ("a",)
+    add(own, "a", [1, 0, 0, 0])
+    assert rows(own, "a", "b").dropped == (), "a later upload counts again"
+
+
+def test_large_finite_numbers_are_kept() -> None:
+    own = Pool(Plan.of("median"), 2, torch.zeros(2, dtype=torch.float64), ["a"])
+    own.row("a").copy_(torch.tensor([1e200, 1.0], dtype=torch.float64))
+    own.admit("a")
+    assert rows(own, "a").row(0).tolist() == [1e200, 1], "though its square overflows"
+
+
+def test_a_client_that_reports_divergence_is_dropped() -> None:
+    own = pool("a")
+    own.row("a").zero_()
+    own.admit("a", diverged=True)
+    assert rows(own, "a").dropped == ("a",)
+
+
+def test_sketches_are_of_parameters_before_calibration() -> None:
+    own = pool("a", "b")
+    assert rows_with_traces(own) is None
+    own = pool("b", "a", screens=["response"], trainable=3)
+    found = rows_with_traces(own)
+    assert found is not None
+    size = found.shape[1]
+    assert torch.equal(found[0], sketch(torch.tensor([1.0, 2, 3]), size))
+    assert torch.equal(found[1], sketch(torch.tensor([4.0, 5, 6]), size))
+
+
+def rows_with_traces(own: Pool) -> Tensor | None:
+    """The sketches of two uploads that are calibrated by 8 each."""
+    start_K = torch.zeros(2)
+    for client, numbers in {"b": [4.0, 5, 6, 7], "a": [1.0, 2, 3, 4]}.items():
+        own.row(client).copy_(torch.tensor(numbers))
+        own.admit(client, start_K, (torch.full((D,), 9.0), own.reference_D))
+    traces = rows(own, "a", "b").traces
+    return None if traces is None else traces.upload_MK
+
+
+def test_a_newcomer_makes_the_block_grow() -> None:
+    own = pool("m", calibrate=False)
+    add(own, "m", [1, 2, 3, 4])
+    for client in ("z", "b", "a", "k"):
+        add(own, client, [ord(client)] * D)
+    found = rows(own, "a", "b", "k", "m", "z")
+    raw = own.judged(found)
+    assert raw is not None
+    assert found.row(3).tolist() == raw.row(3).tolist() == [1, 2, 3, 4]
+    assert [found.row(i)[0].item() for i in (0, 1, 2, 4)] == [ord(c) for c in "abkz"]
+
+
+def test_a_block_that_fits_is_used_again() -> None:
+    first = pool("a", "b")
+    add(first, "a", [9, 9, 9, 9])
+    again = pool("c", "d", spare_ND=first.block_ND)
+    assert again.block_ND is first.block_ND
+    add(again, "d", [1, 2, 3, 4])
+    assert rows(again, "d").row(0).tolist() == [1, 2, 3, 4]
+    assert "c" not in again
+    assert pool("c", spare_ND=first.block_ND).block_ND is not first.block_ND

@@ -166,8 +166,12 @@ def test_unknown_members_are_refused_at_start(path: str, value: Any, message: st
 @pytest.mark.parametrize(
     ("path", "value", "reason"),
     [
-        ("server.customizer", "fedcap", "with the customizer fedcap clients train from others"),
-        ("server.customizer", "clustered", "with the customizer clustered clients train from"),
+        ("server.customizer", "fedcap", "with the customizer fedcap, clients start elsewhere"),
+        (
+            "server.customizer",
+            "clustered",
+            "with the customizer clustered, clients start elsewhere",
+        ),
         ("personalizer", "fedper", "uploads of the personalizer fedper are not that"),
         ("personalizer", "local", "uploads of the personalizer local are not that"),
     ],

@@ -1,9 +1,10 @@
 """Fixtures and hooks that all tests share."""
 
+import gc
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,20 @@ settings.load_profile("rampart")
 INTEGRATION = Path(__file__).with_name("integration")
 STARTERS = {"redis_url", "kubectl"}
 """Fixtures that start a process."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collects without the garbage collector, which finds nothing among modules and tests.
+
+    Frozen, they are not searched again while tests run.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:

@@ -41,7 +41,9 @@ class AttackerSettings(AgentSettings):
         if len(positions) != clients:
             raise ValueError(f"{len(positions)} positions for {clients} slots")
         if max(positions) >= self.members:
-            raise ValueError(f"position {max(positions)} among {self.members} members, from 0 on")
+            raise ValueError(
+                f"position {max(positions)} is out of range for {self.members} members"
+            )
         return self
 
     @property

@@ -152,7 +152,8 @@ class Sweep:
         if not isinstance(tables["sweep"], Mapping):
             raise ConfigurationError("sweep: a table of parameters and their values is needed")
         base, table = Experiment.from_tables(rest), dict(tables["sweep"])
-        seeds = _seeds(base.seed, table.pop("runs", None), table.pop("seeds", None))
+        named = _seeds(base.seed, table.pop("runs", None), table.pop("seeds", None))
+        seeds = tuple(Experiment.from_tables({**rest, "seed": seed}).seed for seed in named)
         found = list(_leaves(table))
         if not found:
             raise ConfigurationError("sweep: there is no axis; name a parameter and its values")
@@ -181,10 +182,11 @@ class Sweep:
             for axis, value in zip(self.axes, values, strict=True):
                 for path in axis.paths:
                     put(tables, path, value)
-            runs = [Experiment.from_tables({**tables, "seed": seed}) for seed in self.seeds]
-            validate(runs[0])
+            first = Experiment.from_tables({**tables, "seed": self.seeds[0]})
+            validate(first)
+            runs = tuple(first.model_copy(update={"seed": seed}) for seed in self.seeds)
             keys = (axis.key for axis in self.axes)
-            points.append(Point(dict(zip(keys, values, strict=True)), tuple(runs)))
+            points.append(Point(dict(zip(keys, values, strict=True)), runs))
         return points
 
     def digest(self) -> str:

@@ -24,7 +24,7 @@ def load_callable(path: str, what: str) -> Callable[..., Any]:
     """
     module, _, name = path.partition(":")
     if not module or not name:
-        raise ConfigurationError(f"{what} is named as MODULE:NAME, not {path!r}")
+        raise ConfigurationError(f"{what} must be named as MODULE:NAME, not {path!r}")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)  # after all installed code

@@ -125,7 +125,7 @@ class Registry(Generic[M]):
         if isinstance(spec, Member):
             return spec  # type: ignore[return-value]  # its caller's family
         if not isinstance(spec, str | Mapping):
-            raise ConfigurationError(f"a {self.family} is a name or a table, not {spec!r}")
+            raise ConfigurationError(f"a {self.family} must be a name or a table, not {spec!r}")
         given = {"name": spec} if isinstance(spec, str) else dict(spec)
         name = given.pop("name", None)
         if not isinstance(name, str):

@@ -106,7 +106,7 @@ def parse_header(file: BinaryIO, cap: int) -> tuple[int, dict[str, Any]]:
         raise Malformed(f"{len(prefix)} bytes are too few for a safetensors file")
     (length,) = LENGTH.unpack(prefix)
     if length > cap:
-        raise Malformed(f"header of {length} bytes; at most {cap} are read")
+        raise Malformed(f"header of {length} bytes; the limit is {cap}")
     text = file.read(length)
     if len(text) < length:
         raise Malformed("the file ends within its header")

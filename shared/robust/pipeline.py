@@ -38,7 +38,7 @@ class Pipeline:
         """
         if not isinstance(stages, str | Mapping | Stage | Sequence):
             raise ConfigurationError(
-                f"a pipeline is a stage, or a list of them, by name or as a table; not {stages!r}"
+                f"a pipeline must be a stage or a list of stages, not {stages!r}"
             )
         specs = [stages] if isinstance(stages, str | Mapping | Stage) else list(stages)
         if not specs:

@@ -110,7 +110,7 @@ class Simulation:
                 device does not exist.
         """
         began = time.perf_counter()
-        validate(experiment)
+        experiment = validate(experiment)
         usable(device)
         clients = Clients.of(experiment, device)
         initial_D = clients.learner.initial_model().to(device)

@@ -55,7 +55,7 @@ def coarse_to_fine(
     [1e-06, 0.0001, 0.001, 0.01, 0.1, 1.0, 100.0]
     """
     if not 0 < low < high or points < 2:
-        raise ConfigurationError(f"no grid of {points} values from {low:g} to {high:g}")
+        raise ConfigurationError(f"cannot make a grid of {points} values from {low:g} to {high:g}")
     step, scores = (high / low) ** (1 / (points - 1)), dict[float, float]()
 
     def best() -> float:

@@ -170,6 +170,7 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.processes
 def test_both_have_every_file_and_one_package(built: tuple[Path, Path], root: Path) -> None:
     sdist, wheel = built
     kinds = {".py", ".toml", ".c", ".typed"}

@@ -50,7 +50,7 @@ def check_length(length: str | None, size_cap: int) -> int:
     if not length.isascii() or not length.isdigit() or len(length) > 19:
         raise Malformed(f"Content-Length {length[:40]!r} is not a number")
     if int(length) > size_cap:
-        raise TooLarge(f"{int(length)} bytes; at most {size_cap} are read")
+        raise TooLarge(f"{int(length)} bytes; the limit is {size_cap}")
     return int(length)
 
 

@@ -20,7 +20,6 @@ from rampart_fl.shared.protocol.messages import FederationStatus, RoundRecord
 from rampart_fl.shared.runtime import durable
 from rampart_fl.shared.runtime.threads import use
 from rampart_fl.shared.simulation import Simulation, SimulationResult, checkpoint
-from rampart_fl.shared.validation import validate
 
 
 class Folder:
@@ -104,7 +103,7 @@ def run(
         accuracy: the rounds from which the final accuracies are computed.
         threads: number of compute threads; by default the simulation chooses it.
     """
-    simulation = Simulation.of(validate(experiment), device)
+    simulation = Simulation.of(experiment, device)
     _, hostile = sides(experiment)
     with ExitStack() as opened:
         file = None

@@ -55,7 +55,7 @@ def client_data(data: Data, slot: int, seed: int) -> ClientData:
     samples, parts = divided(data, seed)
     part = parts[slot]
     if len(part) < 2:
-        raise ConfigurationError(f"client {slot} got {len(part)} samples; it needs two or more")
+        raise ConfigurationError(f"client {slot} got {len(part)} samples; it needs at least two")
     if samples.held_out is not None:
         test, train = part[samples.held_out[part]], part[~samples.held_out[part]]
         return _own(samples, train, test, slot)
@@ -68,7 +68,7 @@ def _own(samples: Samples, train: Tensor, test: Tensor, slot: int) -> ClientData
     if not len(train) or not len(test):
         raise ConfigurationError(
             f"client {slot} got {len(train)} samples for training and {len(test)} for testing; "
-            "it needs one or more of each"
+            "it needs at least one of each"
         )
     return ClientData(
         samples.take(train), samples.y[train], samples.take(test), samples.y[test], samples.classes

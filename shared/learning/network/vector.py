@@ -98,7 +98,8 @@ def build_module(experiment: Experiment) -> nn.Module:
     member = models.parse(experiment.model)
     if member.task != data.task:
         raise ConfigurationError(
-            f"model {member.name!r} is for {member.task}, data set {data.name!r} for {data.task}"
+            f"model {member.name!r} is for {member.task}, but data set {data.name!r} is for "
+            f"{data.task}"
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(experiment.seed, "initial model"))

@@ -51,8 +51,8 @@ def check_privacy(
         return
     if personalizer is not None and not personalizer.accounted:
         raise ConfigurationError(
-            f"[training.privacy] cannot account for the personalizer {personalizer.name!r}: what "
-            "it uploads depends on samples in other ways than through clipped, noised gradients"
+            f"[training.privacy] cannot account for the personalizer {personalizer.name!r}: its "
+            "uploads depend on samples not only through clipped and noised gradients"
         )
     if find_spec("opacus") is None:
         raise ConfigurationError(
@@ -60,7 +60,7 @@ def check_privacy(
         )
     if any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in module.modules()):
         raise ConfigurationError(
-            "[training.privacy] clips the gradient of every sample, and batch normalization mixes "
+            "[training.privacy] clips the gradient of every sample, but batch normalization mixes "
             "samples; use GroupNorm"
         )
 

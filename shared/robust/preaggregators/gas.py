@@ -47,7 +47,7 @@ class GAS(PreAggregator):
         self._wrapped = rules.parse(self.rule, f=self.f)
         if self._wrapped.needs():
             raise ConfigurationError(
-                f"its rule sees pieces of rows, and {self._wrapped.name} works on whole models"
+                f"the rule of gas gets pieces of rows, but {self._wrapped.name} needs whole models"
             )
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Rows, State, Report]:

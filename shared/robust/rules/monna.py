@@ -47,5 +47,5 @@ class MoNNA(Rule):
                 raise ConfigurationError("monna needs a pivot's id or the server's own update")
             return context.own_update(self.name, rows.dim)
         if self.pivot not in rows.ids:
-            raise Absent(f"monna: no row of its pivot {self.pivot!r}")
+            raise Absent(f"monna: the pivot {self.pivot!r} sent no row")
         return rows.row(rows.ids.index(self.pivot))

@@ -20,8 +20,11 @@ from rampart_fl.services.attacker.__main__ import AttackerSettings, attack
         ),
         ({"slots": "3,7", "positions": "0"}, "1 positions for 2 slots"),
         ({"slots": "3,7", "positions": "1,1", "members": 2}, "listed twice: 1"),
-        ({"slots": "3", "positions": "2", "members": 2}, "position 2 among 2 members"),
-        ({"slots": "3,7"}, "position 1 among 1 members"),
+        (
+            {"slots": "3", "positions": "2", "members": 2},
+            "position 2 is out of range for 2 members",
+        ),
+        ({"slots": "3,7"}, "position 1 is out of range for 1 members"),
         (
             {"attack": "lie", "members": 2, "cohort": "http://127.0.0.1:1"},
             "--cohort needs --cohort-token",

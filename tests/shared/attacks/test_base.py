@@ -125,7 +125,7 @@ def test_an_attack_that_ends_before_it_begins_is_refused() -> None:
 
 @pytest.mark.parametrize("inner", [5, ["lie"]])
 def test_an_attack_inside_is_a_name_or_a_table(inner: object) -> None:
-    with pytest.raises(ConfigurationError, match="a model attack is a name or a table, not"):
+    with pytest.raises(ConfigurationError, match="a model attack must be a name or a table, not"):
         attacks.build("sleeper", attack=inner)
 
 

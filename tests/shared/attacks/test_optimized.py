@@ -39,7 +39,7 @@ def points(b: int, d: int, seed: int, dtype: torch.dtype = torch.float64) -> Ten
 
 def cost_of(name: str, known_BD: Tensor, squared: bool = True) -> Cost:
     def cost(u_D: Tensor) -> float:
-        distances = [(u_D.double() - x_D.double()).norm().item() for x_D in known_BD]
+        distances = (u_D.double() - known_BD.double()).norm(dim=1).tolist()
         if name == "min_max":
             return max(distances)
         return sum(d**2 for d in distances) if squared else sum(distances)

@@ -166,10 +166,10 @@ def test_unknown_members_are_refused_at_start(path: str, value: Any, message: st
 @pytest.mark.parametrize(
     ("path", "value", "reason"),
     [
-        ("server.customizer", "fedcap", "with the customizer fedcap clients train from others"),
-        ("server.customizer", "clustered", "with the customizer clustered clients train from"),
-        ("personalizer", "fedper", "uploads of the personalizer fedper are not that"),
-        ("personalizer", "local", "uploads of the personalizer local are not that"),
+        ("server.customizer", "fedcap", "with the customizer fedcap, clients start elsewhere"),
+        ("server.customizer", "clustered", "with the customizer clustered, clients start"),
+        ("personalizer", "fedper", "the personalizer fedper trains otherwise"),
+        ("personalizer", "local", "the personalizer local trains otherwise"),
     ],
 )
 def test_what_retraces_training_is_refused_where_it_is_not_all_from_the_global_model(

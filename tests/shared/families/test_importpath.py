@@ -16,9 +16,9 @@ def test_nested_names() -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("pathlib.Path", "is named as MODULE:NAME"),
-        (":Path", "is named as MODULE:NAME"),
-        ("pathlib:", "is named as MODULE:NAME"),
+        ("pathlib.Path", "must be named as MODULE:NAME"),
+        (":Path", "must be named as MODULE:NAME"),
+        ("pathlib:", "must be named as MODULE:NAME"),
         ("no_such_module_here:x", "no module 'no_such_module_here'"),
         ("pathlib:Pahth", "pathlib has no 'Pahth'"),
         ("math:pi", "is float, not callable"),

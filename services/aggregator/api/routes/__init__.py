@@ -31,7 +31,7 @@ def problems(*errors: type[RampartError]) -> Responses:
     """Documents the problems that a route may answer with: these, and those common to all routes.
 
     >>> problems(refusals.Late)[410]["description"]
-    '`urn:rampart:late`: That round is closed.'
+    '`urn:rampart:late`: The round is closed.'
     """
     texts: dict[int, list[str]] = {}
     for error in (*errors, *ANYWHERE):

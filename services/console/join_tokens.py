@@ -88,7 +88,7 @@ def shares(groups: Mapping[str, str]) -> dict[str, list[str]]:
 def mint(operator: Operator, lifetime: float, wanted: Mapping[str, list[str]]) -> dict[str, str]:
     """The text of each process's file: one token per line, bound to one client of the process."""
     clients = [client for group in wanted.values() for client in group]
-    tokens = iter(operator.mint(clients, lifetime).tokens)
+    tokens = iter(operator.mint(clients, lifetime, reason="start-up job").tokens)
     return {name: "".join(f"{next(tokens)}\n" for _ in group) for name, group in wanted.items()}
 
 

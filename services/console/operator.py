@@ -11,15 +11,24 @@ from rampart_fl.shared.agent.http_client import bearer, trusted
 from rampart_fl.shared.agent.retries import RETRIED, Again, repeat_blocking
 from rampart_fl.shared.errors import ConfigurationError, RampartError, Unavailable
 from rampart_fl.shared.experiment.eviction import Mode
+from rampart_fl.shared.protocol.audit import AuditEntry
 from rampart_fl.shared.protocol.messages import (
+    UNSAID,
     ClientInfo,
     FederationStatus,
     JoinTokens,
+    OperatorInfo,
+    OperatorToken,
     Proposal,
+    Role,
     RoundRecord,
+    WhoAmI,
 )
+from rampart_fl.shared.runtime.tokens import token_hash
 
 T = TypeVar("T")
+PAGE = 500
+"""Entries of the audit log in one request."""
 SILENCE = 60.0
 """Read timeout of the event stream in seconds; even if idle, an aggregator sends a tick every 2
 s."""
@@ -109,24 +118,33 @@ class Operator:
         """The metrics that clients measured on the final models, keyed by client."""
         return self._ask(dict[str, dict[str, float]], "GET", "/v1/evaluations")
 
-    def mint(self, client_ids: list[str], lifetime: float = 86_400) -> JoinTokens:
+    def mint(
+        self, client_ids: list[str], lifetime: float = 86_400, reason: str = UNSAID
+    ) -> JoinTokens:
         """Makes one join token for each of these client ids; the token is bound to the id."""
-        body = {"client_ids": client_ids, "lifetime": lifetime}
+        body = {"client_ids": client_ids, "lifetime": lifetime, "reason": reason}
         return self._ask(JoinTokens, "POST", "/v1/join-tokens", json=body)
 
-    def mint_unbound(self, count: int, lifetime: float = 86_400) -> JoinTokens:
+    def mint_unbound(
+        self, count: int, lifetime: float = 86_400, reason: str = UNSAID
+    ) -> JoinTokens:
         """Makes join tokens that any client may use."""
-        body = {"count": count, "lifetime": lifetime}
+        body = {"count": count, "lifetime": lifetime, "reason": reason}
         return self._ask(JoinTokens, "POST", "/v1/join-tokens", json=body)
+
+    def revoke_join_token(self, token: str, reason: str = UNSAID) -> None:
+        """Revokes a join token that no client has used."""
+        path = f"/v1/join-tokens/{token_hash(token)}"
+        self.request("DELETE", path, params={"reason": reason})
 
     def decide(self, client: str, verb: str, reason: str) -> ClientInfo:
         """Evicts or reinstates a client, or confirms or dismisses the proposal to evict it."""
         path = f"/v1/clients/{client}/{verb}"
         return self._ask(ClientInfo, "POST", path, json={"reason": reason})
 
-    def revoke(self, client: str) -> None:
+    def revoke(self, client: str, reason: str = UNSAID) -> None:
         """Revokes a client's token immediately."""
-        self.request("DELETE", f"/v1/clients/{client}/token")
+        self.request("DELETE", f"/v1/clients/{client}/token", params={"reason": reason})
 
     def proposals(self) -> list[Proposal]:
         """The proposed evictions that an operator has not yet confirmed or dismissed."""
@@ -137,9 +155,39 @@ class Operator:
         body = {"mode": mode, "reason": reason}
         return self._ask(FederationStatus, "POST", "/v1/federation/mode", json=body)
 
-    def steer(self, verb: str) -> FederationStatus:
+    def steer(self, verb: str, reason: str = UNSAID) -> FederationStatus:
         """Pauses, resumes or stops the federation."""
-        return self._ask(FederationStatus, "POST", f"/v1/federation/{verb}")
+        path = f"/v1/federation/{verb}"
+        return self._ask(FederationStatus, "POST", path, json={"reason": reason})
+
+    def whoami(self) -> WhoAmI:
+        """The name and the role of this connection's operator."""
+        return self._ask(WhoAmI, "GET", "/v1/whoami")
+
+    def operators(self) -> list[OperatorInfo]:
+        """All named operators."""
+        return self._ask(list[OperatorInfo], "GET", "/v1/operators")
+
+    def add_operator(
+        self, name: str, role: Role, lifetime: float | None = None, reason: str = UNSAID
+    ) -> OperatorToken:
+        """Makes a token for an operator; without a lifetime in seconds, until it is revoked."""
+        body = {"name": name, "role": role, "lifetime_seconds": lifetime, "reason": reason}
+        return self._ask(OperatorToken, "POST", "/v1/operators", json=body)
+
+    def revoke_operator(self, name: str, reason: str = UNSAID) -> None:
+        """Revokes an operator's token immediately."""
+        self.request("DELETE", f"/v1/operators/{name}", params={"reason": reason})
+
+    def audit(self, since: int = 0) -> Iterator[AuditEntry]:
+        """Yields what operators did, from the entry with the number `since` on."""
+        while True:
+            which = {"since": since, "limit": PAGE}
+            page = self._ask(list[AuditEntry], "GET", "/v1/audit", params=which)
+            yield from page
+            since += len(page)
+            if len(page) < PAGE:
+                return
 
     def events(self, after: str | None = None, ticks: bool = False) -> Iterator[dict[str, str]]:
         """Yields events as they happen, each with its id, until the connection ends.

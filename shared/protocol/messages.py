@@ -15,6 +15,14 @@ DIGEST = r"^[0-9a-f]{64}$"
 ClientId = Annotated[str, Field(pattern=CLIENT_ID, examples=["client-07"])]
 Digest = Annotated[str, Field(pattern=DIGEST, description="SHA-256 of the bytes, in hexadecimal")]
 MetricName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+PRINTABLE = "^[^\\u0000-\\u001f\\u007f-\\u009f\\u2028-\\u202e\\u2066-\\u2069]*$"
+"""Text without control characters, such as line ends or reversals of the direction of writing."""
+UNSAID = "operator's decision"
+"""The reason of an act for which the operator gives none."""
+Reason = Annotated[
+    str,
+    Field(max_length=500, pattern=PRINTABLE, description="kept in the audit log"),
+]
 LARGEST = 1e15
 """The largest absolute value that a metric may have."""
 Metric = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
@@ -112,9 +120,13 @@ class JoinRequest(Message):
 
 
 class TokenChange(Message):
-    """The hash of a client's new token; the old token becomes invalid at once."""
+    """The hash of a client's new token; the old token becomes invalid at once.
+
+    The reason counts only if an operator replaces the token.
+    """
 
     token_hash: Digest
+    reason: Reason = UNSAID
 
 
 class Joined(Message):
@@ -136,6 +148,7 @@ class JoinTokenRequest(Message):
     sample_cap: int | None = Field(
         default=None, ge=1, le=10**9, description="largest sample count that a client may claim"
     )
+    reason: Reason = UNSAID
 
 
 class JoinTokens(Message):
@@ -162,16 +175,55 @@ class ClientInfo(Message):
 
 
 class Decision(Message):
-    """An operator's decision about a client."""
+    """An operator's decision about a client or the federation."""
 
-    reason: str = Field(default="operator's decision", max_length=500)
+    reason: Reason = UNSAID
 
 
 class ModeChange(Message):
     """An operator's choice of the strongest decision that the federation may take from now on."""
 
     mode: Mode
-    reason: str = Field(default="operator's decision", max_length=500)
+    reason: Reason = UNSAID
+
+
+Role = Literal["viewer", "operator"]
+"""A viewer reads what an operator reads, and changes nothing."""
+OPERATOR_NAME = r"^[a-z0-9][a-z0-9._@-]{0,63}$"
+OperatorName = Annotated[str, Field(pattern=OPERATOR_NAME, examples=["ada"])]
+
+
+class WhoAmI(Message):
+    """The operator that a token belongs to."""
+
+    name: OperatorName
+    role: Role = Field(examples=["viewer"])
+
+
+class OperatorRequest(Message):
+    """A request for a named token."""
+
+    name: OperatorName
+    role: Role = Field(examples=["viewer"])
+    lifetime_seconds: float | None = Field(
+        default=None, gt=0, le=31_536_000, description="None: until revoked", examples=[2_592_000]
+    )
+    reason: Reason = Field(default=UNSAID, examples=["on call in March"])
+
+
+class OperatorInfo(WhoAmI):
+    """An operator, who made its token, and how long the token is valid."""
+
+    created_at: float = Field(description="Unix time", examples=[1_772_357_400.0])
+    created_by: str = Field(examples=["owner"])
+    expires_at: float | None = Field(default=None, examples=[1_774_949_400.0])
+    revoked_at: float | None = Field(default=None, examples=[None])
+
+
+class OperatorToken(OperatorInfo):
+    """A new operator with its token, which is shown once."""
+
+    token: str = Field(examples=["Jt0mOrAQvMpyP0pPHjyzyzb7gYMBZbWyNCRBTDAx7Xo"])
 
 
 class Proposal(Message):

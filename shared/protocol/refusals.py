@@ -23,8 +23,20 @@ class Unauthorized(Refusal):
     status, slug, title = 401, "unauthorized", "No valid token"
 
 
+class OperatorExpired(Refusal):
+    status, slug, title = 401, "operator-expired", "This operator's token has expired"
+
+
+class OperatorRevoked(Refusal):
+    status, slug, title = 401, "operator-revoked", "This operator's token was revoked"
+
+
 class Forbidden(Refusal):
     status, slug, title = 403, "forbidden", "This token does not permit the request"
+
+
+class ReadOnly(Refusal):
+    status, slug, title = 403, "read-only", "A viewer may only read"
 
 
 class Evicted(Refusal):

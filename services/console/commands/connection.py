@@ -25,7 +25,7 @@ Url = Annotated[
 Token = Annotated[str | None, typer.Option(envvar="RAMPART_OPERATOR_TOKEN", help="Operator token.")]
 Ca = Annotated[str | None, typer.Option(envvar="RAMPART_CA_CERTIFICATE", help="CA bundle for TLS.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
-Reason = Annotated[str, typer.Option(help="Reason, recorded with the decision.")]
+Reason = Annotated[str, typer.Option(help="Reason, kept in the audit log.")]
 
 
 def connect(url: str | None, token: str | None, ca: str | None) -> Operator:

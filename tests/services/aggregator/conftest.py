@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.shared.experiment import Experiment
@@ -17,6 +18,7 @@ DIGEST = "d" * 64
 SNAPSHOT = Snapshot(global_model=DIGEST, reference=DIGEST)
 NOW = 1_000_000.0
 """The time in tests, in Unix seconds."""
+BY = Attribution("ada", "a test", NOW)
 
 
 @dataclass
@@ -43,7 +45,9 @@ class Founded:
     async def join(self, *clients: str) -> None:
         """Registers clients."""
         for client in clients:
-            await self.stores.clients.add_join_tokens({f"join-{client}": {"expires_at": NOW + 60}})
+            await self.stores.clients.add_join_tokens(
+                {f"join-{client}": {"expires_at": NOW + 60}}, BY
+            )
             answer = await self.stores.clients.join(
                 f"join-{client}", f"token-{client}", client, "", NOW, NOW + 600, 100
             )
@@ -78,6 +82,22 @@ class Founded:
         await self.stores.rounds.publish(
             self.fence, record, {}, SNAPSHOT, position, away, abstained
         )
+
+    async def dump(self) -> dict[str, Any]:
+        """Everything in the namespace, except for counters of attempts."""
+        redis, prefix = self.stores.redis.client, self.stores.run.keys.prefix
+        read = {
+            "hash": redis.hgetall,
+            "string": redis.get,
+            "stream": redis.xrange,
+            "list": lambda key: redis.lrange(key, 0, -1),
+            "zset": lambda key: redis.zrange(key, 0, -1, withscores=True),
+        }
+        return {
+            key: await read[await redis.type(key)](key)
+            async for key in redis.scan_iter(match=f"{prefix}*")
+            if not key.startswith(f"{prefix}attempts:")
+        }
 
     async def happened(self) -> list[str]:
         """Types of all events, in order."""

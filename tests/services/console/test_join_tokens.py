@@ -33,7 +33,7 @@ class FakeOperator:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def mint(self, client_ids: list[str], lifetime: float) -> JoinTokens:
+    def mint(self, client_ids: list[str], lifetime: float, reason: str) -> JoinTokens:
         """Tokens in the order of the ids."""
         self.asked += client_ids
         return JoinTokens(tokens=[f"token of {c}" for c in client_ids], expires_at=lifetime)

@@ -10,7 +10,10 @@ Responses = dict[int | str, dict[str, Any]]
 ANYWHERE: tuple[type[RampartError], ...] = (
     refusals.Malformed,
     refusals.Unauthorized,
+    refusals.OperatorExpired,
+    refusals.OperatorRevoked,
     refusals.Forbidden,
+    refusals.ReadOnly,
     refusals.SlowHead,
     refusals.SlowBody,
     refusals.TooLarge,

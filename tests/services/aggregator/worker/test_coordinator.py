@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.redis_records import Federation
 from rampart_fl.services.aggregator.state.stores import Stores
@@ -64,7 +65,7 @@ async def test_every_phase_goes_on_in_another_worker(founded: Founded) -> None:
     await first.stores.rounds.open(
         first.fence, 0, "collecting", 0.0, None, {"ada": ticket}, ["ada"]
     )
-    await founded.stores.run.set_status("stopping")
+    await founded.stores.run.set_status("stopping", Attribution("ada", "a test", 0.0))
     phases = list[str]()
     while (phase := (await founded.federation()).phase) != "done":
         phases.append(phase)

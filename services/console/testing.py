@@ -77,7 +77,7 @@ class TestClients:
         return AggregatorClient(self.url, self.join(name).token, PATIENCE, compress=compress)
 
     def take_part(self, name: str, participant: Participant, compress: bool = False) -> None:
-        """Starts a participant that works as this client until the federation ends for it."""
+        """Starts a participant as the client `name`; it runs until the client's last ticket."""
 
         async def work() -> Ticket:
             try:

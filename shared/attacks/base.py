@@ -137,7 +137,7 @@ class Attack(Member):
         return self
 
     def active(self, round: int, seed: int) -> bool:  # noqa: A002 - the field's word
-        """Whether this round is attacked; in all other rounds an attacker behaves honestly."""
+        """Whether the attackers attack in this round. If they do not, they behave honestly."""
         if round < self.from_round or (self.until_round is not None and round >= self.until_round):
             return False
         if self.probability == 1:

@@ -97,7 +97,7 @@ class ServerResources:
 
 
 def _plain(training: Training) -> dict[str, Any]:
-    """The clients' training settings, reduced to those of batches and optimizer steps."""
+    """The clients' training settings, restricted to those that define batches and steps."""
     kept = {
         "epochs",
         "batch_size",

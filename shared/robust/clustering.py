@@ -72,7 +72,7 @@ def mean_shift(points_MF: Tensor, quantile: float = 0.5, steps: int = 300) -> Te
 
 
 def finch(points_MF: Tensor, clusters: int | None = None) -> Tensor:
-    """Labels (M,) by FINCH: of its first partition, or of the one with `clusters` clusters.
+    """Labels (M,) by FINCH: its first partition, or its partition into `clusters` clusters.
 
     Two points are linked if one is the other's first neighbour, or if both have the same first
     neighbour. Linked points are in one cluster, so no point is alone unless it is the only point.

@@ -131,7 +131,7 @@ class Clients:
         )
 
     def vote(self, voters: Sequence[Tensor]) -> dict[str, dict[str, float]]:
-        """Each client's counts on its own test samples when these models (D,) vote."""
+        """Results of a vote of these models (D,) on each client's test samples, by client id."""
         counts = vote(self.learner, Cohort.of(self.data, device=self.device), voters)
         columns = {name: column.tolist() for name, column in counts.items()}
         return {

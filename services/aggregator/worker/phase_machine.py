@@ -210,7 +210,7 @@ class PhaseMachine:
     def _catch_up(self, state: State, heard: Sequence[Event]) -> Step:
         """Handles what came before the end of the round, then asks for the round's outcome."""
         if self._buffered:
-            # The order of events decides which updates count: the round ends with its last event.
+            # A receipt that comes after the closing event does not belong to the round.
             positions = [state.position, *(event.position for event in heard)]
             known = heard[: positions.index(state.closing)]
             after, answers = handle_events(state, known, buffered=True)

@@ -1,4 +1,4 @@
-"""Where a federation stands: the state of the phase machine."""
+"""The state of the phase machine."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -48,7 +48,7 @@ class State:
 
     @property
     def expected(self) -> int:
-        """How many clients may count in the round.
+        """Number of clients whose updates may be included in the round.
 
         >>> State("collecting", 0, selected=frozenset("abc"), barred=frozenset("b")).expected
         2
@@ -58,7 +58,7 @@ class State:
 
     @property
     def counted(self) -> int:
-        """How many updates count in the round.
+        """Number of received updates that are included in the round.
 
         >>> State("collecting", 0, arrived=frozenset("ab"), barred=frozenset("b")).counted
         1

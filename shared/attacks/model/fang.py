@@ -82,7 +82,8 @@ class Fang(Colluding):
             return crafted_wins(squared_BB, cross_B.clamp(min=0), attackers)
 
         strength = upper_bound(squared_BB, linalg.norms(rows, mean_D), rows.dim, attackers)
-        # If an honest update is not finite, λ is not either, and halving would never end.
+        # If an honest update is not finite, λ is not finite either, and the halving would never
+        # end.
         while math.inf > strength >= self.least and not picked(strength):
             strength /= 2
         return -strength * signs_D

@@ -1,4 +1,4 @@
-"""Mimicry: copies of one honest update, so that this update counts for more than it should."""
+"""Mimicry: copies of one honest update, so that this update gets more weight than it should."""
 
 from typing import Literal
 
@@ -15,7 +15,8 @@ from rampart_fl.shared.errors import ConfigurationError
 class Mimic(Colluding):
     """u = x_target, the update of one honest client.
 
-    The copies look honest. A rule that drops rare updates then drops other honest clients' updates.
+    The copies look honest. They also make the other honest updates rarer, so a rule that drops rare
+    updates drops those.
 
     >>> import torch
     >>> knowledge = Knowledge(3, 1, torch.tensor([[1.0], [5.0]]))

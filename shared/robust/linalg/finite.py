@@ -1,4 +1,4 @@
-"""Whether rows are finite; if rows are only assumed to be finite, later passes check them.
+"""Checks whether rows are finite. If they are only assumed to be finite, later passes check them.
 
 Legend: N rows of the pool, K rows of the pool in use, D coordinates.
 """

@@ -37,7 +37,7 @@ def survey(block_ND: Tensor) -> tuple[list[bool], Tensor]:
 
 
 def all_finite(rows: View) -> bool:
-    """Whether the pool is finite, by a pass over it if no earlier pass has checked all its rows."""
+    """Whether the pool is finite; reads the pool unless an earlier pass has checked all rows."""
     if assumed_finite(rows):
         rows.pool_statistics.unchecked = not all(survey(rows.block_ND)[0])
     return not assumed_finite(rows)

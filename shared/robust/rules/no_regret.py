@@ -1,4 +1,4 @@
-"""No-Regret: weights descend along the quasi-gradient, and no weight may exceed a cap.
+"""No-Regret: lowers weights along the quasi-gradient; no weight may exceed a cap.
 
 Legend: M rows.
 """

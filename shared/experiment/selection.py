@@ -1,4 +1,4 @@
-"""Decides which clients take part in a round, and how many of them suffice to close it."""
+"""Decides which clients take part in a round, and how many uploads close a round."""
 
 import math
 from collections.abc import Iterable

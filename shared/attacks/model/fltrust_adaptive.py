@@ -1,4 +1,4 @@
-"""An attack on FLTrust: the direction that does the most harm, weighted by its trust score.
+"""An attack on FLTrust: the most harmful direction, given the trust score that it gets.
 
 Legend: B honest updates that are known, M attackers, D coordinates.
 """

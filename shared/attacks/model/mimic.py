@@ -29,7 +29,7 @@ class Mimic(Colluding):
     """The updates that the attack can copy: those of benign clients, or those of fellow
     attackers."""
     target: int = Field(default=0, ge=0)
-    """Position of the copied client among the known ones, in the order of their ids."""
+    """Position of the copied client among the known clients, in the order of their ids."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         known_BD = honest(knowledge)

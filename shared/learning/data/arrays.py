@@ -42,7 +42,7 @@ def archive(path: str | Path) -> Iterator[NpzFile]:
 
     Raises:
         ConfigurationError: the file does not exist, is no archive or is damaged; damage may also
-            be found later, while the file is open.
+            show only when an array is read.
     """
     try:
         # Open the file here, because numpy does not close a file that is not an archive.

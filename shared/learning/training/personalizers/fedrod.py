@@ -1,4 +1,4 @@
-"""FedRoD: a generic model trained as if classes were balanced, plus a second, personal head.
+"""FedRoD: a generic model for balanced classes, and a second, personal head.
 
 Legend: K clients, B samples in a batch, C classes, D parameters.
 """
@@ -22,7 +22,7 @@ from rampart_fl.shared.modelspec import ModelSpec
 
 @personalizers.register("fedrod")
 class FedRoD(Personalizer):
-    """Trains a generic model with balanced classes, and a second head for the client alone.
+    """Trains a generic model with a class-balanced loss, and a second, personal head.
 
     CE(z_c + log n_c) trains body and generic head; CE(sg(z) + h(sg(f))) trains a second head h.
 

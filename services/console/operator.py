@@ -21,8 +21,7 @@ from rampart_fl.shared.protocol.messages import (
 
 T = TypeVar("T")
 SILENCE = 60.0
-"""Read timeout of the event stream in seconds; even if idle, an aggregator sends a tick every 2
-s."""
+"""Read timeout of the event stream in seconds. An idle aggregator also sends a tick every 2 s."""
 
 
 class OperatorRefused(RampartError):
@@ -93,7 +92,7 @@ class Operator:
             self._patience = usual
 
     def status(self) -> FederationStatus:
-        """The present status of the federation."""
+        """The current status of the federation."""
         return self._ask(FederationStatus, "GET", "/v1/rounds/current")
 
     def rounds(self, since: int = 0, limit: int = 1000) -> list[RoundRecord]:
@@ -146,7 +145,7 @@ class Operator:
 
         Args:
             after: id of the last event that was already read; the stream continues after it.
-            ticks: whether to yield an empty event whenever nothing has happened for a while.
+            ticks: whether to yield an empty event for each of the aggregator's ticks.
         """
         headers = {} if after is None else {"Last-Event-ID": after}
         timeout = httpx.Timeout(30, read=SILENCE)

@@ -189,7 +189,7 @@ class LearningClient:
             vector_D, diverged = sendable(vector_D, self._dtype)
         report = Report(samples=self._samples, metrics=metrics, diverged=diverged)
         upload = wire.encode(self.learner.spec, vector_D, claims(report), self._dtype)
-        # Only training tickets change the personal state, except for the privacy steps of probes. #
+        # Only training tickets change the personal state, except for probes' privacy steps.
         # A probe serves only to determine which clients resemble this client.
         self.keeper.keep(ticket, upload, result.personal)
         return upload

@@ -56,13 +56,12 @@ async def participate(
                     cached = (digest, model or await connection.model(digest))
                 await _hand_over(connection, participant, ticket)
                 found = await _answer(connection, participant, ticket, cached[1])
-                # After an upload, the server answers with this `wait` ticket until there is a new
-                # ticket.
+                # After an upload, the server returns this ticket until there is a new ticket.
                 known = Ticket(round=ticket.round, kind="wait", experiment=ticket.experiment).etag
             else:
                 await participant.idle(ticket)
         except Refused as refusal:
-            # The upload was late, or the client was evicted, or the client has a newer ticket. #
+            # The upload was late, or the client was evicted or has a newer ticket.
             # The next ticket says what to do.
             log.warning("refused: %s", refusal, extra=where)
             known = None if refusal.reason in {"late", "no-ticket", "forbidden"} else known

@@ -132,8 +132,7 @@ class Attack(Member):
 
     @model_validator(mode="after")
     def _begins_before_it_ends(self) -> Self:
-        # Equal bounds are allowed: such an attacker never attacks, and matrices of experiments use
-        # it as a baseline.
+        # Equal bounds are allowed: such an attacker never attacks, and serves as a baseline.
         if self.until_round is not None and self.until_round < self.from_round:
             raise ValueError(f"until_round {self.until_round} is before from_round")
         return self

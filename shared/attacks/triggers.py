@@ -78,8 +78,7 @@ class Backdoor(DataAttack):
             raise ConfigurationError(
                 f"{self.name} needs images, not samples of shape {tuple(x.shape[1:])}"
             )
-        # The whole trigger must fit even if attackers stamp a part, because test images show all of
-        # it.
+        # The whole trigger must fit, because test images show all of it.
         last_row, last_column = (max(axis) for axis in zip(*self.whole(), strict=True))
         height, width = x.shape[-2:]
         if last_row >= height or last_column >= width:

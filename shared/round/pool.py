@@ -208,8 +208,7 @@ class Pool:
 
 def _add_difference(row_D: Tensor, start_D: Tensor, base_D: Tensor) -> None:
     """row += start - base; overwrites the start."""
-    # On the CPU, numpy computes this on the calling thread. One thread is enough for one pass, and
-    # torch does not have to wake its threads.
+    # On the CPU, numpy computes this on the calling thread, which is enough for one pass.
     row, start, base = map(_plain, (row_D, start_D, base_D))
     with np.errstate(over="ignore", invalid="ignore"):  # A row that overflows is dropped.
         start -= base

@@ -284,8 +284,8 @@ class Coordinator:
             digests: digests of the blobs.
             position: position of the last event that the round has handled.
         """
-        # Tickets are read before events. If an upload uses up a ticket between the two reads, the
-        # second read includes the event of this upload.
+        # Tickets are read before events, because an upload may use up a ticket meanwhile.
+        # The second read then includes the event of this upload.
         tickets = await self.stores.tickets.outstanding()
         kept = {digest for ticket in tickets.values() for digest in ticket.models.values()}
         while waiting := await self.stores.events.read(position, 0):

@@ -117,16 +117,14 @@ class PhaseMachine:
         state = replace(state, status=event.status)
         if event.status == "stopping":
             return self._open_evaluation(state, max(0, state.round - 1), now)
-        # If all clients are quarantined, an empty round opens, because quarantines are counted in
-        # rounds.
+        # If all clients are quarantined, an empty round opens: quarantines last for rounds.
         if event.status == "paused" or not (event.candidates or event.all_quarantined):
             return Step(state, (), _wait(state, now))
         number, limit = state.round, self.experiment.phases.collecting.time.max
         deadline = None if limit is None else now + limit
         if self._buffered:
             selected = event.candidates
-            # Every client that asked for a ticket gets it, even if the client is offline now:
-            # a repeated request would be ignored.
+            # Offline clients that asked for a ticket get it, too; a repeated request is ignored.
             tickets = event.candidates if number == 0 else state.pulls
         else:
             seed, fraction = self.experiment.seed, self.experiment.fraction
@@ -204,8 +202,7 @@ class PhaseMachine:
     def _close(self, state: State, answers: tuple[Command, ...]) -> Step:
         after = replace(state, phase="aggregating", closing=state.position)
         close = commands.CloseRound(state.round, state.position)
-        # A buffered round ends with its last handled event. Other rounds first read all newer
-        # events.
+        # A buffered round ends with its last handled event; other rounds read all new events.
         question = commands.DecideRound() if self._buffered else commands.CatchUp(state.position)
         return Step(after, (*answers, close), question)
 

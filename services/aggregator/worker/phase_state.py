@@ -44,8 +44,7 @@ class State:
     stale: bool = True
     """Whether the status or the barred clients may have changed since they were read."""
 
-    # Both numbers are computed from a small set, so that an event does not cost time for all
-    # clients.
+    # The smaller set is intersected, so that an event does not cost time for all clients.
 
     @property
     def expected(self) -> int:

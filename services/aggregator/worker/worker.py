@@ -65,9 +65,8 @@ class Worker:
                     tasks.create_task(self._coordinate(self._fence))
                     tasks.create_task(self._sweep_regularly())
             except* Fenced:
-                # The other worker may have the same name. From now on, this worker does not take
-                # over a lease under its own name. Otherwise, the two would take the lease from each
-                # other forever.
+                # Another worker may have the same name and take the lease back.
+                # So this worker no longer takes over a lease under its own name.
                 own = False
                 log.warning("another worker took the lease; standing by")
             except* Unavailable as errors:

@@ -119,8 +119,7 @@ class LocalFederation:
             "RAMPART_PORT": str(self.port),
             "RAMPART_EXPERIMENT": str(self._experiment_file()),
             "RAMPART_WORKER_ID": "local",
-            # All threads share two heaps, so that a thread can reuse memory that another thread has
-            # freed.
+            # All threads share two heaps, so that threads reuse each other's freed memory.
             "MALLOC_ARENA_MAX": "2",
             # Half of the processors, because the clients compute on the same machine.
             "RAMPART_THREADS": str(max(1, cpus.threads() // 2)),

@@ -62,8 +62,7 @@ class Fang(Colluding):
         lowest_D, highest_D = (end_D.double() for end_D in known_BD.aminmax(dim=0))
         extreme_D = torch.where(signs_D > 0, lowest_D, highest_D)
         extreme_D = torch.where(signs_D == 0, mean_D, extreme_D)
-        # A move against s goes towards zero if the extreme has the sign s, and otherwise away from
-        # zero.
+        # To move against s, go towards zero if the extreme has the sign s, else away from it.
         shrinks_D = extreme_D * signs_D > 0
         far_D = torch.where(shrinks_D, extreme_D / self.b, extreme_D * self.b)
         return extreme_D, torch.where(signs_D == 0, mean_D, far_D)
@@ -83,8 +82,7 @@ class Fang(Colluding):
             return crafted_wins(squared_BB, cross_B.clamp(min=0), attackers)
 
         strength = upper_bound(squared_BB, linalg.norms(rows, mean_D), rows.dim, attackers)
-        # If an honest update is not finite, λ is not finite either, and the halving would never
-        # end.
+        # If an honest update is not finite, λ is not finite, and halving would never end.
         while math.inf > strength >= self.least and not picked(strength):
             strength /= 2
         return -strength * signs_D

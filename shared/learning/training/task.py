@@ -114,8 +114,8 @@ class LocalTask:
             if velocity_KD is not None:
                 gradient_KD = self.training.momentum * self.parameters(velocity_KD) + gradient_KD
             local = replace(local, velocity={"model": gradient_KD})
-        # The new model overwrites a gradient that is no longer needed. With newly allocated memory,
-        # the step would take a third longer.
+        # The new model overwrites a gradient that is no longer needed.
+        # With newly allocated memory, the step would take a third longer.
         out = None if self.training.momentum else gradient_KD
         model_KD = torch.sub(local.model_KD, gradient_KD, alpha=self.learning_rate, out=out)
         return replace(local, model_KD=model_KD)

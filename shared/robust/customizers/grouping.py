@@ -107,6 +107,5 @@ def members(rows: Rows, group: Collection[str]) -> Rows:
     """The rows of some clients; `dropped` has only these clients' non-finite rows."""
     places = [place for place, client in enumerate(rows.ids) if client in group]
     dropped = tuple(client for client in rows.dropped if client in group)
-    # The new pool statistics are empty, because the measurements of all rows may depend on the rows
-    # of other groups.
+    # The pool statistics start empty, because the old ones may depend on other groups' rows.
     return replace(rows.keep(places), dropped=dropped, pool_statistics=PoolStatistics())

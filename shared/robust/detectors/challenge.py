@@ -134,8 +134,8 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
                 if found is not None:
                     one.answer = answers[client] = found
             one.upload = upload_K
-            # A challenge changes the upload that answers it. If such uploads set the length of the
-            # next challenge, each challenge would be longer than the last one.
+            # A challenge lengthens the upload that answers it.
+            # If these uploads set the length, each challenge would be longer than the last one.
             if one.shift is None and bool(upload_K.isfinite().all()):
                 one.length = float(upload_K.norm())
             one.sighted(bool(similar[place]), self.trial)

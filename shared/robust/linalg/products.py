@@ -77,8 +77,7 @@ def combine(rows: View, coefficients_M: Tensor) -> Tensor:
         )
         record_pass(chosen, clean=not broken.item())
         return out_D
-    # The chunks are copied in the order of ids, so that the result does not depend on the order of
-    # rows in memory.
+    # The chunks are copied in the order of ids, so that the rows' order in memory has no effect.
     shares = to_device(weights, rows.device, out_D.dtype)
     for start, stop, chunk_KC in chosen.chunks(plain_width(rows)):
         out_D[start:stop] = shares @ chunk_KC.contiguous()

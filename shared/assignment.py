@@ -28,7 +28,7 @@ def names_for(
     assignment: Mapping[str, Sequence[str]],
     groups: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """The names of one client's models: first the one that it trains from, then any others.
+    """The names of one client's models: first the model from which it trains, then all others.
 
     Args:
         client: the client's id.

@@ -27,7 +27,7 @@ from rampart_fl.shared.validation import build_plan
 
 
 class HostileClient(LearningClient):
-    """Trains like an honest client, then changes the result by its attack, and uploads it.
+    """Trains like an honest client, then applies its attack to the result before the upload.
 
     Args:
         attack: attack on updates; without one, the client uploads its update unchanged.

@@ -43,7 +43,7 @@ def quota(buffer: float, expected: int) -> int:
 
 
 def count(bound: float, of: int) -> int:
-    """A bound as a count of `of` clients; `bound` is a number or, up to 1, a share of them.
+    """A bound as a number of clients; `bound` is a number or, up to 1, a share of `of` clients.
 
     >>> count(0.8, 9), count(3, 9), count(12, 9)
     (8, 3, 9)

@@ -216,7 +216,7 @@ def _add_difference(row_D: Tensor, start_D: Tensor, base_D: Tensor) -> None:
 
 
 def _plain(vector_D: Tensor) -> Any:
-    """A numpy view of a CPU tensor; any other tensor is returned as it is."""
+    """A numpy view of a CPU tensor; any other tensor is returned unchanged."""
     return vector_D.numpy() if vector_D.device.type == "cpu" else vector_D
 
 

@@ -117,14 +117,14 @@ class PhaseMachine:
         state = replace(state, status=event.status)
         if event.status == "stopping":
             return self._open_evaluation(state, max(0, state.round - 1), now)
-        # If all clients are quarantined, an empty round opens: quarantines last for rounds.
+        # If all clients are quarantined, a round opens without them, so that quarantines can end.
         if event.status == "paused" or not (event.candidates or event.all_quarantined):
             return Step(state, (), _wait(state, now))
         number, limit = state.round, self.experiment.phases.collecting.time.max
         deadline = None if limit is None else now + limit
         if self._buffered:
             selected = event.candidates
-            # Offline clients that asked for a ticket get it, too; a repeated request is ignored.
+            # Offline clients that asked for a ticket get one, too: repeated requests are ignored.
             tickets = event.candidates if number == 0 else state.pulls
         else:
             seed, fraction = self.experiment.seed, self.experiment.fraction

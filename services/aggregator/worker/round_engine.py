@@ -54,7 +54,7 @@ class Decided:
         return self.record.verdicts
 
     def about(self, *decisions: Decision) -> dict[str, VerdictRecord]:
-        """The verdicts with one of these decisions, by client, in the order of `verdicts`."""
+        """The verdicts with one of these decisions, keyed by client, in the order of `verdicts`."""
         return {v.client: v for v in self.verdicts if v.decision in decisions}
 
 

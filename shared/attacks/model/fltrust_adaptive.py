@@ -67,9 +67,10 @@ class FLTrustAdaptive(Colluding):
 def best_angle(pull: float, trust: float, along: float, across: float, attackers: int) -> float:
     """The angle θ to u0 in [0, π/2) with the least (P + w (a cos θ - b sin θ)) / (T + w).
 
-    w = M cos θ is the trust in the attackers. For the honest clients, P (`pull`) is the sum along s
-    of their updates, weighted by trust, and T (`trust`) is the sum of their trust. a (`along`) and
-    b (`across`) are the lengths of the parts of s parallel and perpendicular to u0.
+    w = M cos θ is the trust in the attackers. T (`trust`) is the sum of the honest clients' trust
+    scores. P (`pull`) is the component along s of the sum of their updates, weighted by trust
+    scores. a (`along`) and b (`across`) are the lengths of the parts of s parallel and
+    perpendicular to u0.
     """
 
     def harm(angles: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Customizers make further models besides the global one, and decide which client gets which.
+"""Customizers make models in addition to the global model, and assign models to clients.
 
 To add a customizer, add a module here that defines a subclass of `Customizer` and registers it with
 `@customizers.register("name")`, and add a test file of the same name.

@@ -86,10 +86,10 @@ class ResponseDetector(SequentialDetector):
     with more samples could have sent it. For the medians over clients' longest uploads, lengths
     that agree to six digits are treated as one length.
 
-    An honest client is judged by its own uploads. Colluders can influence its verdict only through
-    the model that it is sent, and they do not determine the medians as long as they are fewer than
-    half of the clients. Copies of an honest update react as the honest client does; the detector
-    `challenge` finds them.
+    An honest client is judged by its own uploads. Colluders can influence the verdict on this
+    client only through the model that it receives. As long as fewer than half of the clients
+    collude, colluders do not determine the medians. Copies of an honest update react as the honest
+    client does; the detector `challenge` finds them.
 
     >>> traces = Traces(torch.tensor([[1.0], [1.1], [40.0]]), torch.zeros(3, 1))
     >>> rows = Rows.of(traces.upload_MK, traces=traces)

@@ -60,7 +60,7 @@ def trimmed_mean(rows: View, b: int) -> Tensor:
 def mean_around_median(rows: View, keep: int) -> Tensor:
     """Per coordinate (D,), the mean of the `keep` values nearest the median.
 
-    If two values are equally near the median, the lower one counts as nearer.
+    If two values are equally near the median, the lower value is used first.
 
     >>> from rampart_fl.shared.robust import Rows
     >>> mean_around_median(Rows.of(torch.tensor([[0.0], [1.0], [2.1], [3.3], [100.0]])), 4)

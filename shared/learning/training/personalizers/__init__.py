@@ -1,7 +1,7 @@
-"""Personalizers: how a client trains its update and, if it has one, its own model.
+"""Personalizers: how a client trains its update and its personal model, if it has one.
 
 Local training is defined in a personalizer and nowhere else. A personalizer's functions are pure
-and stacked: the leading dimension of every tensor counts the clients of a round. An agent runs the
+and stacked: every tensor has the clients of a round as its leading dimension. An agent runs the
 functions for its one client, and the simulator runs them for all clients at once.
 
 To add a personalizer, write a module in this package with a subclass of `Personalizer`, decorated

@@ -100,7 +100,7 @@ class HostileClient(LearningClient):
             )
             colluders_MD, sent_MD = (_rows(part) for part in zip(*shared.values(), strict=True))
             first = list(shared).index(self.client)
-            # After waiting for all members, the client knows the number of attackers.
+            # After waiting for all members, the client knows how many of them were drawn.
             attackers = len(shared) if wait else max(len(shared), self.members)
         known = Knowledge(
             participants=drawn,

@@ -58,7 +58,7 @@ class Ticket(Message):
 
     - `train`: train from the model and upload an update.
     - `probe`: do the same from the reference model, so that the server can determine which other
-    clients this client resembles.
+      clients this client resembles.
     - `evaluate`: measure the final models.
     - `wait`: do nothing for now.
     - `done`: stop, because the federation has ended.

@@ -64,11 +64,11 @@ class ResponseDetector(SequentialDetector):
 
     The detector objects to a client in a round for any of three reasons:
     - Its response is turned: the correlation is below `turned`, and lower than chance explains for
-    two random directions in as many dimensions. This reason applies only in rounds in which at
-    least half of the clients have a correlation of `informative` or more, because early in training
-    the loss may have negative curvature.
+      two random directions in as many dimensions. This reason applies only in rounds in which at
+      least half of the clients have a correlation of `informative` or more, because early in
+      training the loss may have negative curvature.
     - The client overshoots: its upload reverses Δw more than `overshoot` times, and is more than
-    `stretched` times as long as the median client's longest upload.
+      `stretched` times as long as the median client's longest upload.
     - Its upload is too long: more than `long` times as long as the median client's longest upload,
       or exp(`spread` MAD(ln longest)) times as long if that is more.
 

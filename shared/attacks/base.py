@@ -174,7 +174,7 @@ class ModelAttack(Attack, ABC):
 
         Called after honest training and before the upload, also for probes. It returns a copy of
         `own_FD` if the round has no attackers, if the attack is not active in the round, or if the
-        attack needs honest updates and no known one is finite.
+        attack needs honest updates and no known honest update is finite.
 
         Raises:
             ValueError: `own_FD` is not a floating [F, D] tensor.

@@ -67,8 +67,8 @@ def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) 
     """Largest number m* (T,) of hostile clients that cannot change the winner, for k-subsets.
 
     The k-subsets of clients are drawn at random. m* is the largest m with p_y - p_z >
-    `threshold(m)` for every z ≠ y. m* is -1 if the winner is not certain even without hostile
-    clients (m = 0).
+    `threshold(m)` for every z ≠ y. If the winner is not certain even without hostile clients (m =
+    0), m* is -1.
 
     Args:
         votes_TC: votes of the subsets' models for each class.

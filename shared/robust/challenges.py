@@ -195,7 +195,7 @@ def challenged(
 def answer(change_K: Tensor, shift_JK: Tensor, others_PK: Tensor | None = None) -> float | None:
     """How strongly an upload answers its own challenge, in standard deviations of decoys' answers.
 
-    z = (a_0 - mean a_j) / sd a_j with a_j = -<Δu, δ_j>. δ_0 is the client's own challenge; the
+    z = (a_0 - mean a_j) / sd a_j with a_j = -<Δu, δ_j>. Here δ_0 is the client's own challenge. The
     other δ_j are decoys, which were drawn in the same way and sent to nobody. If an upload does not
     depend on its own challenge, then a_0 is exchangeable with the decoys' answers. Other clients
     may have sent the same upload, and the upload may answer their challenges as strongly. The

@@ -1,8 +1,8 @@
 """Clustering of a few points, without randomness; ties go to the lower index.
 
-Complete linkage and mean shift are implemented here. SciPy's linkage joins different pairs if
-distances are equal, as they are between identical rows. scikit-learn's mean shift ends at different
-peaks if clusters overlap. Either library would change the result of a federation.
+Complete linkage and mean shift are implemented here. If distances are equal, as between identical
+rows, SciPy's linkage joins other pairs. If clusters overlap, the mean shift of scikit-learn ends at
+other peaks. Either library would change the result of a federation.
 
 Legend: M points, C clusters, F features.
 """

@@ -76,7 +76,7 @@ def fitted(array: np.ndarray, shape: tuple[int, ...], what: str) -> Tensor:
 
 
 def labels(array: np.ndarray, n: int, classes: int, what: str) -> Tensor:
-    """Class numbers as long (n,); numbers outside 0..classes-1 are refused."""
+    """Class numbers as an int64 tensor (n,); numbers outside 0..classes-1 are refused."""
     if array.dtype.kind not in "ui" or array.shape != (n,):
         raise ConfigurationError(
             f"{what} holds {array.dtype} of shape {array.shape}, not {n} integers"

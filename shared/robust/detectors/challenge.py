@@ -43,8 +43,9 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     Fang, IPM, mimic and Sybil clones. Copies alone prove nothing, because one of the senders may be
     the honest client that the others copy. Clients whose uploads are `alike` in two rounds are
     therefore put on trial. In the next `trial` rounds in which such a client takes part, a random
-    change δ, its challenge, is added to the model from which it starts. δ lies in the span of the
-    other clients' updates and is `strength` times as long as the median upload. Training partly
+    change δ, its challenge, is added to the model from which it starts. The change δ is a
+    combination of the other clients' updates and is `strength` times as long as the median upload.
+    Training partly
     reverses δ: -<Δu, δ> > 0. A copied upload does not depend on the sender's own δ, so it reverses
         δ no more than it reverses the `decoys`, which are changes that were drawn in the same way
         and sent to nobody.

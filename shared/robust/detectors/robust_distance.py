@@ -29,7 +29,7 @@ class RobustDistance(Detector):
     The detector computes two excesses. The first excess is that of the distance |row - median row|.
     This distance does not depend on the model to which rows are relative, so a poisoned reference
     changes nobody's distance. The second excess is that of the movement, which is the norm of the
-    raw upload (metadata "moved"): how far the client moved the model that it was given. An honest
+    raw upload (metadata "moved"): how far the client moved the model that it received. An honest
     client with rare data may remain far from the others, but it stops moving the model. An honest
     client with hard data may keep moving the model, but it stays near the others. A client that
     works against the others remains far from them and keeps moving the model. If the movement is

@@ -23,8 +23,9 @@ class APFL(Personalizer):
 
     Each mini-batch leads to three updates, with g = ∇L(α v + (1 - α) w): v <- v - η α g; α <- α - η
     <v - w, g>, clamped to [0, 1], with the v and w before the step; and one optimizer step on w
-    along the gradient at w. v takes plain SGD steps. If α stays 1, the client trains its own model
-    locally, independently of plain averaging. If α stays 0, the method is plain averaging.
+    along the gradient at w. The local model v takes plain SGD steps. If α stays 1, the client
+    trains its own model locally, independently of plain averaging. If α stays 0, the method is
+    plain averaging.
     """
 
     paper = "Deng, Kamani and Mahdavi, Adaptive personalized federated learning, 2020, algorithm 1"

@@ -26,8 +26,8 @@ class FedRoD(Personalizer):
 
     CE(z_c + log n_c) trains body and generic head; CE(sg(z) + h(sg(f))) trains a second head h.
 
-    z are the generic logits, f are the features before the head, and sg stops the gradient. n_c is
-    the number of the client's training samples of class c; classes that the client does not have
+    z are the generic logits, f are the features before the head, and sg stops the gradient. The
+    number of the client's training samples of class c is n_c; classes that the client does not have
     are left out. The prediction is z + h(f). The client uploads body and generic head. The personal
     head h starts at 0, stays with its client, and takes plain SGD steps.
 

@@ -42,8 +42,8 @@ class Interpolated(Personalizer):
 
     If a round is one step, the two modes agree at λ = 0 and at λ = 1. For any other λ they differ:
     in `shared`, R no longer pulls θ_i back. If F is a mean, θ_i then keeps moving towards the
-    client's own optimum. λ determines only how slowly θ_i gets there, so the number of rounds
-    matters.
+    client's own optimum. The weight λ determines only how slowly θ_i approaches this optimum, so
+    the result depends on the number of rounds.
     """
 
     paper = "fine-tuned personalization, algorithm 1"

@@ -230,7 +230,7 @@ def create_app(settings: CohortSettings) -> FastAPI:
 
     app = FastAPI(title="Rampart cohort", dependencies=[Depends(member_only)], lifespan=lifespan)
 
-    # Declared before the path with {kind}, which would also match this path.
+    # This route comes before the route with {kind}, which would also match this path.
     @app.put("/rounds/{round_}/absent/{member}", status_code=204)
     async def miss(round_: int, member: str) -> None:
         cohort.miss(round_, member)

@@ -145,7 +145,7 @@ class AggregatorClient:
         return self._read(answer, Joined)
 
     async def rotate(self, client_id: str, token_hash: str) -> Joined:
-        """Replaces the client's token by the token that has this hash."""
+        """Replaces the client's token with the token that has this hash."""
         path, body = f"/v1/clients/{client_id}/token", {"token_hash": token_hash}
         return self._read(await self.request("PUT", path, json=body), Joined)
 

@@ -219,7 +219,7 @@ class ModelAttack(Attack, ABC):
 
 
 class DataAttack(Attack, ABC):
-    """Changes an attacker's samples before it trains; it then trains on them honestly."""
+    """Changes an attacker's samples. The attacker then trains honestly on the changed samples."""
 
     @abstractmethod
     def apply(

@@ -28,13 +28,14 @@ def names_for(
     assignment: Mapping[str, Sequence[str]],
     groups: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """The names of one client's models: first the one that it trains from, then any others.
+    """The names of one client's models: first the model from which it trains, then all others.
 
     Args:
         client: the client's id.
-        own: clients that have a model of their own and get it unless `assignment` names others.
+        own: clients that have a model of their own. They get it unless `assignment` names other
+            models.
         assignment: names of models, keyed by client.
-        groups: the groups among which the hash of its id places every other client.
+        groups: the groups; the hash of the id decides to which group any other client belongs.
     Returns:
         The names; an empty tuple if nothing is known about the client.
 
@@ -53,9 +54,10 @@ def names_for(
 def handed(client: str, snapshot: Mapping[str, Any], final: bool = False) -> dict[str, str]:
     """The digests of the models in a client's ticket, keyed by the role of each model.
 
-    `model` is the one to train from or to measure: the global model if no other is known. While
-    the federation runs, `peer_00` and so on are the other models that the client gets. Once the
-    federation has ended, `vote_00` and so on are the models that vote.
+    `model` is the model from which to train, or which to measure. If the snapshot has no other
+    model for the client, this is the global model. While the federation runs, `peer_00` and so on
+    are the other models that the client gets. Once the federation has ended, `vote_00` and so on
+    are the models that vote.
 
     Args:
         client: the client's id.

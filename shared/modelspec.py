@@ -60,7 +60,7 @@ class ModelSpec(BaseModel):
 
     @cached_property
     def dim(self) -> int:
-        """Number D of coordinates: those of the parameters and of the running statistics."""
+        """Number D of coordinates: all parameters and all running statistics."""
         return sum(tensor.size for tensor in self.tensors)
 
     @cached_property

@@ -1,7 +1,7 @@
-"""An experiment's members, built and held against each other before it runs.
+"""Builds an experiment's members and checks their combination before the experiment runs.
 
-`CONSTRAINTS` is the table of everything that must hold between members. What must hold within one
-member, such as the bounds of a parameter, is declared in its class.
+`CONSTRAINTS` is the table of all constraints between members. Constraints within one member, such
+as the bounds of a parameter, are declared in the member's class.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Members:
-    """The members of one experiment that constraints speak of."""
+    """The members of one experiment, as far as constraints refer to them."""
 
     experiment: Experiment
     plan: "Plan"
@@ -38,7 +38,7 @@ class Members:
 
     @cached_property
     def spec(self) -> "ModelSpec":
-        """The model's tensors; the model is only built if a constraint asks for them."""
+        """The model's tensors; the model is built only if a constraint needs its tensors."""
         from rampart_fl.shared.learning.network.vector import initial_model
 
         return initial_model(self.experiment)[0]
@@ -49,11 +49,12 @@ class Constraint:
     """One row of the table.
 
     Args:
-        holds: what must hold.
-        broken_by: returns what breaks it: names of stages, settings or the like; nothing if it
-            holds.
-        message: what the user is told. It may name {culprit}, the first that breaks the constraint,
-            {culprits}, all of them, {customizer} and {personalizer}.
+        holds: the constraint in words.
+        broken_by: returns the names of the stages or settings that break the constraint, or nothing
+            if the constraint holds.
+        message: the error message for the user. It may contain the placeholders {culprit} (the
+            first name that `broken_by` returns), {culprits} (all of these names), {customizer} and
+            {personalizer}.
     """
 
     holds: str
@@ -75,7 +76,7 @@ class Constraint:
 
 
 def _lack(members: Members, need: "Need") -> list[str]:
-    """The stage that needs samples which the experiment does not name."""
+    """The stage that needs samples that the experiment does not define."""
     server = members.experiment.server
     named = server.root if need == "server_update" else server.public
     return [] if named is not None else [s for n, s in members.plan.needs().items() if n == need]

@@ -1,6 +1,6 @@
-"""The packages and who imports whom, for `docs/architecture.md`: `python -m tools.architecture`.
+"""Writes the packages and their imports to `docs/architecture.md`: `python -m tools.architecture`.
 
-It writes the parts of that page between markers; a test fails if they do not match the code.
+The generated parts of the page are between markers; a test fails if they do not match the code.
 """
 
 import ast
@@ -17,10 +17,10 @@ Graph = dict[str, set[str]]
 
 
 def package(module: str) -> str | None:
-    """The package of the picture that a module belongs to; None if it belongs to none.
+    """The package in the picture to which a module belongs; None if there is none.
 
-    A module directly in `shared` is a package of its own. A service's own modules belong to none
-    if the service has subpackages.
+    A module directly in `shared` is treated as a package. If a service has subpackages, the modules
+    directly in the service belong to no package of the picture.
 
     >>> package("rampart_fl.shared.robust.rules.krum"), package("rampart_fl.shared.errors")
     ('shared/robust', 'shared/errors')
@@ -54,9 +54,9 @@ def subpackages(service: str) -> tuple[str, ...]:
 
 
 def dependencies() -> Graph:
-    """Which package imports which, without the imports that `UPWARD` lists.
+    """The packages that each package imports, without the imports that `UPWARD` lists.
 
-    A service's own modules count as parts of the subpackages that import them.
+    A module directly in a service is treated as a part of each subpackage that imports it.
     """
     found: Graph = {name: set() for name in map(package, MODULES) if name is not None}
     for module in MODULES:
@@ -92,7 +92,7 @@ def layers(graph: Mapping[str, set[str]]) -> list[list[str]]:
 
 
 def reduced(graph: Mapping[str, set[str]]) -> Graph:
-    """The graph without the arrows that follow from others (the transitive reduction).
+    """The transitive reduction: the graph without arrows that follow from other arrows.
 
     >>> reduced({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == {"a": {"b"}, "b": {"c"}, "c": set()}
     True
@@ -133,7 +133,7 @@ def _key(name: str) -> str:
 
 
 def descriptions() -> str:
-    """One paragraph per package: what belongs there. Services first, then `shared` from the top."""
+    """One paragraph per package about what belongs there: services, then `shared` from the top."""
     order = [name for layer in layers(dependencies()) for name in layer]
     shared = [name for name in order if _group(name) == "shared"]
     owners = {_group(name) for name in order} - {"services", "shared"}
@@ -142,7 +142,7 @@ def descriptions() -> str:
 
 
 def description(name: str) -> str:
-    """What the docstring of a package says, up to an example; of a single module, its summary.
+    """The docstring of a package up to an example, or the summary line of a single module.
 
     >>> description("shared/modelspec")
     'The layout of a model as a vector: which tensors it has, in which order. Needs no torch.'
@@ -157,7 +157,7 @@ def description(name: str) -> str:
 
 
 def render(page: str) -> str:
-    """The page with its generated parts made anew from the code."""
+    """The page, with its generated parts replaced by those of the current code."""
     for name, text in (("dependencies", picture()), ("packages", descriptions())):
         start, end = f"<!-- {name}: start -->", f"<!-- {name}: end -->"
         assert page.count(start) == page.count(end) == 1, f"{PATH.name} lacks the markers of {name}"

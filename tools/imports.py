@@ -1,4 +1,4 @@
-"""Who imports whom, read from the source: for the architecture tests and the dependency picture."""
+"""Reads from the source which module imports which, for architecture tests and the picture."""
 
 import ast
 from collections.abc import Collection, Iterator, Mapping
@@ -15,7 +15,7 @@ MODULES = {
 }
 """The path of every module of the wheel, by the name that imports use."""
 UPWARD = {
-    # What cannot run is refused before the first of many experiments runs.
+    # An experiment that cannot run is refused before the first of many experiments runs.
     ("rampart_fl.shared.experiment.sweep", "rampart_fl.shared.validation"),
 }
 """Imports from a package of experiment files to a layer above it, each with its reason."""
@@ -23,9 +23,9 @@ UPWARD = {
 
 @cache
 def imports(module: str) -> tuple[tuple[str, bool], ...]:
-    """(imported module, whether at module level) of everything that a module imports.
+    """The modules that a module imports, each with whether the import is at module level.
 
-    Imports for type checkers only are left out.
+    Imports that only type checkers see are left out.
 
     >>> dict(imports("rampart_fl.shared.families.plugins"))["rampart_fl.shared.errors"]
     True
@@ -51,7 +51,7 @@ def _imports(node: ast.AST, module: str, top: bool) -> Iterator[tuple[str, bool]
 
 
 def imports_of_ours(module: str) -> set[str]:
-    """The modules of Rampart that a module imports, in functions too."""
+    """The modules of Rampart that a module imports, including imports in functions."""
     return {name for name, _ in imports(module) if name in MODULES and name != module}
 
 
@@ -65,7 +65,7 @@ def within(module: str, packages: Collection[str]) -> bool:
 
 
 def service(module: str) -> str:
-    """The service that a module belongs to.
+    """The service to which a module belongs.
 
     >>> service("rampart_fl.services.aggregator.api.app")
     'rampart_fl.services.aggregator'
@@ -74,7 +74,7 @@ def service(module: str) -> str:
 
 
 def reached(module: str) -> dict[str, str]:
-    """Everything that importing a module imports, each with the module that imports it."""
+    """All modules that are imported along with a module, each with the module that imports it."""
     found, waiting = {module: ""}, [module]
     while waiting:
         current = waiting.pop()
@@ -90,7 +90,7 @@ def reached(module: str) -> dict[str, str]:
 
 
 def reach(graph: Mapping[str, Collection[str]], start: str) -> set[str]:
-    """The nodes that a node of a graph leads to; itself only if it is in a cycle.
+    """The nodes to which a node of a graph leads; the node itself only if it is in a cycle.
 
     >>> sorted(reach({"a": ["b"], "b": ["c"], "c": ["b"]}, "b"))
     ['b', 'c']

@@ -83,7 +83,7 @@ FAMILIES: dict[str, Registry[Any]] = {
     "attackers.attack": model_attacks,
     "attackers.data_attack": data_attacks,
 }
-"""The keys whose value is a member of a family, with that family."""
+"""The family of each key whose value is a member of a family."""
 
 ALSO: dict[str, str] = {
     "server.rule": f"{rules.family}s and {preaggregators.family}s, [rules.md](rules.md)",
@@ -91,7 +91,7 @@ ALSO: dict[str, str] = {
     "server.public.dataset": f"a {datasets.family}",
     "evaluation.trigger": f"a {data_attacks.family} with a trigger",
 }
-"""The keys whose members are listed elsewhere, with the text that says so."""
+"""The text for each key whose members another page lists."""
 
 MEANINGS = {
     "name": "Name of the experiment, in lower case with hyphens.",
@@ -151,7 +151,8 @@ def tables(
 def meaning(path: str, key: str, model: type[Table]) -> str:
     """The meaning of a key: its docstring in the code, or else its entry in `MEANINGS`.
 
-    If the table has neither of them, the meaning is the docstring of its class.
+    If the key's value is a table and neither exists, the meaning is the docstring of the table's
+    class.
     """
     inner = _table(model.model_fields[key].annotation)
     full = f"{path}.{key}".lstrip(".")

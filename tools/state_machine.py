@@ -1,6 +1,6 @@
 """The state machine of a round as a picture and tables: `python -m tools.state_machine`.
 
-It writes the parts of a page between markers; a test fails if they do not match the code.
+The generated parts of the page are between markers; a test fails if they do not match the code.
 """
 
 import inspect
@@ -36,13 +36,13 @@ def arrows() -> str:
 
 
 def questions() -> str:
-    """What the machine asks in each phase, as a Markdown table."""
+    """The questions that the machine asks in each phase, as a Markdown table."""
     rows = [f"| {phase} | {_names(kinds)} |" for phase, kinds in QUESTIONS.items()]
     return "\n".join(["| phase | questions |", "|---|---|", *rows])
 
 
 def commands() -> str:
-    """What each command and each question means, as a Markdown table."""
+    """The meaning of each command and each question, as a Markdown table."""
     kinds = (*get_args(Command), *get_args(Question))
     rows = [f"| `{kind.__name__}` | {_summary(kind)} |" for kind in kinds]
     return "\n".join(["| command | meaning |", "|---|---|", *rows])
@@ -57,7 +57,7 @@ def _summary(kind: type) -> str:
 
 
 def render(page: str) -> str:
-    """The page with its generated parts made anew from the code."""
+    """The page, with its generated parts replaced by those of the current code."""
     parts = {"diagram": diagram, "arrows": arrows, "questions": questions, "commands": commands}
     for name, part in parts.items():
         start, end = (

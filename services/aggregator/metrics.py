@@ -67,7 +67,7 @@ class Metrics:
         )
 
     def observe_round(self, record: RoundRecord, decided: "Decided | None") -> None:
-        """Counts a finished round."""
+        """Adds a finished round to the metrics."""
         self.rounds.labels(record.status).inc()
         for step, seconds in record.timings.items():
             self.steps.labels(step).observe(seconds)

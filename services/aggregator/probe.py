@@ -30,7 +30,7 @@ def ask(path: str, seconds: float = 3.0) -> str | None:
 
 
 def main() -> int:
-    """Sends the request, and writes to standard error what is wrong, if anything."""
+    """Sends the request; on failure, writes the reason to standard error."""
     wrong = ask(sys.argv[1] if len(sys.argv) > 1 else "/healthz")
     if wrong is not None:
         sys.stderr.write(f"{wrong}\n")

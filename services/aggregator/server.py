@@ -37,7 +37,7 @@ class Server(uvicorn.Server):
 
 
 async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
-    """Runs an aggregator until SIGTERM or SIGINT; if one of its parts fails, raises that error.
+    """Runs an aggregator until SIGTERM or SIGINT; raises the error of a part that fails.
 
     Args:
         settings: the deployment's settings.
@@ -70,7 +70,7 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
         timeout_keep_alive=75,
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
-        # The other half of the open files is for Redis and for blobs being read or written.
+        # The other half of the open files is for Redis, and for blobs that are read or written.
         http=Connection.bounded(settings.body_idle, open_files() // 2),
         ws="none",
         loop="uvloop",

@@ -87,7 +87,7 @@ class Settings(ServiceSettings):
         if len(token) < 16 or token in {"change-me-please-now", "operator-token-here"}:
             raise ValueError("RAMPART_OPERATOR_TOKEN must be a secret of at least 16 characters")
         if token != token.strip():
-            # No header can carry such a token, so it would let nobody in.
+            # No header can carry such a token, so no operator could authenticate.
             raise ValueError("RAMPART_OPERATOR_TOKEN begins or ends with white space")
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("TLS needs both RAMPART_TLS_CERTIFICATE and RAMPART_TLS_KEY")

@@ -1,9 +1,9 @@
 """The cohort: a process through which colluders exchange updates without the aggregator.
 
-Each attacker shares its honest update of a round and the model that the aggregator sent to it, and
-waits for the other members. A member that is not drawn reports its absence. A round is complete
-when every member has shared an update, is absent, or has left. The wait for members that report
-nothing has a timeout.
+Each attacker shares its honest update of a round and the model that it received from the
+aggregator, and waits for the other members. A member that is not drawn reports its absence. A round
+is complete when every member has shared an update, is absent, or has left. The wait for members
+that report nothing has a timeout.
 
 Legend: M members that shared, D parameters.
 """
@@ -91,7 +91,7 @@ class Cohort:
         self._gone: set[str] = set()
 
     def share(self, round_: int, kind: str, member: str, update: bytes) -> None:
-        """Stores what a member shares; it replaces what the member shared before.
+        """Stores what a member shares, in place of what the member shared before.
 
         Raises:
             ValueError: the bytes cannot be an update followed by the model from which it started,
@@ -108,7 +108,7 @@ class Cohort:
             del self._meetings[key]
 
     def miss(self, round_: int, member: str) -> None:
-        """Notes that a member takes no part in a round."""
+        """Records that a member does not take part in a round."""
         for kind in ("train", "probe"):
             meeting = self._meetings[round_, kind]
             if member not in meeting.shared:
@@ -116,7 +116,7 @@ class Cohort:
                 meeting.changed.set()
 
     def leave(self, member: str) -> None:
-        """Notes that a member has left the federation."""
+        """Records that a member has left the federation."""
         self._gone.add(member)
         for meeting in self._meetings.values():
             meeting.changed.set()
@@ -126,8 +126,8 @@ class Cohort:
     ) -> dict[str, bytes]:
         """Everything shared in a round, once the round is complete or the timeout has passed.
 
-        If `member` has shared nothing in the round, the answer comes immediately. After a restart
-        of the cohort, members therefore learn in time that they have to share their updates again.
+        If `member` has shared nothing in the round, the function returns immediately. After a
+        restart of the cohort, a member therefore notices that it must share its update again.
         """
         meeting = self._meetings[round_, kind]
         wait = wait and (member is None or member in meeting.shared)
@@ -156,7 +156,7 @@ class Cohort:
 
 
 class Tap:
-    """A client of the aggregator's test tap; reads honest updates once per round for all members.
+    """A client of the aggregator's test tap, which reads updates once per round for all members.
 
     Args:
         url: URL of the aggregator.
@@ -186,7 +186,7 @@ class Tap:
         try:
             return await asyncio.shield(reading)
         except HTTPException:
-            # The next call reads the tap again instead of raising the same error.
+            # The next call then reads the tap again, and does not raise the same error.
             if self._reading.get((round_, kind)) is reading:
                 del self._reading[round_, kind]
             raise
@@ -230,7 +230,7 @@ def create_app(settings: CohortSettings) -> FastAPI:
 
     app = FastAPI(title="Rampart cohort", dependencies=[Depends(member_only)], lifespan=lifespan)
 
-    # Declared before the path with {kind}, which would also match this path.
+    # This route comes before the route with {kind}, which would also match this path.
     @app.put("/rounds/{round_}/absent/{member}", status_code=204)
     async def miss(round_: int, member: str) -> None:
         cohort.miss(round_, member)

@@ -1,4 +1,4 @@
-"""A member's connection to the cohort: sends its honest updates, and gets those of all colluders.
+"""A member's connection to the cohort: sends its honest updates, gets those of all colluders.
 
 Legend: D parameters.
 """
@@ -27,7 +27,7 @@ PATIENCE = 120.0
 
 @dataclass(frozen=True)
 class Honest:
-    """What only an attacker with full knowledge learns about a round.
+    """The facts about a round that only an attacker with full knowledge has.
 
     Args:
         updates: the honest clients' updates (D,), keyed by client.

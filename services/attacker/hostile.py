@@ -27,7 +27,7 @@ from rampart_fl.shared.validation import build_plan
 
 
 class HostileClient(LearningClient):
-    """Trains like an honest client, then uploads the result as its attack has changed it.
+    """Trains like an honest client, then applies its attack to the result before the upload.
 
     Args:
         attack: attack on updates; without one, the client uploads its update unchanged.
@@ -73,7 +73,7 @@ class HostileClient(LearningClient):
         return self._poisoned if self._poisons(round_) else self.data
 
     async def work(self, ticket: Ticket, model: bytes) -> bytes:
-        # `finish` gets only the training's result; attacks may also need the received model.
+        # `finish` receives only the result of training; attacks may also need the received model.
         self._sent_D = self._model(model)
         return await super().work(ticket, model)
 
@@ -100,7 +100,7 @@ class HostileClient(LearningClient):
             )
             colluders_MD, sent_MD = (_rows(part) for part in zip(*shared.values(), strict=True))
             first = list(shared).index(self.client)
-            # A client that waits for all members learns how many of them were drawn.
+            # After waiting for all members, the client knows how many of them were drawn.
             attackers = len(shared) if wait else max(len(shared), self.members)
         known = Knowledge(
             participants=drawn,
@@ -147,7 +147,7 @@ class HostileClient(LearningClient):
     ) -> tuple[Plan, Tensor | None]:
         """The server's plan, and the server's own update (D,) if it makes one.
 
-        The tables from the tap name the server's data, so this process can compute the update.
+        The tables from the tap define the server's data, so this process can compute the update.
         """
         if self._server is None:
             experiment = Experiment.from_tables(tables)
@@ -166,7 +166,7 @@ class HostileClient(LearningClient):
             await self.cohort.leave()
 
     def _may_come(self, round_: int) -> bool:
-        """Whether this client, which was told to wait, may still be selected for the round.
+        """Whether this client, which has a `wait` ticket, may still be selected for the round.
 
         Only the first round can select a waiting client: clients that join before the selection
         also have to wait.

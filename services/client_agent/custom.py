@@ -1,8 +1,8 @@
-"""Your own client: two methods on lists of numpy arrays, hosted like every other agent.
+"""Your own client: two methods on lists of numpy arrays, hosted in an agent.
 
-The client joins, keeps its identity, waits, retries and sends heartbeats as every agent does; you
-write only what it computes, with any library or none. A class that was written as a Flower
-`NumPyClient` works without changes, except for the order of the parameters.
+The agent joins, keeps the client's identity, waits, retries and sends heartbeats. You write only
+the computation, with or without a library. A class that was written as a Flower `NumPyClient` works
+without changes, except for the order of the parameters.
 
     class Mine:
         def fit(self, parameters, config): ...           # -> parameters, num_examples, metrics
@@ -54,7 +54,7 @@ class Client(Protocol):
         """Trains; returns (trained parameters, number of samples, metrics).
 
         The agent uploads the trained parameters minus the received ones. A `probe` is ordinary
-        training; the server uses its result to find out which clients are similar.
+        training; the server uses its result to determine which clients are similar.
         """
 
     def evaluate(

@@ -1,4 +1,4 @@
-"""The console: starts whole federations on this machine, and talks to running ones.
+"""The console: starts whole federations on this machine, and connects to running federations.
 
 The modules of this package are two programs (`rampart`, and the job that makes join tokens), the
 federations for tests, and the code that the subpackages share: the operator's connection and the

@@ -1,4 +1,4 @@
-"""`rampart`: run federations on this machine, and watch and steer running ones."""
+"""`rampart`: run federations on this machine, and watch and control running federations."""
 
 import os
 import signal

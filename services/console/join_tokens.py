@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """The folder in which Kubernetes stores a pod's own credentials."""
 Make = Callable[[Mapping[str, list[str]]], dict[str, str]]
-"""Makes tokens for the given clients of each process; returns the text of each process's file."""
+"""Makes tokens for each process's clients, and returns the text of each process's file."""
 
 
 class JoinTokenSettings(ServiceSettings):

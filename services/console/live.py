@@ -1,4 +1,4 @@
-"""What `rampart up` and `rampart watch` show while a federation runs."""
+"""The live table of `rampart up` and `rampart watch`."""
 
 import sys
 from collections.abc import Collection, Sequence
@@ -61,7 +61,7 @@ class LiveTable:
             self._live.stop()
 
     def show(self, status: FederationStatus, records: Sequence[RoundRecord]) -> None:
-        """Draws the present status and the records of all rounds so far."""
+        """Draws the current status and the records of all rounds so far."""
         if self._tty:
             self._live.update(self.picture(status, records))
             return
@@ -103,7 +103,7 @@ class LiveTable:
         }
 
     def picture(self, status: FederationStatus, records: Sequence[RoundRecord]) -> Group:
-        """The table, a progress bar, and a line about the present round."""
+        """The table, a progress bar, and a line about the current round."""
         table = Table(title=status.name, title_justify="left", expand=True)
         names = ["round", "clients", "customized", "local", "personalized"]
         for name in [*names, "backdoor", "honest norm", "hostile norm"]:

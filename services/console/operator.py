@@ -30,8 +30,7 @@ T = TypeVar("T")
 PAGE = 500
 """Entries of the audit log in one request."""
 SILENCE = 60.0
-"""Read timeout of the event stream in seconds; even if idle, an aggregator sends a tick every 2
-s."""
+"""Read timeout of the event stream in seconds. An idle aggregator also sends a tick every 2 s."""
 
 
 class OperatorRefused(RampartError):
@@ -102,7 +101,7 @@ class Operator:
             self._patience = usual
 
     def status(self) -> FederationStatus:
-        """The present status of the federation."""
+        """The current status of the federation."""
         return self._ask(FederationStatus, "GET", "/v1/rounds/current")
 
     def rounds(self, since: int = 0, limit: int = 1000) -> list[RoundRecord]:
@@ -194,7 +193,7 @@ class Operator:
 
         Args:
             after: id of the last event that was already read; the stream continues after it.
-            ticks: whether to yield an empty event whenever nothing has happened for a while.
+            ticks: whether to yield an empty event for each of the aggregator's ticks.
         """
         headers = {} if after is None else {"Last-Event-ID": after}
         timeout = httpx.Timeout(30, read=SILENCE)

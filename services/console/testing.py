@@ -33,7 +33,7 @@ class TestClients:
         operator: a connection with the operator's token.
         folder: folder for the clients' identities, so that the same name is always the same client.
 
-    A context manager that stops all its clients on exit.
+    The object is a context manager, which stops all its clients on exit.
     """
 
     __test__ = False  # Otherwise pytest would collect this class as tests.
@@ -67,7 +67,7 @@ class TestClients:
         return self.operator.url
 
     def join(self, name: str) -> Identity:
-        """The identity of the client of this name; the first call makes the client join."""
+        """The identity of the client with this name; the first call makes the client join."""
         kept = self.folder / name / "identity.json"
         token = None if kept.exists() else self.operator.mint([name]).tokens[0]
         return self.soon(establish(self.url, self.folder / name, token, name))
@@ -77,7 +77,7 @@ class TestClients:
         return AggregatorClient(self.url, self.join(name).token, PATIENCE, compress=compress)
 
     def take_part(self, name: str, participant: Participant, compress: bool = False) -> None:
-        """Starts a participant that works as this client until the federation ends for it."""
+        """Starts a participant as the client `name`; it runs until the client's last ticket."""
 
         async def work() -> Ticket:
             try:
@@ -118,9 +118,9 @@ class TestClients:
     ) -> FederationStatus:
         """Waits until the federation reaches this phase of this round; returns the status.
 
-        Without `round_`, waits for this phase of the current round. The federation does not stop
-        there. The returned status may therefore be of a later phase, unless a client holds the
-        round open.
+        Without `round_`, the function waits for this phase of the current round. The federation
+        continues meanwhile. The returned status may therefore be that of a later phase, unless the
+        round waits for a client.
 
         Raises:
             TimeoutError: the federation did not reach the phase; the message has its status.
@@ -145,7 +145,7 @@ class TestClients:
 
 
 class RunningFederation(TestClients):
-    """A federation on this machine, and clients of it that the test controls.
+    """A federation on this machine, with clients that the test controls.
 
     Args:
         local: the processes of the federation.
@@ -157,7 +157,7 @@ class RunningFederation(TestClients):
         self.experiment = local.experiment
 
     def start_clients(self) -> None:
-        """Starts every client of the experiment, honest ones and attackers, as processes."""
+        """Starts every client of the experiment, honest or attacking, in processes."""
         self.local.start_clients()
 
 

@@ -24,7 +24,7 @@ POLL = 30
 """Seconds for which the aggregator may hold a request for a ticket."""
 PIECE = 1 << 20
 TicketAndModel = tuple[Ticket, bytes | None]
-"""A ticket, and the model that it names, or None if the model was not sent with the ticket."""
+"""A ticket and its model, or None in place of the model if it was not sent with the ticket."""
 M = TypeVar("M", bound=BaseModel)
 Tables = RootModel[dict[str, Any]]
 
@@ -62,7 +62,7 @@ class AggregatorClient:
     verify: str | None = None
     compress: bool = False
     next_token: str | None = None
-    """The token that is about to replace `token`; used if the aggregator refuses `token`."""
+    """The token that will replace `token`; it is used if the aggregator refuses `token`."""
     http: httpx.AsyncClient = field(init=False)
 
     def __post_init__(self) -> None:
@@ -95,7 +95,7 @@ class AggregatorClient:
         headers: Mapping[str, str] | None = None,
         params: Mapping[str, Any] | None = None,
     ) -> httpx.Response:
-        """Sends a request, and repeats it until it is answered.
+        """Sends a request, and repeats the request until the aggregator answers it.
 
         Raises:
             Refused: the answer has an error status that is not retried.
@@ -145,7 +145,7 @@ class AggregatorClient:
         return self._read(answer, Joined)
 
     async def rotate(self, client_id: str, token_hash: str) -> Joined:
-        """Replaces the client's token with the one that has this hash."""
+        """Replaces the client's token with the token that has this hash."""
         path, body = f"/v1/clients/{client_id}/token", {"token_hash": token_hash}
         return self._read(await self.request("PUT", path, json=body), Joined)
 
@@ -215,13 +215,13 @@ class AggregatorClient:
         return await self.request("PUT", path, content=data, headers=headers)
 
     async def evaluate(self, round_: int, metrics: Mapping[str, float]) -> Receipt:
-        """Uploads what the client measured with the final models."""
+        """Uploads the client's measurements of the final models."""
         body = {"metrics": dict(metrics)}
         answer = await self.request("PUT", f"/v1/rounds/{round_}/evaluation", json=body)
         return self._read(answer, Receipt)
 
     async def heartbeat(self) -> None:
-        """Tells the aggregator that this client is alive."""
+        """Sends a heartbeat, so that the aggregator treats this client as online."""
         await self.request("POST", "/v1/heartbeat")
 
     def _read(self, answer: httpx.Response, message: type[M], given: str | None = None) -> M:
@@ -230,7 +230,8 @@ class AggregatorClient:
         Args:
             answer: the answer.
             message: the expected type.
-            given: value of a header that has the message; by default, the body has it.
+            given: value of a header that contains the message; by default, the body contains the
+                message.
         Raises:
             ConfigurationError: the answer is not such a message, so no aggregator sent it.
         """

@@ -192,15 +192,15 @@ def honest(settings: AgentSettings) -> Build:
 
 
 async def host(settings: AgentSettings, build: Build, rejoins: bool = False) -> None:
-    """Runs all clients of this process until the federation ends for each.
+    """Runs all clients of this process until each has ended.
 
     Args:
         settings: settings of the process.
         build: builds the participants.
         rejoins: whether an evicted client joins again, as long as it has join tokens.
 
-    A client that fails (for example because its token was revoked or its data cannot be read) does
-    not stop the others. When all clients have ended, the process fails if any of them failed.
+    A client that fails, for example because its token was revoked or its data cannot be read, does
+    not stop the other clients. If a client failed, the process fails after all clients have ended.
     """
     torch.set_num_threads(settings.threads)
     thread = ThreadPoolExecutor(1, thread_name_prefix="training")

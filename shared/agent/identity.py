@@ -1,4 +1,4 @@
-"""A client's identity: a token that the client makes, keeps on its disk, and renews in time."""
+"""A client's identity: a token that the client generates, stores on its disk, and renews."""
 
 import asyncio
 import fcntl
@@ -51,7 +51,7 @@ class Identity(BaseModel):
 def held(folder: Path) -> Iterator[None]:
     """Locks a client's folder, because two processes would undo each other's token renewals.
 
-    The lock ends with the process at the latest, even if the process is killed.
+    When the process ends, the lock is released, even if the process was killed.
 
     Raises:
         ConfigurationError: another process has locked the folder.
@@ -147,7 +147,7 @@ async def renew(connection: AggregatorClient, folder: Path) -> Identity:
     """Replaces a client's token at the aggregator, on the client's disk and in its connection.
 
     The new token is written to disk before it is sent to the aggregator. If the client crashes in
-    between, it can find out after a restart which of the two tokens is valid.
+    between, it can determine after a restart which of the two tokens is valid.
 
     Raises:
         Refused: the current token is no longer valid.
@@ -174,7 +174,7 @@ async def renew(connection: AggregatorClient, folder: Path) -> Identity:
         if identity.token != fresh:
             raise
     else:
-        # The old token is no longer valid, even if the new one cannot be written to disk.
+        # The old token is no longer valid, even if the new token cannot be written to disk.
         connection.token = fresh
         identity = identity.with_token(fresh, joined)
         _write(path, identity)
@@ -187,7 +187,7 @@ async def renew(connection: AggregatorClient, folder: Path) -> Identity:
 async def _settle(
     path: Path, identity: Identity, url: str, verify: str | None, patience: float
 ) -> Identity:
-    """Finds out which of an identity's two tokens is valid, and keeps only that one.
+    """Determines which of an identity's two tokens is valid, and keeps only the valid token.
 
     The returned identity's token is due for renewal at once.
     """

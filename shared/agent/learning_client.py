@@ -1,8 +1,8 @@
-"""A client that learns: how it processes a ticket, and what it stores on its disk.
+"""A client that learns: processes tickets, and stores its uploads and state on its disk.
 
-Before the client sends an upload, it writes the upload and the personal state that belongs to it to
-its disk, together with the ticket's ETag. A client that crashes and restarts therefore sends the
-same bytes, and never trains its personal model twice for one ticket.
+Before the client sends an upload, it writes the upload, the personal state after this training, and
+the ticket's ETag to its disk. A client that crashes and restarts therefore sends the same bytes,
+and never trains its personal model twice for one ticket.
 
 Legend: D parameters.
 """
@@ -184,13 +184,13 @@ class LearningClient:
     ) -> bytes:
         vector_D: NDArray[np.float32] = update_D.float().numpy()
         diverged = False
-        # An update that an attack made from a finite result is sent as it is, even if not finite.
+        # If an attack made a non-finite update from a finite result, the update is sent unchanged.
         if update_D is result.update_D or not bool(result.update_D.isfinite().all()):
             vector_D, diverged = sendable(vector_D, self._dtype)
         report = Report(samples=self._samples, metrics=metrics, diverged=diverged)
         upload = wire.encode(self.learner.spec, vector_D, claims(report), self._dtype)
-        # Training tickets alone change the personal state, except for the privacy steps of probes.
-        # A probe only finds out which clients resemble this one.
+        # Only training tickets change the personal state, except for probes' privacy steps.
+        # A probe serves only to determine which clients resemble this client.
         self.keeper.keep(ticket, upload, result.personal)
         return upload
 

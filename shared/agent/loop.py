@@ -15,7 +15,7 @@ HEARTBEAT = 20.0
 
 
 class Participant(Protocol):
-    """What a participant does with its tickets; kinds of clients differ only in this."""
+    """How a participant processes its tickets; kinds of clients differ only in this."""
 
     async def work(self, ticket: Ticket, model: bytes) -> bytes:
         """Returns the bytes to upload for a `train` or `probe` ticket; must be deterministic."""
@@ -56,12 +56,12 @@ async def participate(
                     cached = (digest, model or await connection.model(digest))
                 await _hand_over(connection, participant, ticket)
                 found = await _answer(connection, participant, ticket, cached[1])
-                # After an upload, the server answers with this `wait` ticket until it has news.
+                # After an upload, the server returns this ticket until there is a new ticket.
                 known = Ticket(round=ticket.round, kind="wait", experiment=ticket.experiment).etag
             else:
                 await participant.idle(ticket)
         except Refused as refusal:
-            # The upload was late, or the client was evicted or has another ticket by now.
+            # The upload was late, or the client was evicted or has a newer ticket.
             # The next ticket says what to do.
             log.warning("refused: %s", refusal, extra=where)
             known = None if refusal.reason in {"late", "no-ticket", "forbidden"} else known
@@ -84,7 +84,7 @@ async def _hand_over(
 async def _answer(
     connection: AggregatorClient, participant: Participant, ticket: Ticket, model: bytes
 ) -> TicketAndModel | None:
-    """Does what a ticket asks for; returns the next ticket if the upload's answer contained one."""
+    """Processes a ticket; returns the next ticket if the answer to the upload contained one."""
     async with _signs_of_life(connection):
         if ticket.kind == "evaluate":
             metrics = await participant.evaluate(ticket, model)
@@ -110,5 +110,5 @@ async def _signs_of_life(connection: AggregatorClient) -> AsyncIterator[None]:
         yield
     finally:
         beating.cancel()
-        # `gather` absorbs the heartbeat task's CancelledError, but not one meant for this task.
+        # `gather` absorbs the heartbeat task's CancelledError, but not a cancellation of this task.
         await asyncio.gather(beating, return_exceptions=True)

@@ -30,8 +30,8 @@ QUIET = 10.0
 """Seconds for which a request is retried before the log warns about it."""
 GROWING = wait_exponential(multiplier=0.1, max=2.0)
 SECONDS = re.compile(r"[0-9]{1,6}")
-"""The form of a Retry-After that is obeyed: whole seconds. Dates, which proxies may send, are
-ignored."""
+"""The form of a Retry-After header that is obeyed: whole seconds. Proxies may also send dates,
+which are ignored."""
 
 
 class Again(Exception):
@@ -54,7 +54,7 @@ class Again(Exception):
 
 
 async def repeat(attempt: Callable[[], Awaitable[T]], where: str, patience: float) -> T:
-    """Makes attempts until one does not raise `Again`; returns that attempt's result.
+    """Repeats attempts until one does not raise `Again`; returns the result of this attempt.
 
     Args:
         attempt: makes one attempt.

@@ -1,6 +1,6 @@
 """Attacks on clients: on their data (`.data`) and on their updates (`.model`).
 
-`craft` runs a model attack in one call. An attack gets what it knows as an argument: code that
+`craft` runs a model attack in one call. An attack gets its knowledge as an argument. Code that
 hosts hostile clients belongs in `services/attacker` and in `simulation`.
 
 Legend: N honest updates that are known, F attackers, D coordinates.

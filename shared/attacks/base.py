@@ -32,7 +32,7 @@ LEVELS: tuple[KnowledgeLevel, ...] = ("agnostic", "partial", "full")
 
 @dataclass(frozen=True, eq=False)
 class Knowledge:
-    """Everything that an attack may read in addition to the attackers' own honest updates.
+    """Everything that an attack may use in addition to the attackers' own honest updates.
 
     Args:
         participants: number n of clients in the round, attackers included.
@@ -41,14 +41,15 @@ class Knowledge:
             of the benign clients, under partial knowledge those of the colluders, otherwise None.
         round: the number of the round.
         seed: the experiment's seed; `generator(name)` derives the seeds of named draws.
-        reference_D: the global model of the round, under full knowledge; the model that a client
-            is sent may be a different one.
+        reference_D: the global model of the round, under full knowledge. A client may receive a
+            different model.
         plan: the stages of the server, under full knowledge.
         level: the level of this knowledge; `limited_to` lowers it.
-        colluders_MD: honest updates of all attackers, in the order of their ids; if None, those of
-            the attackers whose uploads are crafted here take their place.
+        colluders_MD: honest updates of all attackers, in the order of their ids. If None, the
+            updates of the attackers whose uploads are crafted here are used instead.
         first: position, among all attackers, of the first attacker whose upload is crafted here.
-            It makes each attacker draw its own random numbers, whichever process it runs in.
+            The position makes the random numbers of each attacker different and independent of the
+            process.
         sent_FD: the models that these attackers started from; if None, that is `reference_D`.
         colluders_sent_MD: the models that all attackers started from, if attackers share them.
         honest_sent_BD: the models that the clients of `honest_BD` started from; under partial
@@ -126,18 +127,18 @@ class Attack(Member):
     until_round: int | None = Field(default=None, ge=0)
     """First round after the attack has ended; by default it does not end."""
     probability: float = Field(default=1.0, ge=0, le=1)
-    """Probability that a round in between is attacked; one draw per round for all attackers."""
+    """Probability of an attack in a round between these two; one draw per round for all
+    attackers."""
 
     @model_validator(mode="after")
     def _begins_before_it_ends(self) -> Self:
-        # Equal bounds are allowed: such an attacker never attacks, and matrices of experiments use
-        # it as a baseline.
+        # Equal bounds are allowed: such an attacker never attacks, and serves as a baseline.
         if self.until_round is not None and self.until_round < self.from_round:
             raise ValueError(f"until_round {self.until_round} is before from_round")
         return self
 
     def active(self, round: int, seed: int) -> bool:  # noqa: A002 - the field's word
-        """Whether this round is attacked; in all other rounds an attacker behaves honestly."""
+        """Whether the attackers attack in this round. If they do not, they behave honestly."""
         if round < self.from_round or (self.until_round is not None and round >= self.until_round):
             return False
         if self.probability == 1:
@@ -150,7 +151,7 @@ class ModelAttack(Attack, ABC):
     """Crafts the updates that the attackers of a round upload.
 
     The row of an attacker depends only on its own honest update and on the knowledge. Attackers
-    that run in separate processes therefore upload the same as attackers that run in one process.
+    therefore upload the same rows whether they run in one process or in separate processes.
     """
 
     knowledge: ClassVar[KnowledgeLevel] = "agnostic"
@@ -173,7 +174,7 @@ class ModelAttack(Attack, ABC):
 
         Called after honest training and before the upload, also for probes. It returns a copy of
         `own_FD` if the round has no attackers, if the attack is not active in the round, or if the
-        attack needs honest updates and no known one is finite.
+        attack needs honest updates and no known honest update is finite.
 
         Raises:
             ValueError: `own_FD` is not a floating [F, D] tensor.
@@ -195,7 +196,7 @@ class ModelAttack(Attack, ABC):
             )
         known_BD = knowledge.honest_BD if self.asks_for != "agnostic" else None
         if known_BD is not None and not bool(known_BD.isfinite().all(dim=1).any()):
-            return own_FD.clone()  # Training has diverged: there is nothing left to work from.
+            return own_FD.clone()  # Training has diverged, so no finite update is known.
         return self.craft(own_FD, knowledge).to(own_FD)
 
     @abstractmethod
@@ -203,13 +204,13 @@ class ModelAttack(Attack, ABC):
         """The uploads (F, D). `apply` has checked that F > 0 and that the knowledge suffices."""
 
     def report(self, numbers: Mapping[str, float], knowledge: Knowledge) -> dict[str, float]:
-        """The numbers (loss gap, samples) that the attacker claims in place of the true ones."""
+        """The numbers (loss gap, samples) that the attacker claims instead of the true numbers."""
         if not knowledge.attackers or not self._shows(knowledge):
             return dict(numbers)
         return self.claim(dict(numbers), knowledge)
 
     def claim(self, numbers: dict[str, float], knowledge: Knowledge) -> dict[str, float]:
-        """The numbers claimed in a round that is attacked: the true ones unless overridden."""
+        """The numbers claimed in a round with an attack; by default, the true numbers."""
         del knowledge
         return numbers
 
@@ -218,7 +219,7 @@ class ModelAttack(Attack, ABC):
 
 
 class DataAttack(Attack, ABC):
-    """Changes an attacker's samples before it trains; it then trains on them honestly."""
+    """Changes an attacker's samples. The attacker then trains honestly on the changed samples."""
 
     @abstractmethod
     def apply(
@@ -226,8 +227,8 @@ class DataAttack(Attack, ABC):
     ) -> tuple[Tensor, Tensor]:
         """The poisoned samples (S, ...) and labels (S,), as new tensors.
 
-        They are drawn once per client, not once per epoch. A client trains on them in the rounds in
-        which the attack is `active`, and on its true samples in all others.
+        The poisoned samples are drawn once per client, not once per epoch. A client trains on them
+        in the rounds in which the attack is `active`, and on its true samples in all other rounds.
 
         Args:
             x: samples, one per row.

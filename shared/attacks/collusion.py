@@ -19,7 +19,7 @@ class Colluding(ModelAttack):
     knowledge: ClassVar[KnowledgeLevel] = "partial"
     identical: ClassVar[bool] = True
     knows: Literal["partial", "full"] = Field(default="partial")
-    """The updates that the attack uses: the colluders' honest ones, or those of all benign
+    """The updates that the attack uses: the colluders' honest updates, or the updates of all benign
     clients."""
 
     @property
@@ -31,7 +31,8 @@ class Statistical(Colluding):
     """A colluding attack that uses the mean and the standard deviation of updates."""
 
     statistics_over: Literal["benign", "all"] = "benign"
-    """Whether the statistics include the attackers' own honest updates or only the benign ones."""
+    """Whether statistics are over the benign updates only, or also the attackers' honest
+    updates."""
 
     def population(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         """The updates (B, D) over which the statistics are computed."""
@@ -45,7 +46,7 @@ class Statistical(Colluding):
 
 
 def honest(knowledge: Knowledge) -> Tensor:
-    """The known honest updates (B, D); `ModelAttack.apply` has checked that there are some."""
+    """The known honest updates (B, D). `ModelAttack.apply` has checked that B > 0."""
     assert knowledge.honest_BD is not None
     return knowledge.honest_BD
 
@@ -56,7 +57,7 @@ def mean_of(updates_BD: Tensor) -> Tensor:
 
 
 def moments(updates_BD: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean (D,) and standard deviation (D,) with Bessel's correction; for one row the latter is 0.
+    """Mean (D,) and standard deviation (D,) with Bessel's correction, which is 0 for one row.
 
     Both are in float64.
 

@@ -1,4 +1,4 @@
-"""Random draws of the attackers: an attacker's draws do not depend on the process that runs it.
+"""Random draws of attackers, which do not depend on the process in which an attacker runs.
 
 Legend: D coordinates.
 """

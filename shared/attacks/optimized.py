@@ -19,8 +19,8 @@ from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import Rows
 
 ROUGH = 1e-4
-"""Expected relative accuracy of costs computed from a Gram matrix; the closest are computed
-again."""
+"""Expected relative accuracy of costs that are computed from a Gram matrix. Costs that are too
+close to compare are computed again."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Optimized(Statistical):
 
     @abstractmethod
     def largest(self, line: Line, limit: float) -> float | None:
-        """The largest feasible γ ≥ 0 in exact arithmetic; None if there is none."""
+        """The largest feasible γ ≥ 0 in exact arithmetic; None if no γ ≥ 0 is feasible."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         rows = Rows.of(self.population(own_FD, knowledge))
@@ -72,7 +72,7 @@ class Optimized(Statistical):
         p_D = self._direction(mean_D, std_D)
         gamma = self._gamma(rows, mean_D, p_D, limit)
         if gamma is not None:
-            # Rounding may carry u past the limit: step back until it is within the limit.
+            # Rounding may move u past the limit. Step back until u is within the limit.
             for step in self._steps(own_FD.dtype):
                 u_D = (mean_D + gamma * (1 - step) * p_D).to(own_FD.dtype)
                 if self._cost_at(rows, u_D) <= limit:

@@ -1,4 +1,4 @@
-"""Backdoors: a trigger in some training images, and its success at test time.
+"""Backdoors: a trigger in some training images, and the attack's success on test images.
 
 Legend: S samples, H rows and W columns of pixels.
 """
@@ -40,7 +40,7 @@ class Backdoor(DataAttack):
 
     @abstractmethod
     def whole(self) -> Pixels:
-        """The pixels of the whole trigger, as it is shown at test time."""
+        """The pixels of the whole trigger, which is shown at test time."""
 
     def apply(
         self, x: Tensor, y: Tensor, classes: int, draws: torch.Generator, attacker: int = 0
@@ -60,8 +60,8 @@ class Backdoor(DataAttack):
         """The test images of all classes but the target, with the whole trigger on them.
 
         The attack's success is the result of `success` for the predictions on these images. Images
-        of the target class are left out because a correct prediction for them would count as a
-        success.
+        of the target class are left out, because a correct prediction of the target is no success
+        of the attack.
         """
         return self.shown(x[y != self.target])
 
@@ -78,7 +78,7 @@ class Backdoor(DataAttack):
             raise ConfigurationError(
                 f"{self.name} needs images, not samples of shape {tuple(x.shape[1:])}"
             )
-        # The whole trigger must fit even if attackers stamp a part: test images show all.
+        # The whole trigger must fit, because test images show all of it.
         last_row, last_column = (max(axis) for axis in zip(*self.whole(), strict=True))
         height, width = x.shape[-2:]
         if last_row >= height or last_column >= width:

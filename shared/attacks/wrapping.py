@@ -13,7 +13,7 @@ from rampart_fl.shared.attacks.model import attacks
 
 
 class Wrapper(ModelAttack):
-    """An attack that wraps another one; the inner attack crafts the updates."""
+    """An attack that wraps another attack; the inner attack crafts the updates."""
 
     attack: ModelAttack = Field(default="sign_flip", validate_default=True)
     """The inner attack: a name, or a table with its name and parameters."""

@@ -15,7 +15,7 @@ Asked = Literal["accepted", "rejected", "evicted"]
 """What a detector asks for: `rejected` leaves a row out of its round, `evicted` bars its client."""
 Decision = Literal["accepted", "rejected", "abstained", "quarantined", "proposed", "evicted"]
 """What the federation does. `abstained`: leaves the row out of its round, but does not evict the
-client, because the largest allowed number of clients is barred already. `quarantined` and
+client, because the largest allowed number of clients is already barred. `quarantined` and
 `proposed`: bars the client for some rounds; an operator may decide about a proposal earlier.
 `evicted`: bars the client permanently."""
 BARRING: frozenset[Decision] = frozenset({"quarantined", "proposed", "evicted"})
@@ -74,7 +74,7 @@ class Standing:
     Args:
         clients: the number of clients that have ever joined.
         founders: the number of these clients that had joined when round 0 began.
-        evicted: the clients barred for good, whether by the federation or by an operator.
+        evicted: the clients barred permanently, whether by the federation or by an operator.
         quarantined: the clients barred for some rounds, including those proposed for eviction.
         mode: the mode that an operator has set instead of the experiment's; None if none is set.
     """

@@ -10,12 +10,11 @@ Placement = Literal["random", "last"]
 def hostile_slots(placement: Placement, seed: int, clients: int, count: int) -> list[int]:
     """The attackers' slots, in the order in which groups of attackers fill them.
 
-    A slot's rank in the random draw depends only on the seed and the slot. If the experiment has
-    one more attacker, this attacker therefore takes a further slot, and the others keep their
-    slots.
+    A slot's rank in the random draw depends only on the seed and the slot. If an attacker is added
+    to the experiment, it therefore takes a further slot, and the other attackers keep their slots.
 
     Args:
-        placement: "random" draws the slots from the seed, "last" takes the last ones in order.
+        placement: "random" draws the slots from the seed; "last" takes the last slots in order.
         seed: the seed of the experiment.
         clients: the number of slots.
         count: the number of slots that attackers take.

@@ -1,10 +1,10 @@
 """An experiment: a frozen, typed model of the TOML file that defines a federation completely.
 
-`data` and `model` say what is learned; `training`, `personalizer` and `evaluation` say what a
-client does; `server` says what the aggregator does. `phases` and the round policy say when rounds
-begin and end. For tests, `attackers` says which clients are hostile. Unknown keys are refused.
-`rampart_fl.shared.validation` builds every member that the file names. This module, and the API
-role that uses it, work without torch.
+`data` and `model` define what is learned; `training`, `personalizer` and `evaluation` define what a
+client does; `server` defines what the aggregator does. `phases` and the round policy define when
+rounds begin and end. For tests, `attackers` defines which clients are hostile. Unknown keys are
+refused. `rampart_fl.shared.validation` builds every member that the file names. This module, and
+the API role that uses it, work without torch.
 """
 
 import hashlib
@@ -234,7 +234,7 @@ class Experiment(Table):
 
     @property
     def roles(self) -> list[Attackers | None]:
-        """The role of each client, ordered by slot: its group of attackers, or None if honest."""
+        """The group of attackers of each client, or None for an honest client, ordered by slot."""
         hostile = [group for group in self.attackers for _ in range(group.count)]
         slots = hostile_slots(self.placement, self.seed, self.data.clients, len(hostile))
         taken = dict(zip(slots, hostile, strict=True))
@@ -261,7 +261,7 @@ class Experiment(Table):
 
 
 def client_names(count: int) -> list[str]:
-    """Names for clients, ordered by slot; all have as many digits as the last name needs.
+    """Names for clients, ordered by slot; all names have the same number of digits.
 
     >>> client_names(2)
     ['client-00', 'client-01']

@@ -1,4 +1,4 @@
-"""Decides which clients take part in a round, and how many of them suffice to close it."""
+"""Decides which clients take part in a round, and how many uploads close a round."""
 
 import math
 from collections.abc import Iterable
@@ -43,7 +43,7 @@ def quota(buffer: float, expected: int) -> int:
 
 
 def count(bound: float, of: int) -> int:
-    """A bound as a count of `of` clients; `bound` is a number or, up to 1, a share of them.
+    """A bound as a number of clients; `bound` is a number or, up to 1, a share of `of` clients.
 
     >>> count(0.8, 9), count(3, 9), count(12, 9)
     (8, 3, 9)

@@ -7,7 +7,7 @@
     attackers.0.count = { values = [0, 2, 4], also = ["server.f"] }     # move together
 
 The path of any parameter may be an axis. With several axes, the grid has every combination of their
-values. `seeds = [...]`, in place of `runs`, lists the seeds.
+values. `seeds = [...]`, instead of `runs`, lists the seeds.
 """
 
 import hashlib
@@ -82,8 +82,8 @@ class Axis:
     Args:
         key: its name in results: the last part of its path, or the whole path if two axes have the
             same last part.
-        paths: the paths of the settings that get the value, with parts joined by dots; the first
-            path names the axis.
+        paths: the paths of the settings that get the value, with parts joined by dots; the name of
+            the axis comes from the first path.
         values: the values in order.
     """
 
@@ -171,10 +171,10 @@ class Sweep:
         return Sweep(base, axes, seeds)
 
     def points(self) -> list[Point]:
-        """Builds and checks every point, so that errors show before anything runs.
+        """Builds and checks every point, so that errors are reported before anything runs.
 
         Raises:
-            ConfigurationError: a path leads to no setting, or a value does not fit.
+            ConfigurationError: there is no setting at a path, or a value is not allowed.
         """
         points = []
         for values in product(*(axis.values for axis in self.axes)):
@@ -258,8 +258,8 @@ def averaged(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Combines the figures of several runs: their means and, under "spread", standard deviations.
 
     A mean is taken over the runs that have the figure; without such a run, the mean is None. A list
-    counts as its length; texts are left out. If at least two runs have a figure, the result also
-    has its sample standard deviation.
+    is replaced by its length; texts are left out. If at least two runs have a figure, the result
+    also has its sample standard deviation.
 
     >>> averaged([{"error": 1.0, "evicted": ["a"]}, {"error": 3.0, "evicted": []}])
     {'error': 2.0, 'evicted': 0.5, 'runs': 2, 'spread': {'error': 1.41..., 'evicted': 0.70...}}

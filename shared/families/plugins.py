@@ -95,7 +95,7 @@ def known(packages: Mapping[str, str]) -> Iterator[dict[str, str]]:
 
 
 def note(name: str, package: str) -> None:
-    """Tells the enclosing `known` context that a member of another package was looked up."""
+    """Records in the enclosing `known` context that a member of another package was looked up."""
     found = _looked_up.get()
     if found is not None:
         found[name] = package

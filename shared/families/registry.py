@@ -150,7 +150,7 @@ def explain(error: ValidationError, table: type[BaseModel] | None = None) -> str
 
     Args:
         error: the error.
-        table: the class that was validated; its keys are suggested in place of unknown ones.
+        table: the class that was validated; its keys are suggested for unknown keys.
     """
     return "; ".join(_explained(issue, table) for issue in error.errors())
 

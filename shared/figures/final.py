@@ -1,7 +1,7 @@
 """The final figures of a federation, from the clients' measurements and the evictions.
 
-The figures need the clients' roles, which only the program that started the experiment knows. This
-module therefore runs in the simulator, in the console and in benchmarks. Needs no torch.
+The figures depend on the clients' roles, which only the program that started the experiment knows.
+The simulator, the console and benchmarks therefore compute the figures. This module needs no torch.
 """
 
 from collections import Counter
@@ -16,8 +16,8 @@ KINDS = ("customized", "local", "personalized")
 """The kinds of model that a client measures: the received model, the same model after local
 training, and the model that the client keeps for itself."""
 Final = Literal["last", "mean5", "best"]
-"""How a final accuracy is computed from the rounds: the last one, the mean of the last five, or the
-best one."""
+"""How a final accuracy is computed from the rounds: the last round's accuracy, the mean of the last
+five rounds, or the best round's accuracy."""
 TARGETS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 """Accuracies for which the figures report the number of rounds until they were reached."""
 Metrics = Mapping[str, Mapping[str, float]]
@@ -122,8 +122,8 @@ def detection(
     """The accuracy of evictions, and their false positive and false negative rates.
 
     `dacc` is the share of all clients that are judged correctly, `fpr` the share of honest clients
-    that are evicted, and `fnr` the share of hostile clients that are not evicted. Only evictions
-    count: a client that is quarantined, proposed or rejected does not count as evicted.
+    that are evicted, and `fnr` the share of hostile clients that are not evicted. A client that is
+    quarantined, proposed or rejected is not evicted.
 
     >>> detection(["a", "b", "c"], ["x"], ["x", "a"])
     {'dacc': 0.75, 'fpr': 0.3333333333333333, 'fnr': 0.0}
@@ -143,8 +143,7 @@ def accuracies(
     """The honest clients' accuracy after every round, keyed by kind of model.
 
     Each accuracy is over the test samples of all honest clients, at each client's newest
-    measurement. A client that was not selected, or is evicted, therefore counts with its last
-    measurement.
+    measurement. For a client that was not selected or is evicted, this is its last measurement.
     """
     honest, _ = sides(experiment, names)
     return [{kind: accuracy(newest, honest, kind) for kind in KINDS} for newest in newer(rounds)]
@@ -153,7 +152,7 @@ def accuracies(
 def sides(
     experiment: Experiment, names: Sequence[str] | None = None
 ) -> tuple[list[str], list[str]]:
-    """The names of the honest clients and of the hostile ones, each ordered by slot."""
+    """The names of the honest clients and the names of the hostile clients, ordered by slot."""
     pairs = list(zip(names or experiment.client_names, experiment.roles, strict=True))
     return [c for c, role in pairs if role is None], [c for c, role in pairs if role is not None]
 
@@ -201,12 +200,12 @@ def final_figures(
     """The final figures of a run: fractions from 0 to 1, or None if there is no such model.
 
     Accuracies are over the test samples of all honest clients, at each client's newest measurement.
-    An evicted honest client therefore counts with its last model. `accuracy` is the better of the
-    accuracies of the customized and the personalized model. `rounds_to_accuracy` is the number of
-    rounds that it took to reach each of `TARGETS`. `attack_success` is that of the same model as
-    `accuracy`, at the end of the run. If the experiment has a trigger, `attack_success_customized`
-    and so on give the success for each kind of model. `largest_gap` uses each client's newest
-    measurement; so do the figures of `errors` if the task is estimation.
+    An evicted honest client therefore contributes the accuracy of its last model. `accuracy` is the
+    better of the accuracies of the customized and the personalized model. `rounds_to_accuracy` is
+    the number of rounds until each of `TARGETS` was reached. `attack_success` is measured on the
+    same model as `accuracy`, at the end of the run. If the experiment has a trigger,
+    `attack_success_customized` and so on give the success for each kind of model. `largest_gap`,
+    and the figures of `errors` if the task is estimation, use each client's newest measurement.
 
     Args:
         experiment: the experiment, which knows the roles of the clients.
@@ -239,9 +238,9 @@ def decisions(
 ) -> dict[str, Any]:
     """How often each decision was made about honest and about hostile clients, in client-rounds.
 
-    A client-round is one client in one round; a client in quarantine counts as "away". The honest
-    and the hostile clients each have a figure `silenced`: the share of their client-rounds,
-    including "away", in which the client's row was not accepted.
+    A client-round is one client in one round; the decision about a client in quarantine is "away".
+    The honest and the hostile clients each have a figure `silenced`: the share of their
+    client-rounds, including "away", in which the client's row was not accepted.
 
     Args:
         experiment: the experiment, which knows the roles of the clients.
@@ -263,7 +262,7 @@ def costs(records: Sequence[RoundRecord]) -> dict[str, Any]:
     """The costs of rounds: bytes per client and round, and seconds per round for each step.
 
     Args:
-        records: the records of all rounds; a record without such numbers does not count.
+        records: the records of all rounds; records without such numbers are ignored.
     """
     steps = dict.fromkeys(step for record in records for step in record.timings)
     down = [size for record in records for size in record.bytes_down.values()]

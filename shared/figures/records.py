@@ -27,7 +27,7 @@ class DecisionRecord:
 
     @staticmethod
     def of(decision: RoundDecision) -> "DecisionRecord":
-        """What a record says about a decided round."""
+        """The fields of a record that follow from a decided round."""
         outcome, clients = decision.outcome, decision.rows.ids
         customization = outcome.customization
         mixing: dict[str, dict[str, float]] = {}

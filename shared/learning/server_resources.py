@@ -1,4 +1,4 @@
-"""What the server's stages need in addition to updates: network, public samples, an own update.
+"""What the server's stages need in addition to updates: network, public samples, server update.
 
 Legend: K models, B samples in a batch, D parameters.
 """
@@ -30,7 +30,7 @@ class ServerResources:
     Args:
         seed: the experiment's seed.
         learner: network and training; None if no stage needs them.
-        public: samples on which models are judged.
+        public: samples on which stages evaluate models.
         root: the server's own training set, in the form of one client's data.
         shape: shape of a sample.
     """
@@ -74,7 +74,7 @@ class ServerResources:
         )
 
     def attach_to(self, context: Context) -> Context:
-        """The context with all that its stages need; if they need an update, trains it here."""
+        """The context with all that the stages need; trains the server's update if needed."""
         given: dict[str, Any] = {"public": self.public}
         if self.learner is not None:
             given |= {"predict": self.learner.network.logits, "shape": self.shape}
@@ -97,7 +97,7 @@ class ServerResources:
 
 
 def _plain(training: Training) -> dict[str, Any]:
-    """The clients' training settings, reduced to those of batches and optimizer steps."""
+    """The clients' training settings, restricted to those that define batches and steps."""
     kept = {
         "epochs",
         "batch_size",

@@ -62,11 +62,11 @@ TicketKind = Literal["train", "probe", "evaluate", "wait", "done", "evicted"]
 
 
 class Ticket(Message):
-    """What a client is to do now, depending on `kind`.
+    """A ticket: what a client must do now, depending on `kind`.
 
     - `train`: train from the model and upload an update.
-    - `probe`: do the same from the reference model, so that the server can tell which other clients
-      this one resembles.
+    - `probe`: do the same from the reference model, so that the server can determine which other
+      clients this client resembles.
     - `evaluate`: measure the final models.
     - `wait`: do nothing for now.
     - `done`: stop, because the federation has ended.
@@ -130,7 +130,7 @@ class TokenChange(Message):
 
 
 class Joined(Message):
-    """A client's id, the samples that it may claim, and when its token expires."""
+    """A client's id, the number of samples that it may claim, and when its token expires."""
 
     client_id: ClientId
     sample_cap: int
@@ -256,7 +256,7 @@ class VerdictRecord(Message):
 
 
 class RoundRecord(Message):
-    """All facts about a finished round; they are reproducible, except for times and `timings`."""
+    """All facts about a finished round, which are reproducible except for times and `timings`."""
 
     round: int
     status: Literal["published", "failed"]

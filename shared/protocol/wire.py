@@ -31,9 +31,9 @@ CHUNK = 1 << 18
 """Bytes (in `read_vector`, 16-bit numbers) per step; a step fits in a processor's cache."""
 MEDIA_TYPE = "application/vnd.safetensors"
 TICKET_HEADER = "Rampart-Ticket"
-"""HTTP header that has a client's ticket if the body is the ticket's model."""
+"""HTTP header that contains a client's ticket if the body is the ticket's model."""
 RECEIPT_HEADER = "Rampart-Receipt"
-"""HTTP header that has an upload's receipt if the body is the next ticket or its model."""
+"""HTTP header that contains an upload's receipt if the body is the next ticket or its model."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def read_header(file: BinaryIO, size: int, spec: ModelSpec) -> Header:
     Raises:
         Malformed: the header is truncated, not JSON, or longer than the model can need.
         InvalidUpdate: a tensor is missing or unknown, has a wrong shape or dtype, or does not
-            directly follow the one before.
+            directly follow the previous tensor.
     """
     start, entries = parse_header(file, header_cap(spec))
     metadata = entries.pop("__metadata__", {})

@@ -71,8 +71,8 @@ class Verdict:
 
     A detector asks for `accepted`, `rejected` (leave the row out of this round) or `evicted` (bar
     the client for good; an operator may reinstate it). `rampart_fl.shared.robust.eviction` turns
-    that into the final decision. `score` and `threshold` are the two numbers whose comparison led
-    to the verdict.
+    this request into the final decision. `score` and `threshold` are the two numbers whose
+    comparison led to the verdict.
     """
 
     client: str
@@ -122,7 +122,7 @@ class Bounded(Stage):
         return max(0, self.f - len(rows.dropped))
 
     def require(self, rows: Rows, least: int, bound: str) -> None:
-        """Raises `PreconditionError`, whose message has n and f, for fewer than `least` rows."""
+        """Raises `PreconditionError`, with n and f, if there are fewer than `least` rows."""
         if len(rows) < least:
             raise PreconditionError(
                 f"{self.name} needs {bound}: n={len(rows)}, f={self.tolerated(rows)}"
@@ -141,7 +141,7 @@ class Rule(Bounded):
 
     @abstractmethod
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
-        """The aggregate (D,), the next state, and a report of how much each row counted.
+        """The aggregate (D,), the next state, and a report with the weight of each row.
 
         The method never writes to its arguments and never returns a view of them. `rows` is never
         empty.
@@ -168,7 +168,7 @@ class Detector(Stage):
 
     @property
     def traces(self) -> int:
-        """Size of the sketches (`Rows.traces`) that the detector remembers; 0 if it needs none."""
+        """Size of the sketches (`Rows.traces`) that the detector keeps; 0 if it keeps none."""
         return 0
 
     @abstractmethod

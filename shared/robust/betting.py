@@ -1,6 +1,6 @@
 """Sequential evidence by betting: an e-process over objections, and each client's limit.
 
-Legend: t rounds that counted, j the round in which a bet begins.
+Legend: t rounds whose results were bet on, j the round in which a bet begins.
 """
 
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from math import log
 class Bet:
     """Bets, round by round, that a client gets more objections than an honest client would.
 
-    E_t = sum_{j <= t} w_j prod_{s=j..t} L_s + sum_{j > t} w_j with w_j = 1 / j(j + 1). In each
-    round, L = q / p if there is an objection, and (1 - q) / (1 - p) if there is none. If every
-    objection has probability at most p given all earlier rounds, E_t is an e-process:
-    P(sup_t E_t >= 1/a) <= a (Ville's inequality). Bets that begin in later rounds detect a client
-    that turns hostile later.
+    E_t = sum_{j <= t} w_j prod_{s=j..t} L_s + sum_{j > t} w_j with w_j = 1 / j(j + 1). L_s is q / p
+    if there is an objection in round s, and (1 - q) / (1 - p) if there is none. If every objection
+    has probability at most p given all earlier rounds, E_t is an e-process: P(sup_t E_t >= 1/a) <=
+    a (Ville's inequality). Bets that begin in later rounds detect a client that turns hostile
+    later.
 
     Args:
         p: largest probability of an objection to an honest client.
@@ -26,7 +26,7 @@ class Bet:
     q: float
 
     def settled(self, wealth: float, rounds: int, objected: bool) -> float:
-        """Wealth, after round `rounds` (counted from 1), of all bets that have begun.
+        """Wealth of all bets that have begun, after round number `rounds` (the first round is 1).
 
         >>> round(Bet(0.1, 0.5).settled(0.0, 1, objected=True), 6)
         2.5
@@ -36,7 +36,7 @@ class Bet:
 
     @staticmethod
     def evidence(wealth: float, rounds: int) -> float:
-        """ln E_t, from the wealth of bets that have begun and the weight of those yet to begin.
+        """ln E_t, from the wealth of the bets that have begun and the weight of the other bets.
 
         >>> Bet.evidence(0.0, 0)
         0.0
@@ -45,7 +45,7 @@ class Bet:
 
 
 def limit(level: float, before: int, together: int) -> float:
-    """Limit on a new client's evidence; keeps the probability of any false eviction below `level`.
+    """Limit on a new client's evidence. The probability of any false eviction is below `level`.
 
     The limit is ln(1 / a) with a = level / (before + 1)(before + together + 1). Here a is the
     client's share of `level`: the shares of any sequence of new clients sum to less than `level`.

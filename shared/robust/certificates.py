@@ -19,7 +19,7 @@ def winners(votes_TC: Tensor) -> Tensor:
 
 
 def radii(votes_TC: Tensor) -> Tensor:
-    """Number m* (T,) of hostile clients that cannot change a sample's winner, for disjoint groups.
+    """Largest number m* (T,) of hostile clients that cannot change the winner, for disjoint groups.
 
     m* = ⌊(N_y - max_{z≠y} (N_z + [z < y])) / 2⌋ for the votes N and their winner y, because every
     hostile client can change only one vote. Voters that abstain may be left out of the votes.
@@ -64,10 +64,11 @@ def threshold(hostile: int, clients: int, size: int) -> float:
 
 
 def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) -> Tensor:
-    """Number m* (T,) of hostile clients that cannot change a sample's winner, for random k-subsets.
+    """Largest number m* (T,) of hostile clients that cannot change the winner, for k-subsets.
 
-    m* is the largest m with p_y - p_z > `threshold(m)` for every z ≠ y. m* is -1 if the winner is
-    not certain even without hostile clients (m = 0).
+    The k-subsets of clients are drawn at random. m* is the largest m with p_y - p_z >
+    `threshold(m)` for every z ≠ y. If the winner is not certain even without hostile clients (m =
+    0), m* is -1.
 
     Args:
         votes_TC: votes of the subsets' models for each class.
@@ -92,14 +93,14 @@ def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) 
         beyond = [
             2 * (every - comb(clients - hostile, size)) for hostile in range(clients - size + 2)
         ]
-        m = torch.where(lead_T == 0, 0, m)  # a tie is certain for m = 0
+        m = torch.where(lead_T == 0, 0, m)  # without hostile clients, a tie has a certain winner
     for hostile, least in enumerate(beyond):
         m = torch.where(lead_T > least, hostile, m)
     return m
 
 
 def _sure_lead(votes_TC: Tensor, error: float) -> Tensor:
-    """A lead (T,), as a share, that holds with probability 1 - error."""
+    """Lower bound (T,), with probability 1 - error, on the winner's lead as a share of votes."""
     from scipy.stats import beta
 
     share = error / votes_TC.shape[1]
@@ -114,7 +115,7 @@ def _sure_lead(votes_TC: Tensor, error: float) -> Tensor:
 
 
 def certified(correct_T: Tensor, radii_T: Tensor, most: int) -> list[int]:
-    """Numbers of samples that stay correctly predicted under 0, 1, ..., `most` hostile clients.
+    """How many samples stay correctly predicted under 0, 1, ..., `most` hostile clients.
 
     >>> certified(torch.tensor([True, True, False]), torch.tensor([0, 2, 5]), most=2)
     [2, 1, 1]

@@ -1,4 +1,4 @@
-"""Challenges: small random changes to single clients' starting models, which training reacts to.
+"""Challenges: small random changes to a client's starting model, to which training reacts.
 
 Legend: M rows of the pool, L challenged clients, B blocks of coordinates, J decoys, K numbers of a
 sketch, D coordinates.
@@ -26,7 +26,7 @@ PREFIX = "challenge:"
 
 @dataclass(frozen=True, eq=False)
 class Shifted(Models):
-    """Models `base + mix @ rows`, one per base model, with weights for each coordinate block."""
+    """Models `base + mix @ rows`, one per base model; each coordinate block has its own `mix`."""
 
     names: tuple[str, ...]
     base: Models
@@ -102,7 +102,7 @@ class Challenger(Detector):
 
         Args:
             rows: the rows of the accepted clients.
-            customization: which client would get which model.
+            customization: which client gets which model if no model is changed.
             global_D: the next global model.
             state: the state after this round's verdicts, without clients that were barred.
             context: the round and the seed.
@@ -120,7 +120,7 @@ def blocks(dim: int, count: int) -> list[tuple[int, int]]:
 
 
 def sketches(rows: Rows, count: int, size: int) -> Tensor:
-    """Sketches (B, M, K) of the rows' blocks; the sketch of a row is the sum over its blocks."""
+    """Sketches (B, M, K) of the rows' blocks; their sum over B is the sketch of the row."""
     sketched_BMK = torch.empty(count, len(rows), size)
     for place in range(len(rows)):
         row_D = rows.row(place)
@@ -134,9 +134,9 @@ def sketches(rows: Rows, count: int, size: int) -> Tensor:
 def draw(sketched_BMK: Tensor, length: float, count: int, draws: torch.Generator) -> Tensor:
     """Weights (count, B, M) of independent random changes of about a given length.
 
-    In block b, a change is sum_i c_bi x_i with normally distributed c_bi, over rows x_i relative to
-    their mean. A row that is longer than the median row is scaled to the median length. Changes are
-    made of differences between clients because training reverses those most strongly.
+    In block b, a change is sum_i c_bi x_i with normally distributed c_bi and mean-centred rows x_i.
+    A row that is longer than the median row is scaled to the median length. The changes consist of
+    differences between clients because training reverses such differences most strongly.
 
     Args:
         sketched_BMK: sketches of the rows' blocks.
@@ -165,8 +165,8 @@ def challenged(
 ) -> Customization:
     """The customization with a changed starting model for some clients.
 
-    A client that has no model of its own yet, because the server would first have to probe which
-    model suits it, gets a changed global model.
+    Some customizers probe a new client before they give it a model of its own. Until then, the
+    client's changed model is the global model plus its change.
 
     Args:
         customization: which client gets which model.
@@ -195,16 +195,17 @@ def challenged(
 def answer(change_K: Tensor, shift_JK: Tensor, others_PK: Tensor | None = None) -> float | None:
     """How strongly an upload answers its own challenge, in standard deviations of decoys' answers.
 
-    z = (a_0 - mean a_j) / sd a_j with a_j = -<Δu, δ_j>. δ_0 is the client's own challenge; the
+    z = (a_0 - mean a_j) / sd a_j with a_j = -<Δu, δ_j>. Here δ_0 is the client's own challenge. The
     other δ_j are decoys, which were drawn in the same way and sent to nobody. If an upload does not
-    depend on its own challenge, then a_0 is exchangeable with the decoys' answers. An upload may
-    also answer the challenges of other clients that sent the same. It then proves nothing about the
-    client, so the mean of those answers replaces mean a_j if it is larger.
+    depend on its own challenge, then a_0 is exchangeable with the decoys' answers. Other clients
+    may have sent the same upload, and the upload may answer their challenges as strongly. The
+    answer to the own challenge then proves nothing. Therefore, if the mean answer to the other
+    clients' challenges is larger than mean a_j, it replaces mean a_j.
 
     Args:
         change_K: difference between the client's upload and its last upload.
         shift_JK: the challenge and its decoys, minus those of the client's last upload.
-        others_PK: challenges of other clients that sent the same, if there are any.
+        others_PK: challenges of other clients that sent the same upload, if there are any.
     Returns:
         0 if the upload is the same as the last one; None if there was no challenge.
 

@@ -1,8 +1,8 @@
 """Clustering of a few points, without randomness; ties go to the lower index.
 
-Complete linkage and mean shift are implemented here. SciPy's linkage joins different pairs if
-distances are equal, as they are between identical rows. scikit-learn's mean shift ends at different
-peaks if clusters overlap. Either library would change the result of a federation.
+Complete linkage and mean shift are implemented here. If distances are equal, as between identical
+rows, SciPy's linkage joins other pairs. If clusters overlap, the mean shift of scikit-learn ends at
+other peaks. Either library would change the result of a federation.
 
 Legend: M points, C clusters, F features.
 """
@@ -72,7 +72,7 @@ def mean_shift(points_MF: Tensor, quantile: float = 0.5, steps: int = 300) -> Te
 
 
 def finch(points_MF: Tensor, clusters: int | None = None) -> Tensor:
-    """Labels (M,) by FINCH: of its first partition, or of the one with `clusters` clusters.
+    """Labels (M,) by FINCH: its first partition, or its partition into `clusters` clusters.
 
     Two points are linked if one is the other's first neighbour, or if both have the same first
     neighbour. Linked points are in one cluster, so no point is alone unless it is the only point.

@@ -16,7 +16,7 @@ from rampart_fl.shared.modelspec import Layout
 from rampart_fl.shared.seeding import generator
 
 Need = Literal["predict", "public", "labels", "server_update"]
-"""What a stage may need from the server: network, public samples, their labels, own update.
+"""What a stage may need from the server: network, public samples, their labels, server update.
 
 The network (`predict`) is always available. The others require the experiment's settings
 `server.public` (for `public` and `labels`) and `server.root` (for `server_update`)."""
@@ -46,8 +46,8 @@ class Context:
         seed: the experiment's seed; `generator(name)` derives named random draws from it.
         reference_D: the global model that the rows were calibrated against.
         server_update_D: the server's own update in this round, trained on its root data (FLTrust).
-        models: the models (D,) that the customizer made in the last round, by name, if it
-            continues from them.
+        models: the models (D,) that the customizer made in the last round, by name, if the
+            customizer continues from them.
         aggregate_D: the rule's result, for `audit` detectors, which run after the rule.
         predict: (models_KD, x_KB) -> logits (K, B, C) of every model on its own batch, in
             inference mode; gradients flow through it.
@@ -56,8 +56,8 @@ class Context:
         layout: name and position in a row of each parameter of the model.
         statistics: name and position in a row of each running statistic, after all parameters. The
             engine removes the statistics from rows and reference before any stage sees them.
-        standing: which clients are in the federation and which are barred; by default the clients
-            of the round, none of them barred.
+        standing: which clients are in the federation and which are barred. By default, the clients
+            of the round are in the federation, and none is barred.
     """
 
     round: int = 0

@@ -1,4 +1,4 @@
-"""Which uploads are copies of each other, judged by their directions.
+"""Finds uploads that are copies of each other, by comparing their directions.
 
 Legend: M rows, K numbers of a sketch.
 """

@@ -18,8 +18,8 @@ def coordinates(context: Context, name: str, dim: int, count: int) -> Tensor | N
     draws = context.generator(name)
     if 2 * count >= dim:
         return torch.randperm(dim, generator=draws)[:count].sort().values
-    # Each further draw has only the missing number of coordinates.
-    # Every set of this size is therefore equally likely.
+    # Each further draw has only as many coordinates as are missing.
+    # Every set of `count` coordinates is therefore equally likely.
     # The cost depends on `count`; the cost of a permutation would depend on `dim`.
     drawn: Tensor = torch.unique(torch.randint(dim, (count,), generator=draws))
     while len(drawn) < count:

@@ -57,7 +57,7 @@ class Plan:
     step: ServerStep
     customizer: Customizer
     calibrate: bool = True
-    """Whether uploads are judged relative to the global model; if not, they are judged raw."""
+    """Whether stages see uploads relative to the global model; if not, they see raw uploads."""
     eviction: Eviction = field(default_factory=Eviction)
     """What the server does about clients that detectors ask to evict."""
     f: int | None = None
@@ -67,8 +67,8 @@ class Plan:
     def judges_models(self) -> bool:
         """Whether the verdicts depend on the models that clients were sent.
 
-        The verdicts do not depend on them if uploads are judged raw, or if groups of clients are
-        isolated.
+        The verdicts do not depend on these models if stages see raw uploads, or if groups of
+        clients are isolated.
         """
         return self.calibrate and not self.customizer.isolates
 
@@ -108,7 +108,7 @@ class Plan:
             )
 
     def check_rows(self, n: int) -> None:
-        """Refuses stages for which not even n rows are enough, or that cannot work together.
+        """Refuses stages that need more than n rows, or that cannot work together.
 
         The check applies the stages to n rows of zeros. The check skips the pipeline if groups are
         isolated, because groups then do not use the pipeline's result, and may be small. It also

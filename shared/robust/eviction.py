@@ -18,8 +18,9 @@ def decided(
 ) -> tuple[Verdict, ...]:
     """The verdicts that take effect, in the order of the requested verdicts `asked`.
 
-    Evictions beyond the bound become abstentions. The evictions with the most evidence are carried
-    out first; ties go to the score furthest from the threshold, and then to the lowest id.
+    If detectors request more evictions than the limit allows, the evictions with the most evidence
+    are carried out, and the other requests become abstentions. Ties go to the score furthest from
+    the threshold, and then to the lowest id.
 
     Args:
         asked: what detectors ask for: one verdict per client, accepted, rejected or evicted.
@@ -57,7 +58,7 @@ def decided(
 
 
 def _barring(eviction: Eviction, quarantine: bool) -> tuple[Decision, str]:
-    """The decision, and why, on a client whose requested eviction is within the bound."""
+    """The decision on a client whose requested eviction is within the limit, and the reason."""
     if quarantine:
         return "quarantined", f"out for {eviction.rounds} rounds"
     if eviction.by == "operator":

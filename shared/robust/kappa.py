@@ -65,7 +65,8 @@ def kappa(
         stages: as for `aggregate`; f goes to every stage that takes such a bound.
         f: bound on hostile rows; each subset S leaves out f rows.
         ids: distinct client ids.
-        metadata: numbers per row that clients claim, by name, for rules that use these names.
+        metadata: numbers that clients claim, one per row and keyed by name, for rules that use
+            them.
         context: seed (also used to sample subsets) and server data.
         samples: number of subsets that are sampled if there are more than `exact` subsets. The best
             of them is then improved by exchanging rows.
@@ -153,8 +154,8 @@ def _products(rows: Rows, centre_D: Tensor) -> Tensor:
 def _ratios(gram_NN: Tensor, noise_N: Tensor, subsets_BS: Tensor) -> Tensor:
     """The ratio of every subset (B,), from inner products of rows relative to the aggregate.
 
-    Squares below a subset's mean of `noise_N`, the squared rounding errors of rows, count as 0. The
-    ratio 0/0 also counts as 0.
+    `noise_N` holds the squared rounding errors of the rows. Squares below the subset's mean of
+    `noise_N` are set to 0, and the ratio 0/0 is 0.
     """
     size = subsets_BS.shape[1]
     member_BN = torch.zeros(len(subsets_BS), len(gram_NN), dtype=torch.float64)

@@ -15,13 +15,14 @@ from rampart_fl.shared.runtime.device import to_device
 def carry(
     state: State, name: str, rows: Rows, clients: Iterable[str]
 ) -> tuple[Tensor, dict[str, int]]:
-    """A new block (H, D) with the remembered row of every client, and each client's position in it.
+    """A new block (H, D) with each client's remembered row, and the clients' positions in it.
 
     Args:
         state: the state before this round.
         name: the block's name in the state.
         rows: the round's rows, which set the width, dtype and device of the block.
-        clients: clients that get a row in any case; the rows of new clients are zero.
+        clients: clients that get a row even if none is remembered; the rows of new clients are
+            zero.
     """
     held = state.by_id(name)
     at = {client: i for i, client in enumerate(sorted({*held, *clients}))}

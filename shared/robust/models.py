@@ -1,4 +1,4 @@
-"""Collections of models, which are computed only when they are read, chunk by chunk.
+"""Collections of models that are computed only when they are read, chunk by chunk.
 
 Legend: D coordinates, M rows of the pool, L models, C coordinates of a chunk.
 """
@@ -26,7 +26,7 @@ class Models(ABC):
 
     @abstractmethod
     def chunks(self) -> Iterator[tuple[int, int, Tensor]]:
-        """Yields ranges of columns, each with the read-only chunk (L, C) of all models in it."""
+        """Yields ranges of columns, each with a read-only chunk (L, C) of all models' columns."""
 
     @abstractmethod
     def pick(self, names: Sequence[str]) -> "Models":

@@ -145,7 +145,8 @@ def aggregate(
         f: declared bound on hostile rows, given to every stage that takes such a bound.
         ids: distinct client ids; if they are given, the order of the rows does not matter.
         weights: trusted weights, for rules that use them.
-        metadata: numbers per row that clients claim, by name, for rules that use these names.
+        metadata: numbers that clients claim, one per row and keyed by name, for rules that use
+            them.
         context: round, seed and server data, for rules that need them.
     Returns:
         The aggregate (D,), in the updates' dtype (float32 for 16-bit dtypes).

@@ -1,4 +1,4 @@
-"""What passes over the rows of a pool have measured, so that no later pass measures it again.
+"""Measurements of the rows of a pool, kept so that no later pass repeats them.
 
 Legend: N rows of the pool, M rows that were measured.
 """
@@ -15,7 +15,7 @@ class Geometry:
     Args:
         gram_MM: <row_i - c, row_j - c>, float64; infinite if float64 overflows.
         squared_MM: |row_i - row_j|², float64, symmetric, diagonal 0.
-        centre: the position of c in the block.
+        centre: the position of the row c in the block.
     """
 
     gram_MM: Tensor
@@ -27,14 +27,15 @@ class Geometry:
 class PoolStatistics:
     """Measurements of one pool, which all views of the pool share and passes fill in.
 
-    They belong to one block: a view of another block, or of other columns, has its own.
+    The measurements are valid for one block. A view of another block, or of other columns, has its
+        own `PoolStatistics`.
 
     Args:
         unchecked: whether the rows are only assumed to be finite, because no pass has read them
             all yet.
         squares_N: squared norm of every row, float64 on the CPU; None before they are measured.
         geometry: the geometry of some rows; None before it is measured.
-        positions: positions in the block of the rows that `geometry` is about.
+        positions: positions in the block of the rows that `geometry` describes.
     """
 
     unchecked: bool = False

@@ -47,7 +47,7 @@ def evaluate_models(
 
     Args:
         rows: one update per client.
-        context: has the reference, the network and the public samples.
+        context: the context, which must have the reference, the network and the public samples.
         stage: name of the stage that calls this function, for error messages.
         labels: whether to compute the loss as well.
     Raises:
@@ -97,8 +97,8 @@ def public_samples(context: Context, stage: str) -> tuple[Tensor, Tensor, Tensor
 def information(logits_BC: Tensor) -> Tensor:
     """mean_i H(P_i) - H(mean_i P_i), P = softmax(z): minus the mutual information of x and class.
 
-    The value is in [-ln C, 0]. It is smallest if predictions are certain and all classes are
-    predicted equally often, and 0 if all predictions are the same (SDEA, equation 6).
+    The value is in [-ln C, 0]. The value is smallest if predictions are certain and all classes are
+    predicted equally often. It is 0 if all predictions are the same (SDEA, equation 6).
 
     >>> information(1e3 * torch.eye(2))
     tensor(-0.6931)

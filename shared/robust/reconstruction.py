@@ -1,4 +1,4 @@
-"""Can an update come from training? A search looks for synthetic samples that would produce it.
+"""Tests whether training can produce an update, by a search for synthetic samples that do so.
 
 Legend: K clients, B synthetic samples of each client, C classes, D parameters.
 """
@@ -42,9 +42,10 @@ class Search:
 
     Args:
         steps: number of gradient descent steps on the samples that should reproduce the update.
-        rates: step sizes of the search for samples, for labels and for the step size.
+        rates: three step sizes of the search: for the samples, for the labels, and for the clients'
+            step size.
         momentum: momentum of the search.
-        enough: error below which a client's search ends.
+        enough: the search for a client ends when its error is below this.
     """
 
     steps: int

@@ -1,4 +1,4 @@
-"""How clients respond when their starting models move, and the memory needed to measure this.
+"""How clients respond when their starting models move, and what must be remembered to measure it.
 
 Legend: H clients remembered, K numbers of a sketch.
 """
@@ -16,7 +16,8 @@ from rampart_fl.shared.robust.betting import Bet
 NUMBERS = ("wealth", "rounds", "limit", "longest")
 """Names of the numbers that are remembered for every client."""
 NEAR = 1e-5
-"""Two starting models count as the same if their distance relative to their length is below this.
+"""Two starting models are treated as equal if their distance relative to their length is below
+this.
 """
 
 
@@ -37,12 +38,12 @@ class Response:
 
 @dataclass
 class Known:
-    """What is remembered about one client.
+    """What a detector remembers about one client.
 
     Args:
         limit: evidence above which the client is evicted.
         wealth: wealth of the bets that have begun.
-        rounds: number of rounds that counted.
+        rounds: number of rounds whose results were bet on.
         longest: length of the client's longest upload.
         correlation: correlation of the client's last response, if there was one.
         last: sketches of the client's last upload and of the model that this upload started from.
@@ -57,7 +58,7 @@ class Known:
 
     @property
     def evidence(self) -> float:
-        """Logarithm of the e-value, over the bets that have begun and those yet to begin."""
+        """Logarithm of the e-value, which includes the bets that have not begun yet."""
         return Bet.evidence(self.wealth, self.rounds)
 
 

@@ -44,11 +44,11 @@ class Rows(View):
                 bits); NumPy arrays and lists are copied.
             ids: a distinct name per row; the row's position by default.
             weights: one trusted weight per row, finite and > 0.
-            metadata: numbers that the clients claim, by name, with one number per row.
+            metadata: numbers that the clients claim, one per row and keyed by name.
             traces: sketches of the rows, in the same order as `updates_ND`.
-            assume_finite: keep every row without checking it. The first later pass over the rows
-                that meets a non-finite number raises `linalg.NotFinite`. A pass may also meet none,
-                so call `linalg.all_finite` in the end.
+            assume_finite: keep every row without checking it. The first later pass that reads a
+                non-finite number raises `linalg.NotFinite`. No pass may have read all rows, so call
+                `linalg.all_finite` in the end.
         Raises:
             ValueError: shapes do not match, ids repeat, or a weight is not finite and positive.
 

@@ -1,4 +1,4 @@
-"""What the detectors that gather evidence round by round have in common.
+"""The common base of detectors that gather evidence round by round.
 
 Legend: M rows of the round, K numbers of a sketch.
 """
@@ -17,11 +17,11 @@ from rampart_fl.shared.robust.sketch import Traces, sketch
 SUSPECT = log(20)
 """Evidence above which an objection causes a row to be left out of its round."""
 SPARE = 3.0
-"""By how much evidence may exceed the limit, if nobody evicts the client; it is capped there."""
+"""Largest excess of evidence over the limit. If nobody evicts the client, evidence is capped."""
 
 
 class Bettor(Protocol):
-    """A client that bets are laid on: its limit, and the wealth of the bets in `rounds` rounds."""
+    """A client on which bets are placed: its limit, and the bets' wealth after `rounds` rounds."""
 
     limit: float
     wealth: float
@@ -58,7 +58,7 @@ class SequentialDetector(Detector):
 
     @property
     def odds(self) -> str:
-        """The level as a verdict states it."""
+        """The level as text, for the reasons of verdicts."""
         return f"false-eviction level 1 in {1 / self.level:,.0f}"
 
     def _admit(
@@ -75,7 +75,7 @@ class SequentialDetector(Detector):
         return heard + len(fresh)
 
     def _settle(self, one: Bettor, bet: Bet, objected: bool) -> None:
-        """Settle a client's bets with a round that counts."""
+        """Update the wealth of a client's bets by the result of one round."""
         one.rounds += 1
         wealth = bet.settled(one.wealth, one.rounds, objected)
         one.wealth = min(wealth, exp(one.limit + SPARE))

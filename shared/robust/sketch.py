@@ -20,7 +20,7 @@ def _signs(dim: int, size: int, device: torch.device) -> Tensor:
 
 
 def sketch(vector_D: Tensor, size: int) -> Tensor:
-    """Sketch (K,) of a vector, in float32 on the CPU: sums of every K-th coordinate, random signs.
+    """Sketch (K,) of a vector, in float32 on the CPU: signed sums of every K-th coordinate.
 
     y_k = sum_j s_{k + jK} x_{k + jK} with random signs s. Inner products are preserved in
     expectation, <y, y'> ~ <x, x'>, with a standard deviation of about |x| |x'| / sqrt(K). Inner

@@ -24,7 +24,8 @@ class Spectrum:
 
     Args:
         variance: the largest eigenvalue of Cov_q, that is ‖Cov_q‖₂.
-        along_M: (vᵀ(x_i - μ_q))² for every row, v its unit eigenvector (the quasi-gradient).
+        along_M: (vᵀ(x_i - μ_q))² for every row, with the unit eigenvector v of that eigenvalue (the
+            quasi-gradient).
     """
 
     variance: float
@@ -113,7 +114,7 @@ def lanczos(matrix_SS: Tensor) -> tuple[float, Tensor] | None:
 
 
 def reachable(distances_MM: Tensor) -> Tensor:
-    """Mask (M,) of rows whose distances to most rows are finite, that is, do not overflow float64.
+    """Mask (M,) of rows whose distances to most other rows are finite in float64.
 
     >>> reachable(torch.tensor([[0.0, 1.0, torch.inf], [1.0, 0.0, torch.inf], [torch.inf] * 3]))
     tensor([ True,  True, False])

@@ -56,7 +56,7 @@ def of_parameters(context: Context) -> Context:
 
 
 def aggregate(rows: Rows, context: Context) -> Tensor:
-    """The next statistics (S,): the reference's plus the rows' median, with variances at least 0.
+    """The next statistics (S,): the sum of the reference's and the rows' median; variances >= 0.
 
     A coordinate whose new value would not be finite keeps its old value. If no row was accepted,
     all coordinates keep their old values.

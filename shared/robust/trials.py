@@ -1,4 +1,4 @@
-"""What is remembered about clients that are, or may be, on trial for sending copies.
+"""What the detector `challenge` remembers about clients.
 
 Legend: J decoys, K numbers of a sketch.
 """
@@ -20,12 +20,12 @@ BLOCKS = ("upload", "shift", "due_start", "due_shift")
 
 @dataclass
 class Known:
-    """What is remembered about one client.
+    """What the detector remembers about one client.
 
     Args:
         limit: evidence above which the client is evicted.
         wealth: wealth of the bets that have begun.
-        rounds: number of rounds that counted.
+        rounds: number of rounds whose results were bet on.
         trial: for how many more of its own rounds the client is on trial.
         seen: for how many more of its own rounds another copy puts the client on trial.
         waited: number of the client's own rounds since its evidence first exceeded the limit; 0
@@ -54,11 +54,11 @@ class Known:
 
     @property
     def evidence(self) -> float:
-        """Logarithm of the e-value, over the bets that have begun and those yet to begin."""
+        """Logarithm of the e-value, which includes the bets that have not begun yet."""
         return Bet.evidence(self.wealth, self.rounds)
 
     def sighted(self, copied: bool, rounds: int) -> None:
-        """Count down the trial of a client, or put it on trial at its second copy in `rounds`.
+        """Shorten the client's trial by one round, or start a trial at its second copy in `rounds`.
 
         >>> one = Known(limit=9.0)
         >>> [one.sighted(copied, 10) or one.trial for copied in (True, False, True, False)]

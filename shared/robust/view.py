@@ -35,11 +35,11 @@ class View:
         index_K: positions of the pool's rows that are read, in order, on the CPU; None for all.
         mix_MK: the mixing matrix over those rows, float64 on the CPU.
         weights_M: trusted weights (float64, > 0), 1 for each row by default.
-        metadata: numbers per row, by name. Some are claims of the clients ("loss_gap"). Others were
-            measured by the server: "moved" is the norm of the raw upload, and "fresh" is 0 if the
-            row was judged in an earlier round.
+        metadata: numbers, one per row and keyed by name. Some are claims of the clients
+            ("loss_gap"). Others were measured by the server: "moved" is the norm of the raw upload,
+            and "fresh" is 0 if the row was judged in an earlier round.
         dropped: ids of rows that were left out because they were not finite.
-        traces: sketches that detectors remember the rows by, if a detector asks for them.
+        traces: sketches of the rows, for detectors that remember them; None if no detector does.
         pool_statistics: measurements of the pool, shared by all views of it.
     """
 
@@ -83,7 +83,7 @@ class View:
         return [True] * len(self) if told_M is None else [bool(new) for new in told_M.tolist()]
 
     def chunks(self, size: int = CHUNK) -> Iterator[tuple[int, int, Tensor]]:
-        """Yields bounds of columns, and the view's chunk (M, C) there, which is read-only."""
+        """Yields ranges of columns, each with the view's read-only chunk (M, C) of them."""
         mix_MK = self.mix_MK
         if mix_MK is not None:
             mix_MK = to_device(mix_MK, self.device, self.block_ND.dtype)

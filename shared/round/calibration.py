@@ -1,4 +1,4 @@
-"""Which two models calibrate an upload: the model that it started from, and that of its row."""
+"""The two models that calibrate an upload: where training started, and the base of its row."""
 
 from typing import Protocol, TypeVar
 
@@ -6,7 +6,7 @@ Model = TypeVar("Model")
 
 
 class Served(Protocol[Model]):
-    """The models that clients were served, as the driver refers to them: by tensor or by digest."""
+    """The models that clients received; a model is a tensor in simulation, a digest in a worker."""
 
     def reference(self) -> Model:
         """The global model of the round."""
@@ -15,18 +15,18 @@ class Served(Protocol[Model]):
         """The model that the client trains from unless it is challenged."""
 
     def challenged(self, client: str) -> Model | None:
-        """The model that the client trains from in place of its own; None if there is none."""
+        """The client's challenged model, from which it trains; None if it is not challenged."""
 
     def same(self, one: Model, other: Model) -> bool:
         """Whether both are the same model."""
 
 
 def origin(served: Served[Model], client: str, started: Model) -> Model:
-    """The model that an upload is added to.
+    """The model to which an upload is added.
 
-    It is the model that the client trained from. If that was the client's challenged model, the
-    client's own model takes its place: a challenge must not move the row of an upload that does not
-    depend on it.
+    This is the model from which the client trained. If that was the client's challenged model, the
+    client's own model is used instead, because a challenge must not move the row of an upload that
+    does not depend on the challenge.
     """
     challenged = served.challenged(client)
     unchanged = challenged is None or not served.same(started, challenged)
@@ -39,13 +39,13 @@ def offset(
     """The models (start, base) of a row `(start - base) + upload`; None if they are the same.
 
     The start is the `origin` of the upload. The base is the global model, or the client's own model
-    if groups of clients share nothing.
+    if groups of clients are isolated.
 
     Args:
         served: the models that clients were served.
         client: the client's id.
         started: the model that the client trained from.
-        isolates: whether groups of clients share nothing (`Customizer.isolates`).
+        isolates: whether groups of clients are isolated (`Customizer.isolates`).
     """
     start = origin(served, client, started)
     base = served.own(client) if isolates else served.reference()

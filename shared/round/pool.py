@@ -49,7 +49,7 @@ class Claim:
 
 @dataclass(frozen=True, eq=False)
 class _Measured:
-    """What was measured when a row was admitted.
+    """Measurements of a row when it was admitted.
 
     Args:
         moved: norm of the raw upload.
@@ -70,8 +70,8 @@ class Pool:
     To add a row, write the upload into `row(client)`, then call `admit`. No other copy is made.
 
     Args:
-        plan: tells whether detectors judge raw uploads, which the pool then keeps in a second
-            block, which claims the stages read, and how large the sketches are.
+        plan: the stages. They define which claims they read, how large the sketches are, and
+            whether they see raw uploads, which the pool then keeps in a second block.
         trainable: number of parameters; in a vector they come before any running statistics.
         reference_D: the model that rows are relative to.
         clients: ids of the clients that get a row at once; others can be added later.
@@ -129,7 +129,7 @@ class Pool:
         Args:
             client: the client's id.
             start_K: sketch of the model that the client trained from, if the plan needs sketches.
-            offset: the models (start, base) of `calibration.offset`; the start is written over.
+            offset: the models (start, base) of `calibration.offset`; the start is overwritten.
             diverged: whether the client says that its training has diverged.
         """
         slot = self._slots[client]
@@ -156,7 +156,7 @@ class Pool:
 
         Args:
             claims: what is known about each upload, by client; every client has been admitted.
-            cap: the largest number of samples that counts.
+            cap: the largest number of samples in a row's weight.
         """
         dropped = {client for client in claims if self._measured[client].dropped}
         ids = sorted(claims.keys() - dropped)
@@ -174,7 +174,7 @@ class Pool:
         )
 
     def judged(self, rows: Rows) -> Rows | None:
-        """The raw uploads of the same clients if detectors judge those; None if they do not."""
+        """The raw uploads of the same clients if detectors see raw uploads; otherwise None."""
         if self._raw_ND is None:
             return None
         return replace(rows, block_ND=self._raw_ND, pool_statistics=PoolStatistics())
@@ -188,7 +188,7 @@ class Pool:
         return larger_ND
 
     def _metadata(self, ids: list[str], claims: Mapping[str, Claim]) -> dict[str, Tensor]:
-        """Claimed metrics, 0 where a client claims none, and what the server knows itself."""
+        """Claimed metrics, with 0 for a missing claim, and the numbers that the server knows."""
         columns = {
             **{
                 name: [claims[client].metrics.get(name, 0.0) for client in ids]
@@ -207,9 +207,8 @@ class Pool:
 
 
 def _add_difference(row_D: Tensor, start_D: Tensor, base_D: Tensor) -> None:
-    """row += start - base; writes over the start."""
-    # On the CPU, numpy computes this on the calling thread: that is enough for one pass, and torch
-    # need not wake its threads.
+    """row += start - base; overwrites the start."""
+    # On the CPU, numpy computes this on the calling thread, which is enough for one pass.
     row, start, base = map(_plain, (row_D, start_D, base_D))
     with np.errstate(over="ignore", invalid="ignore"):  # A row that overflows is dropped.
         start -= base
@@ -217,7 +216,7 @@ def _add_difference(row_D: Tensor, start_D: Tensor, base_D: Tensor) -> None:
 
 
 def _plain(vector_D: Tensor) -> Any:
-    """A numpy view of a CPU tensor; any other tensor is returned as it is."""
+    """A numpy view of a CPU tensor; any other tensor is returned unchanged."""
     return vector_D.numpy() if vector_D.device.type == "cpu" else vector_D
 
 

@@ -1,4 +1,4 @@
-"""The rounds of one experiment: from claims and rows to a decision, and to models of newcomers.
+"""The rounds of one experiment: decides over claims and rows, and makes newcomers' models.
 
 Legend: D parameters, S running statistics, A = D + S, M rows.
 """
@@ -23,16 +23,16 @@ from rampart_fl.shared.validation import build_plan
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """The accepted rows of the last round, of which newcomers' models are mixed.
+    """The accepted rows of the last round, from which newcomers' models are mixed.
 
-    They have positions only. Weights, claims and sketches belong to the round that judged the rows,
-    so that a driver which loads the rows again comes to the same models.
+    The rows have no weights, claims or sketches, because these belong to the round that judged the
+    rows. A driver that loads the rows again therefore makes the same models.
 
     Args:
         reference_A: the model that the rows are relative to.
         rows: calibrated rows, over the parameters.
-        similar: the rows of the same clients that similarity is judged by: the raw uploads if
-            calibration is off.
+        similar: the rows of the same clients from which similarities are computed. These are the
+            raw uploads if calibration is off.
     """
 
     reference_A: Tensor
@@ -49,7 +49,7 @@ class RoundDecision:
         rows: the calibrated rows, over the parameters.
         neighbours: the accepted rows; None if no row was accepted.
         quarantined: the clients that were barred for some rounds when the round ended, sorted.
-        mode: how far the decisions could go.
+        mode: the eviction mode in which the server decided.
     """
 
     outcome: RoundOutcome
@@ -70,7 +70,7 @@ class Rounds:
     Args:
         experiment: the experiment that is run.
         plan: the stages of a round.
-        resources: what the stages are given in addition to the rows.
+        resources: what the stages receive in addition to the rows.
         spec: the layout of the model.
     """
 
@@ -98,7 +98,7 @@ class Rounds:
     def context(
         self, round_: int, reference_A: Tensor, standing: Standing | None = None
     ) -> Context:
-        """What a round's stages are told, without the server's resources."""
+        """The context of a round's stages, without the server's resources."""
         return Context(
             round=round_,
             seed=self.experiment.seed,
@@ -129,7 +129,7 @@ class Rounds:
             pool: has a row for every claim.
             claims: what is known about each upload, by client.
             state: the state of the stages; if it is empty, the stages start over.
-            standing: who is barred, and the numbers that bound further evictions.
+            standing: the barred clients, and the numbers that limit further evictions.
             models: returns the customized models (A,) of the last round, by name. It is called only
                 if the customizer continues from them.
             ended: callback that gets the name of each step when it ends.
@@ -155,7 +155,7 @@ class Rounds:
         )
 
     def neighbours(self, pool: Pool, claims: Mapping[str, Claim]) -> Neighbours | None:
-        """The neighbours that the last round left, if these are the claims that it accepted."""
+        """The neighbours of a restored pool, given the claims that its round accepted."""
         rows = self.rows(pool, claims)
         return self._neighbours(pool.reference_D, self._parameters(rows), pool.judged(rows))
 
@@ -171,8 +171,8 @@ class Rounds:
             neighbours: the accepted rows of the last round; None if there are none.
             held_S: the running statistics of the global model.
         Returns:
-            The model; None if the client gets the global model, because nobody was accepted, or
-            because the probe is not finite.
+            The model; None if the client gets the global model, because no row was accepted or the
+            probe is not finite.
         """
         if neighbours is None or probe_A is None or not bool(probe_A.isfinite().all()):
             return None
@@ -189,7 +189,7 @@ class Rounds:
         return rows.columns(slice(0, self.spec.trainable)) if self.spec.statistics else rows
 
     def _neighbours(self, reference_A: Tensor, kept: Rows, raw: Rows | None) -> Neighbours | None:
-        """What newcomers are mixed of, from the kept rows and from all raw uploads."""
+        """The neighbours of newcomers, from the kept rows and from all raw uploads."""
         if not len(kept):
             return None
         rows = replace(kept, weights_M=None, metadata={}, dropped=(), traces=None)

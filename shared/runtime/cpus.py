@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 
 LIMITS = Path("/sys/fs/cgroup")
-"""Folder in which a container's limits are found."""
+"""Folder with the files of a container's limits."""
 
 
 def available() -> float:
-    """How many processors this process may use, within its container's quota, if any."""
+    """Number of processors that this process may use, limited by its container's quota."""
     affine = hasattr(os, "sched_getaffinity")
     cpus = float(len(os.sched_getaffinity(0)) if affine else os.cpu_count() or 1)
     quota = limit("cpu.max")
@@ -18,7 +18,7 @@ def available() -> float:
 
 
 def threads() -> int:
-    """How many threads can compute at the same time: one per whole processor, at least one."""
+    """Number of threads that can compute at once: one per whole processor, and at least one."""
     return max(1, int(available()))
 
 

@@ -39,7 +39,7 @@ def to_device(
     Args:
         values: a tensor, or numbers.
         to: the target device.
-        dtype: dtype of the result; by default the tensor's dtype, or for numbers the one that
+        dtype: dtype of the result; by default the tensor's dtype, or for numbers the dtype that
             `torch.tensor` chooses.
 
     >>> to_device([1, 2], "cpu", torch.float64)

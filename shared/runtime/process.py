@@ -21,7 +21,7 @@ from rampart_fl.shared.runtime import telemetry
 log = logging.getLogger(__name__)
 
 SECRETS = "RAMPART_SECRETS"
-"""Variable that names a folder of secrets, with one file per setting, named like its variable."""
+"""Variable that names a folder of secrets. A file in it has the name of a setting's variable."""
 
 
 def secrets_folder() -> Path | None:
@@ -35,7 +35,7 @@ def secrets_folder() -> Path | None:
 
 
 def secret(variable: str) -> str | None:
-    """A variable's value, or else the content of the file named like it in the secrets folder."""
+    """A variable's value, or else the content of the file of this name in the secrets folder."""
     given = os.environ.get(variable)
     if given:
         return given

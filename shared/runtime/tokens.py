@@ -14,7 +14,7 @@ def mint() -> str:
 
 
 def token_hash(token: str) -> str:
-    """The token's SHA-256, which is stored and compared in place of the token."""
+    """The token's SHA-256, which is stored and compared instead of the token."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 

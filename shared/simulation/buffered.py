@@ -1,9 +1,9 @@
 """The buffered policy in simulation: no barrier; every K-th upload refreshes the global model.
 
-Every client trains from the model that it was given, and asks for the next model when it has
-finished. The duration of a training is drawn from an exponential distribution with mean 1. The draw
-is seeded for each client and round, so the experiment determines the order of arrivals. A client
-answers a probe at once.
+Every client trains from the model that it received, and asks for the next model when it has
+finished. The duration of each training is drawn from an exponential distribution with mean 1. The
+seed of the draw depends on the client and the round, so the experiment determines the order of
+arrivals. A client answers a probe without delay.
 
 Legend: K clients, D parameters.
 """
@@ -25,10 +25,10 @@ from rampart_fl.shared.simulation.server import Server
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """The training that a client was given to do.
+    """The training that the server has requested from a client.
 
     Args:
-        round: the round that was open when the client got the work; it names the random draws.
+        round: the round that was open when the client got the work; the random draws depend on it.
         due: the simulated time at which the work will be done.
         start_D: the model that the client trains from.
     """
@@ -43,7 +43,7 @@ class Arrival:
     """The upload of a client.
 
     Args:
-        round: the round of the work that the upload is the result of.
+        round: the round of the work that led to the upload.
         start_D, update_D: the model that the client began with, and its upload.
         samples, metrics: the numbers that the client claims.
     """
@@ -123,7 +123,7 @@ class Buffered:
         return probed
 
     def _train(self, names: Iterable[str]) -> dict[str, Arrival]:
-        """Trains these clients; those that were given their work in the same round train together.
+        """Trains these clients; clients that got their work in the same round train together.
 
         Returns:
             The clients' arrivals, keyed and sorted by client.

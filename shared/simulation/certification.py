@@ -1,4 +1,4 @@
-"""Measures what a majority vote of separately trained models certifies, by training all models.
+"""Measures the certified accuracy of a majority vote, by training all models that vote.
 
 Disjoint groups (FLCert-D) are implemented by a customizer, and train in one federation. Random
 subsets (FLCert-P) overlap, so in one federation a client would have to train many models per round.
@@ -26,7 +26,7 @@ from rampart_fl.shared.simulation.federation import Simulation
 from rampart_fl.shared.validation import build_plan
 
 LIKELY_ENOUGH = 0.001
-"""Default probability with which a certificate from randomly drawn subsets may claim too much."""
+"""Default probability that a certificate from randomly drawn subsets is too optimistic."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Certificate:
         clients: number of clients in the federation.
         present: number of attackers that took part in the training itself.
         curve: certified accuracy on the honest clients' test samples, for m = 0, 1, 2, ... hostile
-            clients in addition to those present; nothing is certified beyond its end.
+            clients in addition to those present. For larger m, no sample is certified.
         error: probability that a radius is too large; 0 if no radius can be.
-        samples: number of test samples that the accuracies are measured on.
+        samples: number of test samples on which the accuracies are measured.
     """
 
     scheme: Literal["disjoint groups", "random subsets"]
@@ -60,13 +60,13 @@ Progress = Callable[[int, int], None]
 def certify_groups(
     experiment: Experiment, device: str = "cpu", on_progress: Progress = lambda done, of: None
 ) -> Certificate:
-    """Trains disjoint groups, and counts the test samples that their vote certifies.
+    """Trains disjoint groups, and certifies their vote.
 
     Raises:
         ConfigurationError: the experiment has no groups that train separately; or it draws only a
             part of its clients for each round, so that a client that leaves could change which
-            others are drawn; or it ends rounds by arrivals, so that a client that hurries could
-            change which others have arrived.
+            other clients are drawn; or arrivals end its rounds, so that a client that uploads early
+            could change which other clients' updates a round includes.
     """
     if not build_plan(experiment).customizer.isolates:
         raise ConfigurationError(
@@ -96,7 +96,7 @@ def certify_groups(
 
 
 def subsets_of(experiment: Experiment, count: int, size: int) -> list[tuple[str, ...]]:
-    """Random subsets of the clients, drawn with replacement; all subsets if `count` is enough.
+    """Random subsets of the clients, drawn with replacement; all subsets if at most `count` exist.
 
     >>> len(subsets_of(Experiment.load("digits-benign"), 1000, 2)), 20 * 19 // 2
     (190, 190)
@@ -122,13 +122,13 @@ def certify_subsets(
     device: str = "cpu",
     on_progress: Progress = lambda done, of: None,
 ) -> Certificate:
-    """Trains a federation for each random subset of k clients, and counts what the vote certifies.
+    """Trains a federation for each random subset of k clients, and certifies their vote.
 
     Args:
-        experiment: the experiment whose clients are drawn; each subset runs the experiment's rule
-            over its own clients.
-        count: number of subsets to draw; if no more subsets than that exist, each of them votes
-            once, and the certificate is exact.
+        experiment: the experiment whose clients are drawn. The federation of a subset uses the
+            experiment's rule on the updates of its clients.
+        count: number of subsets to draw. If at most this many subsets exist, each votes once, and
+            the certificate is exact.
         size: number k of clients in a subset.
         error: probability with which a radius may be too large, if subsets are drawn.
         device: where to train.

@@ -42,7 +42,7 @@ TYPES: tuple[type[Any], ...] = (
 KEPT = {kind.__name__: kind for kind in TYPES}
 """The types that a state may hold in addition to plain values and tensors."""
 DERIVED = {"pool_statistics", "traces"}
-"""Fields that are not saved: they are computed again, or belong to a round that is over."""
+"""Fields that are not saved, because they are computed again or belong to a finished round."""
 HOST = {"index_K", "mix_MK", "mix_LM", "weights_M", "metadata"}
 """Fields whose tensors stay on the CPU, whatever device holds the models."""
 
@@ -52,7 +52,7 @@ def save(path: Path, memory: Mapping[str, Any]) -> None:
 
     Args:
         path: the file.
-        memory: the state: plain values, tensors and `KEPT` types, nested at will.
+        memory: the state, which may nest plain values, tensors and `KEPT` types.
     Raises:
         TypeError: the state holds a value of another type.
     """
@@ -71,7 +71,7 @@ def load(path: Path, device: str = "cpu") -> dict[str, Any]:
     try:
         with safe_open(path, "pt") as file:
             encoded = json.loads((file.metadata() or {})["memory"])
-            # Copies are aligned as fresh tensors are; the last bits of sums may depend on that.
+            # Clones are aligned like new tensors, which may affect the last bits of sums.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - safe_open is no mapping
     except (SafetensorError, KeyError, ValueError) as error:
         raise ConfigurationError(f"{path} is not a checkpoint of a simulation: {error}") from None
@@ -110,7 +110,7 @@ def _encode(value: Any, tensors: dict[str, Tensor], places: dict[Any, str]) -> A
 
 
 def _own(tensor: Tensor) -> Tensor:
-    """The tensor on the CPU, with storage that it shares with no other, as safetensors needs it."""
+    """The tensor on the CPU, in storage that no other tensor shares, as safetensors requires."""
     host = tensor.detach().cpu().contiguous()
     shared = host.untyped_storage().nbytes() != host.numel() * host.element_size()
     return host.clone() if shared else host

@@ -1,4 +1,4 @@
-"""The clients of a simulated federation: first all train honestly, then attacks change uploads.
+"""The clients of a simulated federation: all clients train, then attacks change uploads.
 
 Legend: K clients of a round, F = 1 attacker, B honest clients, M attackers of the round,
 D parameters.
@@ -47,7 +47,7 @@ class Uploads:
 
 @dataclass(frozen=True)
 class Group:
-    """A group of attackers that all use the same attacks."""
+    """Attackers that all use the same model attack and the same data attack."""
 
     members: tuple[str, ...]
     attack: ModelAttack | None
@@ -114,7 +114,7 @@ class Clients:
         round_: int,
         offers: Offers = (),
     ) -> Uploads:
-        """Trains these clients for a round, and updates their personal state; returns uploads."""
+        """Trains these clients for a round, updates their personal state, and returns uploads."""
         trained = self._train(names, sent_KD, round_, True, offers)
         self._keep(names, trained.personal)
         columns = {key: column.tolist() for key, column in trained.metrics.items()}
@@ -131,7 +131,7 @@ class Clients:
         )
 
     def vote(self, voters: Sequence[Tensor]) -> dict[str, dict[str, float]]:
-        """Each client's counts on its own test samples when these models (D,) vote."""
+        """Results of a vote of these models (D,) on each client's test samples, by client id."""
         counts = vote(self.learner, Cohort.of(self.data, device=self.device), voters)
         columns = {name: column.tolist() for name, column in counts.items()}
         return {
@@ -226,7 +226,7 @@ class Clients:
         full = Knowledge(
             participants=len(names),
             attackers=len(hostile),
-            # If only attackers are probed, there is no honest update for them to see.
+            # If only attackers are probed, there is no honest update that they could see.
             honest_BD=honest_BD if honest else colluders_MD,
             honest_sent_BD=honest_sent_BD if honest else colluders_sent_MD,
             round=round_,

@@ -16,7 +16,8 @@ many rounds as the experiment has.
   Φ_i is the larger of two numbers: the gap at the client's own pilot model, and the (f + 1)-th
   largest gap at the other clients' pilot models.
 - G_i²: the spread of all clients' gradients at client i's own pilot model, as the server receives
-  them, attacked or not. The spread is the mean squared distance to the mean, over the n - f
+them, including changes by attackers. The spread is the mean squared distance to the mean, over the
+n - f
   gradients that are nearest to the robust aggregate.
 
 Each of Φ and G² estimates a supremum over all models from below, so λ tends to be too large.

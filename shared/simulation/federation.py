@@ -1,7 +1,7 @@
-"""A whole federation in one process: the same engine, learning and attacks, without sockets.
+"""A whole federation in one process, with the services' engine, learning and attacks.
 
 All clients of a round train at once. The seed of every random draw is derived from the client and
-the round, so the networked services reach the same models from the same experiment.
+the round, so the networked services compute the same models for the same experiment.
 
 Legend: K clients of a round, F attackers among them, B honest clients, D parameters.
 """
@@ -41,7 +41,7 @@ class SimulationResult:
         global_D: the last global model.
         models: the model that each client would train from next, keyed by client.
         personal: the personal tensors of each client, keyed by client.
-        votes: the counts of each client if models decide by majority, keyed by client; see
+        votes: the results of the majority vote on each client's test samples, keyed by client; see
             `rampart_fl.shared.learning.network.votes`.
         seconds: wall time.
     """
@@ -86,7 +86,7 @@ class Simulation:
     Args:
         experiment: the experiment that it runs.
         clients, server: both sides, with their state.
-        flow: the flow of work and arrivals under the buffered policy; otherwise None.
+        flow: pending work and arrivals under the buffered policy; otherwise None.
         records: the records of the rounds that have ended.
         seconds: wall time so far.
     """
@@ -127,12 +127,12 @@ class Simulation:
 
     @property
     def members(self) -> set[str]:
-        """The clients that are not barred for good."""
+        """The clients that are not evicted."""
         return set(self.clients.names) - self.server.absent - self.server.evicted
 
     @property
     def ended(self) -> bool:
-        """Whether all rounds have been run, or every client is barred for good."""
+        """Whether all rounds have ended, or every client is evicted."""
         return len(self.records) >= self.experiment.rounds or not self.members
 
     @property

@@ -1,8 +1,8 @@
-"""Fine-tuned personalization exactly as in its paper, in simulation only.
+"""Fine-tuned personalization exactly as in its paper, which is possible only in simulation.
 
 Every client computes its gradient at every client's model. There is no common model: the server
 aggregates once for each client's θ_i. The federation's global model therefore stays the initial
-one, and all figures are about the personalized models.
+one, and all figures measure the personalized models.
 
 Legend: N clients, P models, D parameters.
 """
@@ -32,7 +32,7 @@ ELEMENTS = 1 << 24
 
 @dataclass(frozen=True, eq=False)
 class ExactRound:
-    """One round of all clients, with as many steps as the client with the most batches needs.
+    """One round of all clients; its number of steps is the largest number of any client's batches.
 
     Args:
         clients, server: both sides; running the round updates their state.
@@ -113,7 +113,7 @@ class ExactRound:
     def movements(
         self, models_PD: Tensor, places: Sequence[int], batch: Batch
     ) -> Iterator[tuple[int, Tensor]]:
-        """All clients' uploads (N, D) after one step from the model at each of these positions."""
+        """All clients' uploads (N, D) after one step, for each position's model as the start."""
         learner, n = self.clients.learner, len(self.clients.names)
         size = max(1, ELEMENTS // (n * (models_PD.shape[1] + batch.x_KB[0].numel())))
         for start in range(0, len(places), size):

@@ -38,8 +38,9 @@ class Server:
         state: the state of the stages.
         neighbours: the accepted rows of the last round; None if there are none.
         customization: which client gets which model next.
-        evicted: clients that are barred for good.
-        quarantined: clients that are barred for a while, with the first round that each is back in.
+        evicted: clients that are barred permanently.
+        quarantined: clients that are barred for some rounds, each with the round in which it
+            returns.
         absent: clients of the experiment that do not take part in this federation.
     """
 
@@ -64,7 +65,7 @@ class Server:
 
     @property
     def probed_from(self) -> Tensor:
-        """The model (D,) that a client without a model trains from to answer a probe."""
+        """The model (D,) from which a client without a model trains to answer a probe."""
         return self.global_D if self.neighbours is None else self.neighbours.reference_A
 
     def memory(self) -> dict[str, Any]:
@@ -78,12 +79,12 @@ class Server:
 
     @property
     def standing(self) -> Standing:
-        """Which clients are in the federation, all of them from the start, and which are barred."""
+        """Which clients are in the federation and which are barred; all join at the start."""
         clients = self.experiment.data.clients - len(self.absent)
         return Standing(clients, clients, self.evicted, frozenset(self.quarantined))
 
     def release(self, round_: int) -> None:
-        """Readmits the clients whose quarantine is over, or whose proposed eviction has lapsed."""
+        """Readmits the clients whose quarantine or proposed eviction ends before this round."""
         self.quarantined = {c: until for c, until in self.quarantined.items() if until > round_}
 
     def clients_to_probe(self, names: Sequence[str]) -> list[str]:
@@ -109,7 +110,7 @@ class Server:
         return {name: self.own(name) for name in names if name not in self.evicted}
 
     def offers(self, names: Sequence[str]) -> Iterator[tuple[Tensor, Tensor]]:
-        """The other clients' models that these clients get; see `Offers` for the form."""
+        """The other clients' models that these clients are offered, in the form of `Offers`."""
         models = self.customization.models
         peers = [self.customization.names_for(name)[1:] for name in names]
         for place in range(max(map(len, peers), default=0)):
@@ -137,7 +138,7 @@ class Server:
                 return made_D
         return self.own(name)
 
-    # -- the models that clients were served, as `round.calibration` asks for them ----------------
+    # -- the models that clients received, in the form of `round.calibration.Served` --------------
 
     def reference(self) -> Tensor:
         """The global model (D,) of the round."""
@@ -151,7 +152,7 @@ class Server:
         return self.global_D.clone()
 
     def challenged(self, client: str) -> Tensor | None:
-        """The model (D,) that a client trains from in place of its own; None if there is none."""
+        """The client's challenged model (D,); None if it is not challenged."""
         name, models = self.customization.challenged.get(client), self.customization.models
         return None if name is None or models is None else models.model(name)
 
@@ -166,8 +167,8 @@ class Server:
     ) -> tuple[dict[str, int], dict[str, int]]:
         """The bytes that each client downloads and uploads in a round; call it before `close`.
 
-        The answer to a probe counts as many bytes as the update; the two differ only in the digits
-        of their metrics.
+        The answer to a probe is assumed to have as many bytes as the update. The two differ only in
+        the digits of their metrics.
         """
         spec = self.rounds.spec
         model, down, up = model_bytes(spec), {}, {}
@@ -192,11 +193,11 @@ class Server:
 
         Args:
             round_: the number of the round.
-            sent_KD: the models that the clients began with.
+            sent_KD: the models from which the clients began.
             uploads: what the clients sent.
             ended: called after every step of the round.
             staleness: the age of each upload in rounds, keyed by client.
-            seen: the clients whose rows were already judged in an earlier round.
+            seen: the clients whose rows an earlier round has already judged.
         """
         names, ages = uploads.names, staleness or {}
         metrics = {name: uploads.metrics.get(name, {}) for name in names}

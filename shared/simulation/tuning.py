@@ -1,8 +1,9 @@
-"""Coarse-to-fine search for the weight of a term of the local objective.
+"""Coarse-to-fine search for the weight of one term in the local objective.
 
-A weight that is too small has no effect as a defence; one that is too large prevents learning. The
-right weight depends on the model and the data. The search begins with a sparse grid over decades
-and continues with a denser grid around the best value (MSDFL, section VII-F).
+If the weight is too small, the term has no effect as a defence; if the weight is too large, the
+term prevents learning. The right weight depends on the model and the data. The search begins with a
+sparse grid over decades and continues with a denser grid around the best value (MSDFL, section
+VII-F).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -85,8 +86,8 @@ def search_weight(
     """Searches for the weight of a term that gives a simulated experiment the best final figure.
 
     The experiment's other terms and settings stay unchanged. The score of a weight is the mean of
-    one final figure over the seeds. The figure is measured on the clients' test samples. Give the
-    search other seeds than the final run, so that partitions and splits differ.
+    one final figure over the seeds. The figure is measured on the clients' test samples. Use
+    different seeds for the search and for the final run, so that partitions and splits differ.
 
     Args:
         experiment: the experiment to simulate.

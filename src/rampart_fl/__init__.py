@@ -1,6 +1,7 @@
-"""Byzantine-robust, personalized federated learning: the names that a program imports from Rampart.
+"""Byzantine-robust, personalized federated learning: the public names of Rampart.
 
-A name is loaded when it is first used, so `import rampart_fl` alone is quick and needs no torch.
+A name is loaded when a program first uses it, so `import rampart_fl` alone is fast and needs no
+torch.
 
 >>> import torch
 >>> import rampart_fl

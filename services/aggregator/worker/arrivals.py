@@ -21,7 +21,7 @@ class ServedDigests:
     """The digests of the models that clients were served, as `round.calibration` asks for them.
 
     Args:
-        snapshot: tells which client got which model.
+        snapshot: defines which client got which model.
         digest: the model that rows are relative to.
     """
 
@@ -37,7 +37,7 @@ class ServedDigests:
         return self.snapshot.own(client)
 
     def challenged(self, client: str) -> str | None:
-        """The digest of the client's challenged model; None if there is none."""
+        """The digest of the client's challenged model; None if it has none."""
         name = self.snapshot.challenged.get(client)
         return None if name is None else self.snapshot.customized[name]
 
@@ -48,7 +48,7 @@ class ServedDigests:
 
 @dataclass(frozen=True)
 class RememberedDigests:
-    """The digests of the models that the rows of a snapshot's pool were calibrated by."""
+    """The digests of the models by which the rows of a snapshot's pool were calibrated."""
 
     snapshot: Snapshot
 
@@ -57,11 +57,11 @@ class RememberedDigests:
         return self.snapshot.reference
 
     def own(self, client: str) -> str:
-        """The digest of the model that the client's upload was added to."""
+        """The digest of the model to which the client's upload was added."""
         return self.snapshot.origins[client]
 
     def challenged(self, client: str) -> str | None:
-        """The digest of the model that the client trained from, if its row has another origin."""
+        """The digest of the model from which the client trained, if its row has another origin."""
         started = {receipt.client: receipt.started for receipt in self.snapshot.pool}
         return started[client] if client in self.snapshot.origins else None
 
@@ -74,7 +74,7 @@ class Arrivals:
     """Fills a pool with accepted uploads.
 
     Args:
-        rounds: tells what the rows are calibrated by.
+        rounds: defines which models calibrate a row.
         vectors: reads models and updates from blobs.
         served: the models that the clients were served.
         pool: the pool to fill, whose reference is that of `served`.
@@ -83,14 +83,15 @@ class Arrivals:
     def __init__(self, rounds: Rounds, vectors: Vectors, served: Served[str], pool: Pool) -> None:
         self.pool = pool
         self.origins: dict[str, str] = {}
-        """Digests of the models that uploads were added to, if clients trained from others."""
+        """Digests of the models to which uploads were added, if clients trained from other
+        models."""
         self._plan = rounds.plan
         self._trainable = rounds.spec.trainable
         self._vectors = vectors
         self._served = served
         self._start_D: Tensor | None = None
         self._started: str | None = None
-        """Digest of the model in `_start_D`; None once it was written over."""
+        """Digest of the model in `_start_D`; None after that tensor was overwritten."""
         self._sketches: dict[str, Tensor] = {}
         """Sketches of the models that clients started from, by the model's digest."""
 
@@ -107,7 +108,7 @@ class Arrivals:
         self.pool.admit(receipt.client, start_K, models, receipt.diverged)
 
     def _offset(self, client: str, started: str) -> tuple[Tensor, Tensor] | None:
-        """The models whose difference calibrates the row; the first may be written over."""
+        """The models whose difference calibrates the row; the first may be overwritten."""
         digests = offset(self._served, client, started, self._plan.customizer.isolates)
         if digests is None:
             return None

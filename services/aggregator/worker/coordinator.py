@@ -1,8 +1,8 @@
-"""Runs the phases of a federation under one lease: carries out what the phase machine decides.
+"""Runs the phases of a federation under one lease: carries out the phase machine's commands.
 
-Every transition is one atomic Redis script, which only runs if the worker's fencing token is
-current. A worker may die at any point: the next worker reads the same events from the last
-published position on, and arrives at the same digests.
+Every transition is one atomic Redis script, which has an effect only if the worker's fencing token
+is current. A worker may die at any point. The next worker reads the same events, beginning at the
+last published position, and computes the same digests.
 """
 
 import logging
@@ -110,7 +110,7 @@ class Coordinator:
         return state, events.LeaseTaken()
 
     async def advance(self, state: State, event: PhaseEvent) -> tuple[State, PhaseEvent]:
-        """Makes one step of the phase machine; returns the next state and event."""
+        """Takes one step of the phase machine; returns the next state and event."""
         step = self.machine.step(state, event, self.clock())
         for command in step.commands:
             await self.carry_out(command, step.state)
@@ -201,7 +201,7 @@ class Coordinator:
         log.info("round opened", extra={"round": number, "clients": len(command.selected)})
 
     async def load(self, arrived: Sequence[Event]) -> None:
-        """Loads updates that have arrived."""
+        """Loads the updates that these events report."""
         receipts = {event.client: event.receipt for event in arrived}
         self.opened.receipts |= receipts
         started = time.perf_counter()
@@ -209,7 +209,7 @@ class Coordinator:
         self.opened.loading += time.perf_counter() - started
 
     async def catch_up(self, position: str) -> events.EventsRead:
-        """The events after a position, up to the newest one."""
+        """All events after a position, up to the newest event."""
         found = list[Event]()
         while position != await self.stores.events.last_position():
             found += await self.stores.events.read(position, 0.001)
@@ -246,7 +246,7 @@ class Coordinator:
     # -- the end of a round --------------------------------------------------------------------
 
     async def publish(self, state: State) -> None:
-        """Publishes the outcome, then deletes the blobs that nothing refers to any more."""
+        """Publishes the outcome, then deletes the blobs that are no longer referenced."""
         opened, outcome, now = self.opened, self.opened.outcome, self.clock()
         assert outcome is not None
         decided = outcome.decided
@@ -278,14 +278,14 @@ class Coordinator:
         )
 
     async def drop(self, digests: set[str], position: str) -> None:
-        """Deletes the given blobs, except those that something still refers to.
+        """Deletes the given blobs, except blobs that are still referenced.
 
         Args:
             digests: digests of the blobs.
-            position: of the last event that the round accounts for.
+            position: position of the last event that the round has handled.
         """
-        # Tickets are read before events: if a ticket is used up between the two reads, the event
-        # of its upload shows up in the second read.
+        # Tickets are read before events, because an upload may use up a ticket meanwhile.
+        # The second read then includes the event of this upload.
         tickets = await self.stores.tickets.outstanding()
         kept = {digest for ticket in tickets.values() for digest in ticket.models.values()}
         while waiting := await self.stores.events.read(position, 0):
@@ -318,7 +318,7 @@ class Coordinator:
         )
 
     async def brief(self) -> Brief:
-        """The federation's small fields."""
+        """The state of the federation without its large fields."""
         brief = await self.stores.run.brief()
         assert brief is not None
         return brief

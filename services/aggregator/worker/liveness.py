@@ -1,4 +1,4 @@
-"""Liveness: which clients have sent a request lately, and which may be drawn."""
+"""Liveness: which clients have recently sent a request, and which clients may be drawn."""
 
 import asyncio
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class Liveness:
     async def online(self) -> set[str]:
         """Clients that sent a request within the last `offline_after` seconds.
 
-        Until the worker has run for that long itself, every client counts as online.
+        Until the worker has run for this time, it treats every client as online.
         """
         since = self._clock() - self._offline_after
         if self._started_at > since:
@@ -48,7 +48,7 @@ class Liveness:
         return [c for c in clients if c not in away and c in online]
 
     async def all_quarantined(self, round_: int) -> bool:
-        """Whether some clients are not evicted, but all of them are quarantined in this round."""
+        """Whether some clients are not evicted, but all of these are quarantined in this round."""
         barred, clients = await asyncio.gather(self._evictions.barred(), self._clients.records())
         members = clients.keys() - barred.evicted.keys()
         return bool(members) and members <= barred.away(round_)

@@ -1,4 +1,4 @@
-"""The state of an open round, and the record that is made of it when it ends."""
+"""The state of an open round, and the record of a round that has ended."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from rampart_fl.shared.protocol.messages import Receipt, RoundRecord, VerdictRec
 
 @dataclass
 class OpenRound:
-    """What this worker holds of the open round, beside the phase machine's state."""
+    """What this worker holds of the open round in addition to the phase machine's state."""
 
     receipts: dict[str, Receipt] = field(default_factory=dict)
     """The update that arrived from each client in this round, by client."""
@@ -24,7 +24,7 @@ class OpenRound:
     loading: float = 0.0
     """Seconds spent reading updates while the round was open."""
     outcome: "Outcome | None" = None
-    """What follows from the updates, once it is computed."""
+    """The result of the round engine, as soon as it is computed."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def published(
 
     Args:
         experiment: the experiment that is run.
-        state: where the federation stands.
+        state: the state of the phase machine.
         opened: the round.
         outcome: the outcome of the round.
         now: Unix time at which the round closed.
@@ -55,7 +55,7 @@ def published(
     waited_for = frozenset() if experiment.policy == "buffered" else state.selected
 
     def given(client: str) -> int:
-        """Number of models a client was given: those of its ticket, and the one for its probe."""
+        """Number of models that a client received: those in its ticket, and one for its probe."""
         return len(set(before.handed(client).values())) + (client in opened.probed)
 
     steps = {**decided.timings, "load": opened.loading + decided.timings["load"]}

@@ -1,4 +1,4 @@
-"""Every transition that the phase machine can make: the table of its state diagram."""
+"""The table of all transitions that the phase machine can make."""
 
 from typing import NamedTuple
 
@@ -103,7 +103,7 @@ ARROWS = (
     Arrow("done", EventsRead, "done", ALWAYS, (AnswerCustomize, TrimEvents)),
 )
 TRANSITIONS = frozenset((arrow.source, arrow.event, arrow.target) for arrow in ARROWS)
-"""The (phase, event, next phase) of all arrows; the machine makes no other step."""
+"""The (phase, event, next phase) of all arrows. The machine makes no other transition."""
 
 QUESTIONS: dict[MachinePhase, tuple[type[Question], ...]] = {
     "joining": (ReadClients, ReadEvents),

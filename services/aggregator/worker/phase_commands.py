@@ -1,7 +1,8 @@
 """The commands of the phase machine.
 
-They are transitions of the federation in Redis, work within a phase, and questions. The last
-command of every step is a question, and its answer is the machine's next event.
+There are three kinds: transitions of the federation in Redis, work within a phase, and questions.
+The last command of every step is a question. The answer to the question is the machine's next
+event.
 """
 
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ class OpenRound:
     tickets: tuple[str, ...]
     """Clients that get a ticket."""
     barrier: bool
-    """Whether the round waits for its clients: its tickets end with it, at its deadline."""
+    """Whether the round waits for its clients. Its tickets are then valid until its deadline."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ class ReadStanding:
 
 @dataclass(frozen=True)
 class ReadEvents:
-    """What happens next? Wait for the first event, but only until a given Unix time."""
+    """Which events come next? The worker waits for the first, but only until a Unix time."""
 
     after: str
     """Position after which events are read."""
@@ -156,7 +157,7 @@ class ReadEvents:
 
 @dataclass(frozen=True)
 class CatchUp:
-    """What has happened so far? Read every event after a position, without waiting."""
+    """Which events have come so far? The worker reads all after a position, and does not wait."""
 
     after: str
 

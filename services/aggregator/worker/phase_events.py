@@ -36,7 +36,7 @@ class CandidatesRead:
     candidates: tuple[str, ...]
     """Clients that may be drawn, sorted by id."""
     all_quarantined: bool = False
-    """Whether there are clients that are not evicted, but all of them are quarantined."""
+    """Whether some clients are not evicted, but all of these are quarantined."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class StandingRead:
 
 @dataclass(frozen=True)
 class EventsRead:
-    """Answers `ReadEvents` and `CatchUp`; without events if none came in time."""
+    """Answers `ReadEvents` and `CatchUp`; has no events if none came in time."""
 
     events: tuple[Event, ...] = ()
 

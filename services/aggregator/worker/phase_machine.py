@@ -4,8 +4,8 @@
                                                                                   └──> evaluating
     evaluating ──> done
 
-The machine decides, and `coordinator.py` carries out its commands. Nothing here waits, reads a
-clock or knows of Redis. `phase_arrows.py` lists the transitions.
+The machine decides, and `coordinator.py` carries out its commands. The machine never waits, never
+reads a clock and never uses Redis. `phase_arrows.py` lists the transitions.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.selection import quota, select
 
 POLL = 1.0
-"""Seconds after which the machine asks again about what events do not report, such as deadlines."""
+"""Seconds between two checks of what no event reports, such as deadlines."""
 IDLE = 5.0
 """Seconds to wait for events once the federation has ended."""
 EVALUATION = 600.0
@@ -49,8 +49,8 @@ class PhaseMachine:
         """Answers one event.
 
         Args:
-            state: where the federation stands.
-            event: the answer to the last question, or that a worker takes over.
+            state: the state of the federation.
+            event: the answer to the last question, or `LeaseTaken`.
             now: Unix time.
         """
         step = self._step(state, event, now)
@@ -94,7 +94,7 @@ class PhaseMachine:
         """Asks what the phase needs; prepares this worker for the round if one is open."""
         if state.phase not in ("collecting", "aggregating"):
             return Step(state, (), _question(state, now))
-        # The events of the round are read again. They also report its requests for tickets.
+        # The worker reads the events of the round again. They include the requests for tickets.
         state = replace(state, pulls=())
         prepare = commands.PrepareRound(tuple(sorted(state.selected)))
         if state.phase == "collecting":
@@ -117,15 +117,14 @@ class PhaseMachine:
         state = replace(state, status=event.status)
         if event.status == "stopping":
             return self._open_evaluation(state, max(0, state.round - 1), now)
-        # If all are quarantined, the round opens nevertheless: quarantines last for rounds.
+        # If all clients are quarantined, a round opens without them, so that quarantines can end.
         if event.status == "paused" or not (event.candidates or event.all_quarantined):
             return Step(state, (), _wait(state, now))
         number, limit = state.round, self.experiment.phases.collecting.time.max
         deadline = None if limit is None else now + limit
         if self._buffered:
             selected = event.candidates
-            # Every client that asked for a ticket gets it, even if the client is offline now:
-            # a repeated request would be ignored.
+            # Offline clients that asked for a ticket get one, too: repeated requests are ignored.
             tickets = event.candidates if number == 0 else state.pulls
         else:
             seed, fraction = self.experiment.seed, self.experiment.fraction
@@ -166,7 +165,7 @@ class PhaseMachine:
     # -- the open round ------------------------------------------------------------------------
 
     def _collect(self, state: State, heard: Sequence[Event], now: float) -> Step:
-        """Handles events of the open round; with a buffer, only up to the one that fills it."""
+        """Handles events of the open round; in a buffered round, only until the buffer is full."""
         full = self._quota(state.expected) if self._buffered else None
         after, answers = handle_events(state, heard, self._buffered, full)
         if after.stale:
@@ -195,7 +194,7 @@ class PhaseMachine:
         return Step(state, answers, commands.ReadEvents(state.heard, until))
 
     def _quota(self, expected: int) -> int:
-        """How many arrivals close the round without waiting for the deadline."""
+        """Number of arrivals at which the round closes before its deadline."""
         if self._buffered:
             return quota(self.experiment.buffer, expected)
         return max(1, self.experiment.phases.collecting.count.most(expected))
@@ -203,14 +202,14 @@ class PhaseMachine:
     def _close(self, state: State, answers: tuple[Command, ...]) -> Step:
         after = replace(state, phase="aggregating", closing=state.position)
         close = commands.CloseRound(state.round, state.position)
-        # The last event of a buffered round is its end; other rounds still read until now.
+        # A buffered round ends with its last handled event; other rounds read all new events.
         question = commands.DecideRound() if self._buffered else commands.CatchUp(state.position)
         return Step(after, (*answers, close), question)
 
     def _catch_up(self, state: State, heard: Sequence[Event]) -> Step:
-        """Handles what came before the end of the round, then asks for the round's outcome."""
+        """Handles the events before the end of the round, then asks for the round's outcome."""
         if self._buffered:
-            # The order of events decides which updates count: the round ends with its last event.
+            # A receipt that comes after the closing event does not belong to the round.
             positions = [state.position, *(event.position for event in heard)]
             known = heard[: positions.index(state.closing)]
             after, answers = handle_events(state, known, buffered=True)
@@ -234,7 +233,7 @@ def _fail(state: State, answers: tuple[Command, ...], reason: str) -> Step:
 
 
 def _evaluate(state: State, event: events.EvaluationRead, now: float) -> Step:
-    """Waits until every online client has measured the final models, or for the deadline."""
+    """Waits until every online client has measured the final models, or until the deadline."""
     late = event.deadline is not None and now >= event.deadline
     if event.waiting and not late:
         return Step(replace(state, deadline=event.deadline), (), _wait(state, now))
@@ -245,7 +244,7 @@ def _evaluate(state: State, event: events.EvaluationRead, now: float) -> Step:
 def _pass_time(state: State, heard: Sequence[Event], now: float) -> Step:
     """Answers requests for customized models, then asks again what the phase needs.
 
-    The next round reads these events again and handles the others.
+    The next round reads the same events again and handles all other requests.
     """
     after = replace(state, heard=heard[-1].position if heard else state.heard)
     trim = (commands.TrimEvents(),) if state.phase == "done" else ()
@@ -257,7 +256,7 @@ def _customizations(heard: Sequence[Event]) -> tuple[Command, ...]:
 
 
 def _question(state: State, now: float) -> Question:
-    """What the end of a phase without an open round depends on."""
+    """The question whose answer can end a phase that has no open round."""
     match state.phase:
         case "joining":
             return commands.ReadClients()

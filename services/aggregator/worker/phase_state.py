@@ -1,4 +1,4 @@
-"""Where a federation stands: the state of the phase machine."""
+"""The state of the phase machine."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,15 +6,15 @@ from typing import Literal
 from rampart_fl.shared.protocol.messages import FederationState, Phase
 
 MachinePhase = Phase | Literal["selecting"]
-"""Redis holds each phase except selecting: until the round opens, it holds the phase before."""
+"""Redis holds all phases except selecting. While selecting, Redis holds the previous phase."""
 
 
 @dataclass(frozen=True)
 class State:
-    """Where a federation stands.
+    """The state of a federation in the phase machine.
 
-    A worker that takes over has the first fields from Redis. The others follow from the events of
-    the open round, which it reads again.
+    A worker that takes over reads the first fields from Redis. It computes the other fields from
+    the events of the open round, which it reads again.
     """
 
     phase: MachinePhase
@@ -24,7 +24,7 @@ class State:
     opened_at: float = 0.0
     deadline: float | None = None
     position: str = "0-0"
-    """Position of the last event that a round accounts for."""
+    """Position of the last event that a round has handled."""
     heard: str = "0-0"
     """Position of the last event that was read; between rounds, it is ahead of `position`."""
     closing: str = "0-0"
@@ -44,11 +44,11 @@ class State:
     stale: bool = True
     """Whether the status or the barred clients may have changed since they were read."""
 
-    # Both counts intersect with a small set: they do not go through all clients at every event.
+    # The smaller set is intersected, so that an event does not cost time for all clients.
 
     @property
     def expected(self) -> int:
-        """How many clients may count in the round.
+        """Number of clients whose updates may be included in the round.
 
         >>> State("collecting", 0, selected=frozenset("abc"), barred=frozenset("b")).expected
         2
@@ -58,7 +58,7 @@ class State:
 
     @property
     def counted(self) -> int:
-        """How many updates count in the round.
+        """Number of received updates that are included in the round.
 
         >>> State("collecting", 0, arrived=frozenset("ab"), barred=frozenset("b")).counted
         1

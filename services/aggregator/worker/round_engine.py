@@ -38,7 +38,7 @@ from rampart_fl.shared.runtime.stopwatch import Stopwatch
 
 @dataclass(frozen=True)
 class Decided:
-    """The outcome of a round: the new snapshot, what its record says, and timings."""
+    """The outcome of a round: the new snapshot, the contents of the record, and timings."""
 
     snapshot: Snapshot
     record: DecisionRecord
@@ -54,7 +54,7 @@ class Decided:
         return self.record.verdicts
 
     def about(self, *decisions: Decision) -> dict[str, VerdictRecord]:
-        """The verdicts with one of these decisions, by client, in the order of `verdicts`."""
+        """The verdicts with one of these decisions, keyed by client, in the order of `verdicts`."""
         return {v.client: v for v in self.verdicts if v.decision in decisions}
 
 
@@ -95,9 +95,9 @@ class RoundEngine:
         self._vectors = Vectors(blobs, spec, device)
         self.snapshot: Snapshot | None = None
         self.neighbours: Neighbours | None = None
-        """Rows of the last published round, of which newcomers' models are mixed."""
+        """Rows of the last published round, from which newcomers' models are mixed."""
         self.arrivals: Arrivals | None = None
-        """Rows that arrived in the open round; no model uses them before they were screened."""
+        """Rows that arrived in the open round; no model uses them before detectors judge them."""
         self._spare_ND: Tensor | None = None
 
     @property
@@ -109,8 +109,8 @@ class RoundEngine:
     def keeps_pool(self) -> bool:
         """Whether rows are needed after their round.
 
-        They are if newcomers are probed, or if the policy is buffered, because each client's
-        latest row then counts in later rounds, too.
+        They are needed if newcomers are probed, or if the policy is buffered, because later rounds
+        then include each client's latest row.
         """
         return self.probes or self.experiment.policy == "buffered"
 
@@ -164,9 +164,9 @@ class RoundEngine:
         Args:
             round_: number of the round.
             receipts: the updates to aggregate, by client.
-            position: position of the last event that the round accounts for.
+            position: position of the last event that the round has handled.
             pulls: clients that wait for a ticket (buffered policy).
-            standing: who is barred, and the numbers that bound further evictions.
+            standing: the barred clients, and the numbers that limit further evictions.
         """
         assert self.snapshot is not None
         assert self.arrivals is not None
@@ -176,7 +176,7 @@ class RoundEngine:
                 self.arrivals.load(receipt)
         ended("load")
 
-        self.neighbours = None  # Frees its memory for the computation below.
+        self.neighbours = None  # Frees memory for the computation below.
         judged = {r.client: r for r in before.pool}
         decision = self.rounds.decide(
             round_,
@@ -242,7 +242,7 @@ class RoundEngine:
             return writer.commit()
 
     def _store_models(self, models: Models | None) -> dict[str, str]:
-        """Writes several models at the same time, in one pass over the pool; digests by name."""
+        """Writes several models at once, in one pass over the pool; returns digests by name."""
         if models is None:
             return {}
         with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What the events of an open round mean for it."""
+"""Applies the events of an open round to the state of the phase machine."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,9 +15,10 @@ def handle_events(
     """Handles events of the open round, in order.
 
     Args:
-        state: where the federation stands.
+        state: the state of the phase machine.
         events: the events.
-        buffered: whether the policy is buffered: an update of any round counts.
+        buffered: whether the policy is buffered, so that a round also includes updates for tickets
+            of earlier rounds.
         full: number of arrivals after which no further event is handled, if any.
 
     Returns:
@@ -46,7 +47,7 @@ def handle_events(
             case "joined" if buffered:
                 joined.add(event.client)
                 stale = True
-            case "opened":  # Only evictions since then took a ticket of this round.
+            case "opened":  # Only later evictions took a ticket of this round.
                 evicted.clear()
             case "evicted":
                 stale = True
@@ -62,7 +63,7 @@ def handle_events(
         answers.append(commands.LoadUpdates(tuple(updates.values())))
     after = replace(
         state,
-        # A union copies every client: it is only made if there is something to add.
+        # A union copies all clients, so it is computed only if there is a client to add.
         selected=state.selected | joined if joined else state.selected,
         arrived=state.arrived.union(updates) if updates else state.arrived,
         evicted=frozenset(evicted),

@@ -45,8 +45,8 @@ class TicketIssuer:
     def first_ticket(self, client: str, number: int, deadline: float | None) -> Ticket:
         """The ticket with which a client begins a round.
 
-        It asks the client to train from the client's model, or first to answer a probe if the
-        client has no customized model yet and the experiment probes newcomers.
+        The ticket asks the client to train from its model. If the client has no customized model
+        yet and the experiment probes newcomers, the ticket asks the client to answer a probe first.
         """
         snapshot = self._round_engine.snapshot
         assert snapshot is not None

@@ -1,4 +1,4 @@
-"""The worker: holds the lease, runs the phases, and keeps the round engine on its own thread."""
+"""The worker: holds the lease, runs the phases, and runs the round engine on a separate thread."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ class Worker:
     Args:
         settings: the deployment's settings.
         stores, blobs: the federation's state.
-        experiment: the experiment with which to found a federation if none exists yet.
+        experiment: the experiment from which to create a federation if none exists yet.
         observers: functions that are called at the end of every round.
     """
 
@@ -65,8 +65,8 @@ class Worker:
                     tasks.create_task(self._coordinate(self._fence))
                     tasks.create_task(self._sweep_regularly())
             except* Fenced:
-                # The other worker may have the same name. From now on, do not take over a lease
-                # under this name, or the two would take it from each other for ever.
+                # Another worker may have the same name and take the lease back.
+                # So this worker no longer takes over a lease under its own name.
                 own = False
                 log.warning("another worker took the lease; standing by")
             except* Unavailable as errors:
@@ -136,7 +136,7 @@ class Worker:
         return RoundEngine(federation.experiment, federation.spec, self._blobs, device)
 
     async def _found(self, fence: int) -> Federation:
-        """The federation in Redis; if there is none, founds it from the experiment first.
+        """The federation in Redis; if there is none, creates it from the experiment first.
 
         Raises:
             ConfigurationError: there is neither a federation nor an experiment, the federation has
@@ -178,7 +178,7 @@ class Worker:
             await asyncio.sleep(SWEEP)
 
     async def _sweep(self, federation: Federation) -> None:
-        """Deletes the blobs that a crash, a refusal or a request for a custom model left over."""
+        """Deletes unused blobs that crashes, refusals or requests for custom models left behind."""
         kept = federation.snapshot.blobs()
         for ticket in (await self._stores.tickets.outstanding()).values():
             kept |= set(ticket.models.values())

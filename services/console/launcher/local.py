@@ -22,7 +22,7 @@ from rampart_fl.shared.runtime.ranges import format_ranges
 from rampart_fl.shared.runtime.tokens import mint
 
 COMEBACKS = 2
-"""Further join tokens for each attacker whose attack makes it rejoin after an eviction."""
+"""Number of further join tokens for each attacker that rejoins after an eviction."""
 START = 90.0
 """Timeout in seconds for the start of a process."""
 
@@ -36,8 +36,8 @@ class LocalFederation:
         per_process: number of clients that one process hosts, at most.
         settings: further RAMPART_ variables of the aggregator.
 
-    A context manager. On exit, for whatever reason, it stops every process that it started, and no
-    other process.
+    The object is a context manager. On exit, for whatever reason, it stops every process that it
+    started, and no other process.
     """
 
     def __init__(
@@ -119,9 +119,10 @@ class LocalFederation:
             "RAMPART_PORT": str(self.port),
             "RAMPART_EXPERIMENT": str(self._experiment_file()),
             "RAMPART_WORKER_ID": "local",
-            # All threads share two heaps, so that one can reuse memory that another has freed.
+            # All threads share two heaps, so that threads reuse each other's freed memory.
             "MALLOC_ARENA_MAX": "2",
-            # Half of the processors, because the clients compute on the same machine.
+            # The worker gets half of the processors, because the clients compute on the same
+            # machine.
             "RAMPART_THREADS": str(max(1, cpus.threads() // 2)),
             **self.settings,
         }
@@ -158,7 +159,7 @@ class LocalFederation:
         return found
 
     def start_cohort(self, members: int) -> None:
-        """Starts the cohort, a process through which attackers share what they know."""
+        """Starts the cohort, a process through which attackers share their updates."""
         self.cohort_port, self.cohort_token = free_port(), mint()
         tap = self.settings.get("RAMPART_TEST_TAP") or os.environ.get("RAMPART_TEST_TAP")
         knowing = {"RAMPART_COHORT_TAP": self.url, "RAMPART_COHORT_TAP_TOKEN": tap} if tap else {}
@@ -186,7 +187,7 @@ class LocalFederation:
         self.restart_group(name, role, slots)
 
     def restart_group(self, name: str, role: Attackers | None, slots: list[int]) -> None:
-        """Starts the process of a group again, with the state that the group left."""
+        """Starts the process of a group again, with the group's stored state."""
         state = self.folder / "clients" / name
         environment = {
             "RAMPART_AGGREGATOR": self.url,

@@ -1,4 +1,4 @@
-"""Child processes: each one writes its own log, and only processes started here are stopped."""
+"""Child processes: each writes a separate log, and only processes started here are stopped."""
 
 import os
 import signal
@@ -100,7 +100,7 @@ class Processes:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Delays SIGINT and SIGTERM while the context lasts, so that no child process is lost."""
+    """Delays SIGINT and SIGTERM within the context, so that every child process is recorded."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -117,7 +117,7 @@ def uninterrupted() -> Iterator[None]:
 
 
 def _die_with_parent() -> None:
-    """Runs in the child: asks Linux to send it SIGTERM if its parent dies without stopping it."""
+    """Makes Linux send SIGTERM to this child if the parent dies without stopping the child."""
     import ctypes
 
     set_parent_death_signal = 1

@@ -19,7 +19,7 @@ from rampart_fl.shared.runtime import durable
 T = TypeVar("T")
 Figures = dict[str, Any]
 PERIOD = 600.0
-"""Length in seconds of the latest period from which the remaining time is estimated."""
+"""The remaining time is estimated from the runs of this many last seconds."""
 
 
 def simulated(experiment: Experiment, device: str = "cpu", accuracy: Final = "last") -> Figures:

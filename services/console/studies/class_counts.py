@@ -11,7 +11,7 @@ from rampart_fl.services.console.studies import plots
 from rampart_fl.shared.experiment import Experiment
 
 SHADES = "·░▒▓█"
-"""Characters for a count of zero, and for the four quarters up to the largest count."""
+"""Characters for a count: one for 0, and one for each quarter of the largest count."""
 IN_FIGURES = 12
 """Largest number of classes for which a table shows counts; for more classes, it shows shades."""
 
@@ -57,7 +57,7 @@ def counted(experiment: Experiment) -> list[Held]:
 
 
 def tables(experiment: Experiment, clients: list[Held]) -> dict[str, Any]:
-    """The counts of all clients, and how the data are divided, as plain JSON values."""
+    """The class counts of all clients and the settings of the partition, as plain JSON values."""
     return {
         "experiment": experiment.name,
         "dataset": experiment.data.dataset,

@@ -27,8 +27,8 @@ from rampart_fl.shared.runtime.tokens import mint
 from rampart_fl.shared.validation import validate
 
 NOBODY = "none"
-"""The name of the row in which all clients behave honestly. As in the other rows, the figures leave
-out the designated attackers, so that the rows can be compared."""
+"""The name of the row in which all clients behave honestly. The figures of this row also leave out
+the clients that attack in the other rows, so that the rows can be compared."""
 FEDCAP = {"name": "fedcap", "alpha": 10, "phi": 0.1}
 DETECTORS: dict[str, list[Any]] = {
     "fedcap": ["response", "challenge"],
@@ -37,8 +37,8 @@ DETECTORS: dict[str, list[Any]] = {
 """Detectors of the defences that customize models, keyed by defence."""
 LOCAL_ONLY = "local_only"
 REFERENCES = {LOCAL_ONLY: "local", "fine_tuned": "fine_tune"}
-"""Personalizers of the two baselines, keyed by baseline: training without any exchange, and plain
-averaging after which each client keeps its locally trained model."""
+"""Personalizers of the two baselines, keyed by baseline. One baseline trains without any exchange.
+The other is plain averaging, in which each client keeps its locally trained model."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Cell:
     Args:
         attack, defence: attack and defence as the command line names them.
         experiment: the experiment of the run.
-        network: whether the real services run over HTTP instead of the simulation.
+        network: whether to run the real services over HTTP instead of a simulation.
     """
 
     attack: str
@@ -136,13 +136,13 @@ def plan(
     rounds: int | None = None,
     network: bool = False,
 ) -> list[Cell]:
-    """Builds and validates all cells, seed by seed, so that errors show before the first run.
+    """Builds and validates all cells, seed by seed, so that errors are found before the first run.
 
     Args:
         base: the experiment that all cells modify; its seed is the first one.
         attacks, defences: the rows and columns.
         seeds: number of consecutive seeds.
-        rounds: number of rounds of every run; by default that of the base.
+        rounds: number of rounds of every run; by default, the number of the base experiment.
         network: whether the cells run over HTTP.
     """
     cells = []

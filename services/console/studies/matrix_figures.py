@@ -15,7 +15,7 @@ ACCURACIES = {
 }
 """The models whose accuracy is shown. The first is the model that a client has after it has trained
 the received model on its own data, as in Table I of the FedCAP paper. Only this model exists under
-every defence, so only this model can be used to compare all defences."""
+every defence, so only this model's accuracy can compare all defences."""
 JUDGED = {"dacc": "DAcc", "fpr": "FPR", "fnr": "FNR"}
 """Titles of the figures that a detector determines, keyed by figure."""
 FIGURES = {
@@ -25,7 +25,7 @@ FIGURES = {
 }
 """Titles of all figures of a cell, keyed by figure."""
 COSTLY = 0.05
-"""An attack counts as costly if it lowers the accuracy by at least this much."""
+"""An attack is costly if it lowers the accuracy by at least this much."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Matrix:
         return self._grid(self.mean, figure)
 
     def losses(self, figure: str) -> Grid:
-        """How much the attack lowers a figure in every cell."""
+        """For every cell, how much its attack lowers a figure."""
         return self._grid(self.lost, figure)
 
     def _grid(self, of: Callable[[str, str, str], Mean | None], figure: str) -> Grid:
@@ -123,7 +123,7 @@ class Matrix:
         return min((one for one in hostile if one), key=lambda one: one.value, default=None)
 
     def costly(self, defence: str, figure: str) -> int | None:
-        """How many attacks cost a defence at least `COSTLY`; None if no cost is known."""
+        """Number of attacks that cost a defence at least `COSTLY`; None if no cost is known."""
         lost = [self.lost(attack, defence, figure) for attack in self.attacks if attack != NOBODY]
         known = [one.value for one in lost if one]
         return sum(value >= COSTLY for value in known) if known else None

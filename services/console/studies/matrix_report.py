@@ -80,7 +80,7 @@ def _summary(matrix: Matrix) -> list[str]:
 
 
 def _table(matrix: Matrix, grid: Grid, without: str = "") -> list[str]:
-    """A table of attacks (rows) and defences (columns), without empty ones and the given attack."""
+    """A table of attacks (rows) and defences (columns), without empty rows and columns."""
     lines = [
         (attack, row)
         for attack, row in zip(matrix.attacks, grid, strict=True)

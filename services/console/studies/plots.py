@@ -50,7 +50,7 @@ def curves(
         at: positions of the points on the horizontal axis: numbers, or names at equal distances.
         panels: the lines of each panel, keyed by the panel's label, then by the line's name; a line
             has a gap if its value is None.
-        spread: half the height of the band around a line, keyed by panel and line.
+        spread: half the height of the band around each line, keyed by panel and line.
     Raises:
         NoPlots: matplotlib is not installed.
     """

@@ -1,4 +1,4 @@
-"""`rampart simulate`: one experiment in this process, with a folder from which it can resume."""
+"""`rampart simulate`: runs one experiment in this process; can resume a run from its folder."""
 
 import json
 import os
@@ -41,8 +41,8 @@ class Folder:
         Rounds that ended after the checkpoint run again, so their records are dropped.
 
         Raises:
-            ConfigurationError: the folder holds a run but `resume` is not set, or the run is of
-                another experiment; the folder is unchanged.
+            ConfigurationError: the folder holds a run but `resume` is not set, or the run belongs
+                to another experiment. The folder is unchanged.
         """
         if not resume and self.records.exists():
             raise ConfigurationError(

@@ -122,7 +122,7 @@ def table(result: dict[str, Any]) -> Any:
 
 
 def write(result: dict[str, Any], folder: Path) -> None:
-    """Writes sweep.json and sweep.png into a folder; sweep.png shows figures over the longest axis.
+    """Writes sweep.json and sweep.png into a folder; sweep.png has figures over the longest axis.
 
     Raises:
         NoPlots: matplotlib is not installed; sweep.json has been written.

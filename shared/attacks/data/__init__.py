@@ -1,7 +1,8 @@
 """Attacks on data.
 
-To add one, write a module in this package with a subclass of `DataAttack` that is decorated with
-`@attacks.register("name")`, and a test file of the same name in `tests/shared/attacks/data/`.
+To add a data attack, write a module in this package with a subclass of `DataAttack` that is
+decorated with `@attacks.register("name")`, and a test file of the same name in
+`tests/shared/attacks/data/`.
 """
 
 from rampart_fl.shared.attacks.base import DataAttack

@@ -1,7 +1,8 @@
 """Attacks on updates.
 
-To add one, write a module in this package with a subclass of `ModelAttack` that is decorated with
-`@attacks.register("name")`, and a test file of the same name in `tests/shared/attacks/model/`.
+To add a model attack, write a module in this package with a subclass of `ModelAttack` that is
+decorated with `@attacks.register("name")`, and a test file of the same name in
+`tests/shared/attacks/model/`.
 """
 
 from rampart_fl.shared.attacks.base import ModelAttack

@@ -13,7 +13,7 @@ from rampart_fl.shared.attacks.wrapping import Wrapper
 class AsParameters(Wrapper):
     """Uploads the update of the inner attack as if it were a model.
 
-    u = v - w for the crafted update v, so that the upload leads to a model v near zero.
+    u = v - w for the crafted update v. The uploaded model w + u is then v, which is near zero.
 
     w is the model that the attacker trained from. The code behind the tables of the SDEA paper runs
     LIE, Min-Max and Min-Sum in this way, which explains why the columns of these tables for these

@@ -26,8 +26,8 @@ class Fang(Colluding):
     `krum`: all attackers upload u = -λ s; λ is halved from an upper bound until Krum would pick u.
     `trimmed_mean` and `median`: every attacker draws each coordinate from an interval. The interval
     begins at or beyond the extreme honest value e, on the side opposite to s. With full knowledge,
-    it lies between e and e / b or between e and b e, whichever leads away from s. Otherwise, the
-    interval is μ ∓ [3σ, 4σ].
+    the interval is between e and e / b or between e and b e, whichever leads away from s.
+    Otherwise, the interval is μ ∓ [3σ, 4σ].
 
     >>> knowledge = Knowledge(20, 2, torch.tensor([[1.0], [2.0]]))
     >>> crafted = Fang(knows="full").apply(torch.zeros(2, 1), knowledge)
@@ -62,7 +62,7 @@ class Fang(Colluding):
         lowest_D, highest_D = (end_D.double() for end_D in known_BD.aminmax(dim=0))
         extreme_D = torch.where(signs_D > 0, lowest_D, highest_D)
         extreme_D = torch.where(signs_D == 0, mean_D, extreme_D)
-        # To move against s: towards zero if the extreme has the sign s, else away from zero.
+        # To move against s, go towards zero if the extreme has the sign s, else away from it.
         shrinks_D = extreme_D * signs_D > 0
         far_D = torch.where(shrinks_D, extreme_D / self.b, extreme_D * self.b)
         return extreme_D, torch.where(signs_D == 0, mean_D, far_D)
@@ -82,7 +82,7 @@ class Fang(Colluding):
             return crafted_wins(squared_BB, cross_B.clamp(min=0), attackers)
 
         strength = upper_bound(squared_BB, linalg.norms(rows, mean_D), rows.dim, attackers)
-        # If an honest update is not finite, λ is not either, and halving would never end.
+        # If an honest update is not finite, λ is not finite, and halving would never end.
         while math.inf > strength >= self.least and not picked(strength):
             strength /= 2
         return -strength * signs_D

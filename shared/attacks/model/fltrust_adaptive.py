@@ -1,4 +1,4 @@
-"""An attack on FLTrust: the direction that does the most harm, weighted by its trust score.
+"""An attack on FLTrust: the most harmful direction, given the trust score that it gets.
 
 Legend: B honest updates that are known, M attackers, D coordinates.
 """
@@ -26,9 +26,9 @@ class FLTrustAdaptive(Colluding):
 
     A(e) = (Σ_i TS_i x̄_i + M c e) / (Σ_i TS_i + M c) is FLTrust's aggregate up to the factor |u0|,
     with TS_i = max(0, cos(x_i, u0)), c = cos(e, u0) > 0, and the honest direction s = sign(mean).
-    For a given angle to u0 the best e is in the plane of u0 and s, so it suffices to search for one
-    angle. u0 is the server's own update if it is known, and otherwise the mean of the known honest
-    updates.
+    For a given angle to u0, the best e is in the plane of u0 and s, so the attack only searches for
+    one angle. Here u0 is the server's own update if it is known, and otherwise the mean of the
+    known honest updates.
 
     >>> knowledge = Knowledge(4, 2, torch.tensor([[1.0, 0.5], [1.0, -0.5]]))
     >>> crafted_D = FLTrustAdaptive().apply(torch.zeros(1, 2), knowledge)[0]
@@ -67,9 +67,10 @@ class FLTrustAdaptive(Colluding):
 def best_angle(pull: float, trust: float, along: float, across: float, attackers: int) -> float:
     """The angle θ to u0 in [0, π/2) with the least (P + w (a cos θ - b sin θ)) / (T + w).
 
-    w = M cos θ is the trust in the attackers. For the honest clients, P (`pull`) is the sum along s
-    of their updates, weighted by trust, and T (`trust`) is the sum of their trust. a (`along`) and
-    b (`across`) are the lengths of the parts of s parallel and perpendicular to u0.
+    w = M cos θ is the trust in the attackers. T (`trust`) is the sum of the honest clients' trust
+    scores. P (`pull`) is the component along s of the sum of their updates, weighted by trust
+    scores. The numbers a (`along`) and b (`across`) are the lengths of the components of s parallel
+    and perpendicular to u0.
     """
 
     def harm(angles: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Gaussian noise in place of an update."""
+"""Gaussian noise instead of an update."""
 
 import torch
 from pydantic import Field

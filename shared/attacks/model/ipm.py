@@ -24,7 +24,7 @@ class IPM(Colluding):
 
     paper = "Xie et al., Fall of empires, 2019; FedCAP, equation 11"
     epsilon: float | None = Field(default=None, gt=0)
-    """Factor; by default the number of participants of the round."""
+    """The factor epsilon; by default, the number of participants of the round."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         epsilon = knowledge.participants if self.epsilon is None else self.epsilon

@@ -12,8 +12,8 @@ from rampart_fl.shared.attacks.model import attacks
 def largest_z(participants: int, attackers: int) -> float:
     """z = Φ⁻¹((n - m - s) / (n - m)), where s = ⌊n/2⌋ + 1 - m honest supporters are needed.
 
-    The share (n - m - s) / (n - m) is kept half a client away from 0 and 1, where z would be
-    infinite. The share reaches 1 if the attackers already are the majority.
+    The share (n - m - s) / (n - m) is kept at least 1 / (2 (n - m)) away from 0 and 1, where z
+    would be infinite. The share reaches 1 if the attackers already are the majority.
 
     >>> round(largest_z(20, 6), 6)
     0.366106

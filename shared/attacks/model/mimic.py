@@ -1,4 +1,4 @@
-"""Mimicry: copies of one honest update, so that this update counts for more than it should."""
+"""Mimicry: copies of one honest update, so that this update gets more weight than it should."""
 
 from typing import Literal
 
@@ -15,7 +15,8 @@ from rampart_fl.shared.errors import ConfigurationError
 class Mimic(Colluding):
     """u = x_target, the update of one honest client.
 
-    The copies look honest. A rule that drops rare updates then drops other honest clients' updates.
+    The copies look honest. They also make the other honest updates rarer, so a rule that drops rare
+    updates drops those.
 
     >>> import torch
     >>> knowledge = Knowledge(3, 1, torch.tensor([[1.0], [5.0]]))
@@ -28,7 +29,7 @@ class Mimic(Colluding):
     """The updates that the attack can copy: those of benign clients, or those of fellow
     attackers."""
     target: int = Field(default=0, ge=0)
-    """Position of the copied client among the known ones, in the order of their ids."""
+    """Position of the copied client among the known clients, in the order of their ids."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         known_BD = honest(knowledge)

@@ -44,7 +44,7 @@ class MinSum(Optimized):
             farthest = line.squares_B.max() if self.bound == "max" else line.squares_B.min()
             return float((farthest / line.curvature).sqrt())
         # On the segment between two updates, the sum of the distances to both is constant.
-        # Rounding alone may lift this sum past the limit.
+        # Rounding errors alone may move this sum above the limit.
         limit *= 1 + ROUNDING
         # A sum of B distances is at least B γ |p| minus the sum at the mean.
         at_mean = float(self.cost(line.distances(0)[:, None]))

@@ -11,8 +11,8 @@ from rampart_fl.shared.attacks.model import attacks
 class ModelReplacement(ModelAttack):
     """Scales the update, so that it dominates a plain mean.
 
-    The upload is u times `scale`. With n as the scale, a plain mean of n clients moves as if the
-    attacker were alone.
+    The upload is u times `scale`. If `scale` is n, a plain mean of n clients moves as if the
+    attacker were the only client.
 
     >>> import torch
     >>> ModelReplacement().apply(torch.tensor([[1.0, -2.0]]), Knowledge(20, 1))

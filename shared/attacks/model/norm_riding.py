@@ -28,17 +28,17 @@ class NormRiding(ModelAttack):
     u = -L c / |c| - o, with o = sent - reference and c = o + own update.
 
     The server adds o to calibrate an upload. The calibrated update therefore points against the
-    honest one, c, and has norm L. An attacker with c = 0 uploads -o.
+    honest calibrated update c and has norm L. An attacker with c = 0 uploads -o.
 
     Without knowledge, L = (1 - margin) threshold, and the attacker assumes that the model that it
-    was sent is the reference (o = 0). This assumption is exact if all clients are sent the same
+    received is the reference (o = 0). This assumption is correct if all clients receive the same
     model. If models are customized, the norm misses the threshold by up to |o|.
 
     With full knowledge, o is exact. The attacker then replaces the threshold by the largest length
     that the server's own detectors accept without recording evidence, when all attackers upload in
     this way. The attacker keeps the threshold if the detectors accept every length. Detectors that
     judge the upload itself may accept no length at all. The calibrated update is then the smallest
-    share of c that they accept.
+    multiple of c that they accept.
 
     >>> import torch
     >>> NormRiding(threshold=10, margin=0).apply(torch.tensor([[3.0, 4.0]]), Knowledge(4, 1))
@@ -91,9 +91,9 @@ class NormRiding(ModelAttack):
 
 
 def ride(honest_FD: Tensor, reach: float) -> Tensor:
-    """Updates (F, D) of length `reach` that point against the honest ones.
+    """Updates (F, D) of length `reach` that point against the honest updates.
 
-    For a negative reach, from -1 on, it returns the honest updates times -reach.
+    If the reach is in [-1, 0), the result is the honest updates times -reach.
 
     >>> ride(torch.tensor([[3.0, 4.0]]), 10), ride(torch.tensor([[3.0, 4.0]]), -0.5)
     (tensor([[-6., -8.]]), tensor([[1.5000, 2.0000]]))

@@ -15,7 +15,7 @@ from rampart_fl.shared.attacks.model import attacks
 
 @attacks.register("schedule")
 class Schedule(ModelAttack):
-    """Runs every listed attack in its own rounds.
+    """Runs every listed attack in the rounds in which it is active.
 
     If several attacks are active in a round, they act in the listed order, each on the previous
     attack's uploads.

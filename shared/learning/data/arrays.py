@@ -42,7 +42,7 @@ def archive(path: str | Path) -> Iterator[NpzFile]:
 
     Raises:
         ConfigurationError: the file does not exist, is no archive or is damaged; damage may also
-            be found later, while the file is open.
+            show only when an array is read.
     """
     try:
         # Open the file here, because numpy does not close a file that is not an archive.
@@ -76,7 +76,7 @@ def fitted(array: np.ndarray, shape: tuple[int, ...], what: str) -> Tensor:
 
 
 def labels(array: np.ndarray, n: int, classes: int, what: str) -> Tensor:
-    """Class numbers as long (n,); numbers outside 0..classes-1 are refused."""
+    """Class numbers as an int64 tensor (n,); numbers outside 0..classes-1 are refused."""
     if array.dtype.kind not in "ui" or array.shape != (n,):
         raise ConfigurationError(
             f"{what} holds {array.dtype} of shape {array.shape}, not {n} integers"

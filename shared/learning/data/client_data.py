@@ -1,4 +1,4 @@
-"""A client's own data: its share of a data set, or a file of its own.
+"""A client's data: its share of a data set, or a file that the client provides.
 
 Legend: n training samples, t test samples.
 """
@@ -79,8 +79,8 @@ def divided(data: Data, seed: int) -> tuple[Samples, tuple[Tensor, ...]]:
     """The data set, and for every slot the positions (long, sorted) of that client's samples.
 
     First, `data.reserved` samples are drawn and withheld from all clients. The partition divides
-    the rest. If a client then has more than `data.samples` samples, a random choice of this size is
-    kept.
+    the rest. If a client then has more than `data.samples` samples, it keeps `data.samples` of
+    them, drawn at random.
     """
     return _divided(data.model_dump_json(exclude={"test_fraction"}), seed)
 

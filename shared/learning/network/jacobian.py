@@ -5,9 +5,9 @@ direction on the unit sphere of R^C, drawn for every sample a, then
 
     E C/|B| |∂_θ Σ_a q_a·z_a|² = 1/|B| Σ_a |J_a|_F²,
 
-because the cross terms have mean 0. One backward pass gives an estimate, and a second one gives the
-estimate's gradient. Running statistics are not parameters, so the norms exclude derivatives with
-respect to them.
+because the cross terms have mean 0. One backward pass gives an estimate, and a second backward pass
+gives the gradient of the estimate. Running statistics are not parameters, so the norms exclude
+derivatives with respect to them.
 
 Legend: K models, B samples each (padded), N training samples, C classes, D parameters,
 M projections.
@@ -64,7 +64,7 @@ def squared_norm(
         network: applies the models.
         models_KD: parameters.
         x_KB: samples.
-        sizes: how many samples each model has; the norm of a model without samples is 0.
+        sizes: number of samples of each model; the norm of a model without samples is 0.
         along: maps the number of classes C to M directions (K, B, C), which are 0 for padding.
     """
     leaf_KD = models_KD.detach().requires_grad_()

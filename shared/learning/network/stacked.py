@@ -1,6 +1,6 @@
-"""Runs many models of one architecture as one: applies K vectors to K batches at once.
+"""Runs many models of one architecture at once: applies K vectors to K batches.
 
-A module runs stacked if it consists of sequences and residual blocks of the layers that
+A module has a stacked form if it consists of sequences and residual blocks of the layers that
 `rampart_fl.shared.learning.network.stacked_layers` supports. Any other module runs through
 `torch.func.vmap`. If that module has running statistics, or something that vmap does not support,
 such as recurrent layers, its models run one by one. Models never interact, so the gradient of the
@@ -22,7 +22,7 @@ from rampart_fl.shared.learning.network.vector import spec_of, statistics, unfla
 from rampart_fl.shared.modelspec import STATISTIC
 
 IN_CACHE = 2**20
-"""How many numbers the largest layer may have, summed over the models that one thread trains at
+"""Largest number of elements in the largest layer, summed over the models that one thread trains at
 once."""
 
 
@@ -44,7 +44,7 @@ class Stacked:
         self._vmaps = True
 
     def at_once(self, x_KB: Tensor) -> int:
-        """How many models run fastest on such batches in one pass.
+        """The number of models per pass at which such batches run fastest.
 
         On a CPU, this is the number of models whose largest layers together fit in cache (measured
         with `benchmarks/training.py`). On other devices, all models run in one pass.
@@ -57,7 +57,7 @@ class Stacked:
         return max(1, IN_CACHE * torch.get_num_threads() // max(1, self._widths[shape]))
 
     def trained_at_once(self, x_KB: Tensor) -> int:
-        """How many models train fastest in one pass; their parameters must fit in cache, too."""
+        """The number of models per pass that train fastest; parameters must also fit in cache."""
         if x_KB.device.type != "cpu":
             return sys.maxsize
         of_size = IN_CACHE * torch.get_num_threads() // max(1, self.spec.dim)
@@ -125,7 +125,7 @@ class Stacked:
     def _one_by_one(
         self, tensors: Mapping[str, Tensor], x_KB: Tensor, inside_KB: Tensor | None
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """Run models one by one: for modules with running statistics and no stacked form."""
+        """Runs models one by one, for modules with running statistics and no stacked form."""
         self.module.train(inside_KB is not None)
         found, moved = (
             [],

@@ -1,7 +1,7 @@
 """Layers that run K models at once.
 
-Convolutions run as one grouped convolution in channels-last memory, linear layers as one batched
-product, and batch normalization with each model's own statistics.
+Convolutions run as one grouped convolution in channels-last memory. Linear layers run as one
+batched product. Batch normalization uses each model's own statistics.
 
 Legend: K models, B samples each, C channels or features of one model, H height, W width.
 """
@@ -83,7 +83,7 @@ def stacked(name: str, layer: nn.Module) -> Layer | None:
 
 
 def _pooled_first(parts: list[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
-    """Swap each ReLU with a max pooling right after it: bit-identical, and less to compute.
+    """Swap each ReLU with a max pooling that follows it, to save time without changing any bit.
 
     Both orders select the same element of a window, and neither passes a gradient to an element
     that is not positive.
@@ -158,8 +158,10 @@ def _batch_norm(name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> Layer:
     var_name = STATISTIC + _join(name, "running_var")
 
     def unpadded(h: Tensor, run: Pass) -> Tensor:
-        """Batch normalization in training, for batches without padding and with more than one
-        number per channel: the channels of all models become the channels of one torch layer."""
+        """Batch normalization in training: one torch layer has the channels of all models.
+
+        The batches must have no padding, and more than one number per channel.
+        """
         weight, bias = (run.tensors.get(_join(name, one)) for one in ("weight", "bias"))
         if weight is not None and bias is not None:
             weight, bias = weight.flatten(), bias.flatten()
@@ -218,7 +220,7 @@ def _by_model(h: Tensor, k: int) -> Tensor:
 
 
 def _as(h: Tensor, g: Tensor) -> Tensor:
-    """The inverse of `_by_model` if `h`, the layer's input, holds images; else `g` itself."""
+    """The inverse of `_by_model` if the layer's input `h` holds images; otherwise `g` itself."""
     return g.flatten(1, 2) if h.ndim == 4 else g
 
 

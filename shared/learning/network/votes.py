@@ -1,4 +1,4 @@
-"""Inference by the majority vote of several models, and how robust its decisions are.
+"""Inference by the majority vote of several models, and the robustness of the vote.
 
 Legend: N samples, C classes, D parameters, K clients, T test samples (padded).
 """
@@ -39,7 +39,7 @@ def ballots(learner: Learner, x_N: Tensor, voters: Iterable[Tensor]) -> Tensor:
 
 
 def vote(learner: Learner, cohort: Cohort, voters: Iterable[Tensor]) -> dict[str, Tensor]:
-    """Counts (K,) on the clients' own test samples when these models decide by majority vote.
+    """Numbers (K,) of the clients' test samples by the result of a majority vote of these models.
 
     Args:
         learner: the network.

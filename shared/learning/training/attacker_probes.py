@@ -1,4 +1,4 @@
-"""What attackers compute from the shared model: new initial parameters, and the Jacobian's norm.
+"""Computations of attackers on the shared model: fresh parameters, and the Jacobian's norm.
 
 Legend: S samples, D parameters.
 """

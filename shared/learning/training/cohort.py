@@ -1,4 +1,4 @@
-"""The data and the batches of many clients as padded tensors, so that all clients train at once.
+"""The data and the batches of many clients as padded tensors, for training them all at once.
 
 Legend: K clients, N training samples and T test samples (padded to the largest client),
 S steps in a round (padded likewise), B samples in a batch, C classes.
@@ -107,7 +107,7 @@ class Draws:
     sizes: tuple[int, ...]
     """Number of samples in each client's batch; 0 for a client that has finished its steps."""
     secret: int | None = None
-    """Seed that nobody else knows; if None, the experiment's seed takes its place."""
+    """Seed that nobody else knows; if None, the experiment's seed replaces it."""
 
     def generators(self, purpose: str) -> list[torch.Generator]:
         """A new CPU generator for every client."""
@@ -119,7 +119,7 @@ class Draws:
         return replace(self, seed=_either(self.secret, self.seed)).generators(purpose)
 
     def singly(self, start: int, count: int) -> "Draws":
-        """The draws if each of `count` samples per batch, from `start` on, acts as a client."""
+        """The draws if each of `count` samples per batch, from `start` on, is a separate client."""
         places = range(start, start + count)
         return replace(
             self,
@@ -145,7 +145,7 @@ class Batches:
         names: the clients' ids.
         round: the round's number.
         secret: seed of the draws that nobody else may know; if None, the experiment's seed.
-        held: positions of each client's samples that are in no batch and serve for validation.
+        held: positions of each client's validation samples, which are in no batch.
     """
 
     index_KSB: Tensor
@@ -170,8 +170,8 @@ class Batches:
         """Shuffles each client's samples anew in every epoch; an incomplete last batch is kept.
 
         Under differential privacy, every step instead takes each sample with probability b/n and
-        weighs it by 1/b; these draws use the secret seed if one is given. Batches never contain the
-        share `held_out` of a client's samples, which is the same in every round. At least one
+        weights it by 1/b; these draws use the secret seed if there is one. Batches never contain
+        the share `held_out` of a client's samples, which is the same in every round. At least one
         sample remains for training.
         """
         own, held, private = [], [], training.privacy is not None
@@ -235,7 +235,7 @@ class Batches:
 
     @cached_property
     def sizes_S(self) -> list[tuple[int, ...]]:
-        """For each step, the number of samples in each client's batch."""
+        """The number of samples in each client's batch, for each step."""
         sizes_SK = (self.weight_KSB > 0).sum(2).T
         return [tuple(sizes_K) for sizes_K in sizes_SK.tolist()]
 

@@ -1,4 +1,4 @@
-"""The client's part of an experiment as objects: network, objective, optimizer, personalizer.
+"""The objects that a client trains with: network, objective, optimizer, personalizer.
 
 Legend: K clients, D parameters.
 """
@@ -27,7 +27,7 @@ CONSTANT = schedules.build("constant")
 
 @dataclass(frozen=True, eq=False)
 class Learner:
-    """The objects that a client trains and evaluates with, built from its part of an experiment."""
+    """The objects with which a client trains and evaluates, built from the client's experiment."""
 
     network: Stacked
     personalizer: Personalizer
@@ -37,7 +37,7 @@ class Learner:
     terms: tuple[Objective, ...] = ()
     """The terms that the objective has in addition to the mean loss."""
     scoring: Scoring = SCORINGS["classification"]
-    """The loss that the data set's task minimizes, and the score that it counts."""
+    """The loss and the score of the data set's task."""
     schedule: Schedule = CONSTANT
     """How the learning rate changes from round to round."""
     rounds: int = 1

@@ -1,7 +1,7 @@
 """Local training and evaluation: one client's round, and many clients' rounds at once.
 
 An agent runs `train_round`, which calls `train` for one client. Agents and the simulator therefore
-share every formula and every random draw.
+use the same formulas and the same random draws.
 
 Legend: K clients, N training samples (padded to the largest client), B samples in a batch,
 S steps in a round, T samples of any set, D parameters.
@@ -63,7 +63,7 @@ def train(
         measure: whether to evaluate models; if not, `metrics` has no accuracies or losses.
         hostile: positions of the clients that train without the objective's terms and without
             noise.
-        offers: other clients' models, for personalizers whose training starts from them.
+        offers: other clients' models, for personalizers that start from a mix of models.
     """
     metrics = {"train_samples": _counts(cohort.train_K), "test_samples": _counts(cohort.test_K)}
     own, base_KD = {name: one for name, one in personal.items() if name != STEPS}, received_KD
@@ -119,8 +119,8 @@ class LocalResult:
             trigger: the number of test samples that are not of the target class
             (`triggered_samples`), and how many of these each model assigns to the target class when
             they show the trigger (`fooled_customized`, ...). Under differential privacy: the ε
-            spent so far (`epsilon`). Also whatever the objective's terms measure of the trained
-            model (`jacobian_norm`), and whatever the personalizer reports of its start.
+            spent so far (`epsilon`). Also the measurements of the objective's terms on the trained
+            model (`jacobian_norm`), and the numbers that the personalizer reports before training.
     """
 
     update_D: Tensor
@@ -238,7 +238,7 @@ def _each(
     y_KT: Tensor,
     score: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
-    """Scores (K, T), in passes with many samples of few models, not few samples of many models."""
+    """Scores (K, T). Each pass has many samples of few models, not few samples of many models."""
     samples = min(EVALUATED, learner.network.at_once(x_KT[:, :1]))
     width = max(1, min(samples, x_KT.shape[1]))
     parts = []

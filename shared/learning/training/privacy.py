@@ -5,10 +5,10 @@ gradient to length C, and adds normal noise of deviation σ C to the sum of thes
 A client's uploads after T steps then satisfy (ε, δ)-differential privacy with respect to its
 samples. Opacus' accountant computes ε.
 
-The guarantee covers the update alone. The counts and losses that a client reports are exact, and
-personal models, which stay with their client, are trained without noise. An agent draws its noise
-from its own secret seeds. A simulation draws the noise from the experiment's seed, which is not
-secret, so it protects nobody.
+The guarantee covers the update alone. The sample counts and losses that a client reports are exact.
+Personal models are trained without noise, because they stay with their client. An agent draws its
+noise from its own secret seeds. A simulation draws the noise from the experiment's seed, which is
+not secret, so it protects nobody.
 
 Legend: K clients, B samples in a batch, E = K·B single samples, C classes, D parameters.
 """
@@ -33,9 +33,8 @@ from rampart_fl.shared.runtime.device import to_device
 STEPS = "privacy_steps"
 """Name of the personal state that counts the noised steps of all uploads of a client."""
 AT_ONCE = 2**22
-"""How many numbers the per-sample gradients held at once may have, summed over clients.
-
-About as many fit in a cache."""
+"""Largest number of elements of the per-sample gradients in memory, summed over clients. About as
+many fit in a cache."""
 
 
 def check_privacy(
@@ -150,7 +149,7 @@ class PrivateTask(LocalTask):
         return total_KD
 
     def _single(self, batch: Batch, part: slice) -> tuple[LocalTask, Batch]:
-        """The task and the batch in which each sample of a part of the batch is its own client."""
+        """The task and the batch in which each sample of `part` is a separate client."""
         real_KB = batch.weight_KB[:, part] > 0
         count = real_KB.shape[1]
         samples = Batch(
@@ -185,7 +184,7 @@ def normal(scale: Sequence[float], draws: Sequence[torch.Generator], like_KD: Te
 def output_noise(deviation: float, draws: Draws, update_KD: Tensor) -> Tensor:
     """The noise N(0, σ² I) that MSDFL, section VII-E, adds to a trained model, drawn per client.
 
-    By itself this noise guarantees no ε, because the length of the update is not bounded.
+    This noise alone guarantees no ε, because the length of the update is not bounded.
     """
     scale = [deviation] * len(update_KD)
     return normal(scale, draws.secretly("output noise"), update_KD)

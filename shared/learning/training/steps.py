@@ -1,8 +1,9 @@
-"""The steps of a round: many clients at once, each with one mini-batch after the other.
+"""The steps of a round: many clients train at once, each on one mini-batch after the other.
 
-If there are more clients than train in one pass (`Stacked.trained_at_once`), they are split into
-groups. The groups train in turn, each from its first batch to its last. The memory that a step
-touches then stays in cache, and a group with few steps does not wait for a group with more.
+If one pass cannot train all clients (`Stacked.trained_at_once`), the clients are split into groups.
+The groups train one after the other, each from its first batch to its last batch. The memory that a
+step touches then stays in cache, and a group with few steps does not wait for a group with more
+steps.
 
 Legend: K clients, S steps in a round, B samples in a batch, D parameters.
 """

@@ -34,7 +34,7 @@ class LocalTask:
         draws: each client's random numbers for this step.
         hostile_K: the clients that train without the terms; None means that no client does.
         prior_KC: what is added to the logits of the models that are trained for upload.
-        rate: factor on the learning rate in this round.
+        rate: factor by which this round multiplies the learning rate.
     """
 
     network: Stacked
@@ -90,7 +90,7 @@ class LocalTask:
         return tuple(found)
 
     def parameters(self, vector_KD: Tensor) -> Tensor:
-        """The vectors with running statistics set to 0: no pull, decay or momentum moves these."""
+        """The vectors with running statistics set to 0; decay, momentum and terms skip these."""
         if not self.network.spec.statistics:
             return vector_KD
         end = self.network.spec.trainable
@@ -114,8 +114,8 @@ class LocalTask:
             if velocity_KD is not None:
                 gradient_KD = self.training.momentum * self.parameters(velocity_KD) + gradient_KD
             local = replace(local, velocity={"model": gradient_KD})
-        # A gradient that nobody needs any more gives its memory to the model.
-        # Allocating new memory would take a third longer.
+        # The new model overwrites a gradient that is no longer needed.
+        # With newly allocated memory, the step would take a third longer.
         out = None if self.training.momentum else gradient_KD
         model_KD = torch.sub(local.model_KD, gradient_KD, alpha=self.learning_rate, out=out)
         return replace(local, model_KD=model_KD)

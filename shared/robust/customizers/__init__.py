@@ -1,4 +1,4 @@
-"""Customizers make further models besides the global one, and decide which client gets which.
+"""Customizers make models in addition to the global model, and assign models to clients.
 
 To add a customizer, add a module here that defines a subclass of `Customizer` and registers it with
 `@customizers.register("name")`, and add a test file of the same name.
@@ -35,8 +35,8 @@ class Customization:
         groups: names of the groups' models. Every client that is not in `assignment` gets one of
             them, chosen by the hash of its id.
         voters: names of models that every client gets at the end, to predict by majority vote.
-        challenged: by client id, the name of the model that the client trains from in place of its
-            own. At the end, the client gets its own model.
+        challenged: names of changed models, by client id. The client trains from the changed model
+            instead of its own. When the federation ends, the client gets its own model.
     """
 
     models: Models | None = None
@@ -85,8 +85,8 @@ class Customizer(Stage):
     def isolates(self) -> bool:
         """Whether groups of clients are isolated from each other.
 
-        If so, each client's row is relative to the model that the client was sent instead of the
-        global model, and clients of one group must not influence another group.
+        In that case, each client's row is the difference from the model that the client received,
+        not from the global model, and clients of one group must not influence another group.
         """
         return False
 
@@ -97,7 +97,7 @@ class Customizer(Stage):
     def apply(
         self, rows: Rows, similar: Rows, state: State, context: Context
     ) -> tuple[Customization, State]:
-        """The models for the clients that the rows come from, and the next state.
+        """The models for the clients whose rows these are, and the next state.
 
         Args:
             rows: surviving updates relative to `context.reference_D`; there may be none.

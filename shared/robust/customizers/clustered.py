@@ -27,9 +27,9 @@ class Clustered(Grouped):
 
     d are calibrated updates, that is, differences from the global model. A client's row therefore
     includes what its cluster's model learned in earlier rounds, which makes clusters stable. A zero
-    row counts as opposite to all others. A new cluster takes the name of the old cluster that most
-    of its clients were in. A client that does not take part in a round keeps its cluster. New
-    clients first train once from the global model.
+    row is treated as opposite to all other rows. A new cluster takes the name of the old cluster to
+    which most of its clients belonged. A client that does not take part in a round keeps its
+    cluster. New clients first train once from the global model.
     """
 
     paper = "Sattler et al., Clustered federated learning, 2020; FedCAP, section VI (ClusteredFL)"
@@ -81,7 +81,7 @@ class Clustered(Grouped):
 
 
 def continued(drawn_M: Tensor, held: list[int | None], clusters: int) -> list[int]:
-    """Matches new clusters to old ones: entry n is the old number of the new cluster n.
+    """Matches new clusters to old clusters: entry n is the old number of the new cluster n.
 
     Pairs of a new and an old cluster with the most clients in common are matched first. Ties go to
     the lower new number, and then to the lower old number.

@@ -33,7 +33,7 @@ class FedCAP(Customizer):
     phi: float = Field(default=0.1, ge=0, le=1)
     """φ, weight of the client's own model."""
     similarity: Literal["all", "last_layer"] = "all"
-    """Which coordinates similarities are computed from; for the last layer, these are
+    """The coordinates from which similarities are computed; for the last layer, these are
     `context.last_layer()`."""
 
     @property

@@ -20,15 +20,16 @@ from rampart_fl.shared.seeding import generator
 class FedFomo(Customizer):
     """Offers each client the models that lowered its loss most.
 
-    Offers client i the M models n with the largest A_in; a report w adds w_in to A_in.
+    Offers client i the M models n with the largest A_in. When client i reports weights w, w_in is
+    added to A_in.
 
-    A starts at 0. w are the raw weights that the client's personalizer reports for its last offer,
-    clipped to [0, bound]; NaN counts as 0. A report changes only the reporting client's row of A,
-    so a client that lies gets worse models itself and does not affect others. Each place of an
-    offer goes to a random client with probability ε_t = max(0, ε - t decay), and otherwise to the
-    best client that is left; ties are broken at random. Every client trains its own model and
-    uploads it relative to the global model. Nobody trains from the global model after its first
-    round.
+    A starts at 0. w are the raw weights that the client's personalizer reports for its last offer.
+    They are clipped to [0, bound], and NaN is set to 0. A report changes only the reporting
+    client's row of A, so a client that lies gets worse models but does not affect other clients.
+    Each place of an offer goes to a random client with probability ε_t = max(0, ε - t decay), and
+    otherwise to the client with the largest A_in that has no place yet. Ties are broken at random.
+    Every client trains its own model and uploads the difference from the global model. A client
+    trains from the global model only in its first round.
     """
 
     paper = (

@@ -20,11 +20,10 @@ class FLCert(Grouped):
 
     For every group g, w_g <- w_g + rule({u_k : hash(k) mod G = g}).
 
-    u_k is the change that client k made to the model of its own group g. No group influences
-    another, so m hostile clients can change at most m votes. A tie goes to the smaller label. A
-    group that never had enough clients for its rule abstains. When the federation ends, clients
-    count the votes on their test samples, and compute how many hostile clients each decision
-    withstands.
+    u_k is the change that client k made to the model of its group g. No group influences another
+    group, so m hostile clients can change at most m votes. A tie goes to the smaller label. A group
+    that never had enough clients for its rule abstains. When the federation ends, clients count the
+    votes on their test samples, and compute how many hostile clients each decision withstands.
     """
 
     paper = "Cao et al., FLCert: provably secure federated learning against poisoning attacks, 2022"

@@ -1,4 +1,4 @@
-"""All clients train from the one global model."""
+"""The customizer for federations in which all clients train from one global model."""
 
 from rampart_fl.shared.robust.base import Context, Rows, State
 from rampart_fl.shared.robust.customizers import Customization, Customizer, customizers

@@ -27,7 +27,7 @@ def _listed(stages: Any) -> Any:
 
 
 class Grouped(Customizer):
-    """A customizer that updates several models, each by the base rule over its clients' rows."""
+    """A customizer with several models; the base rule updates each from its clients' rows."""
 
     rule: Annotated[list[dict[str, Any]], BeforeValidator(_listed)] = Field(
         default=[{"name": "weighted_mean"}]
@@ -62,7 +62,7 @@ class Grouped(Customizer):
 
 
 def numbered(kind: str, count: int) -> tuple[str, ...]:
-    """Numbered names, in order; no client has such a name, because it contains a colon.
+    """Numbered names, in order. No client has such a name, because the names contain a colon.
 
     >>> numbered("group", 11)[:2]
     ('group:00', 'group:01')
@@ -104,8 +104,8 @@ def moved(
 
 
 def members(rows: Rows, group: Collection[str]) -> Rows:
-    """The rows of some clients; only these clients' non-finite rows count as dropped."""
+    """The rows of some clients; `dropped` has only these clients' non-finite rows."""
     places = [place for place, client in enumerate(rows.ids) if client in group]
     dropped = tuple(client for client in rows.dropped if client in group)
-    # The statistics start empty: measurements over all rows may depend on rows of other groups.
+    # The pool statistics start empty, because the old ones may depend on other groups' rows.
     return replace(rows.keep(places), dropped=dropped, pool_statistics=PoolStatistics())

@@ -1,4 +1,4 @@
-"""The detector of copies: which clients send what others send, and ignore their own challenge?
+"""The detector of copied uploads: their senders do not react to a change of their own model.
 
 Legend: M rows of the round, H clients remembered, J decoys, K numbers of a sketch.
 """
@@ -29,9 +29,9 @@ LEAST = 3
 """Fewest clients not on trial whose median answer is meaningful, and also fewest rows from which
 challenges are drawn."""
 EQUAL = 1e-4
-"""Two uploads count as equal if their distance 1 - cosine is below this."""
+"""Two uploads are treated as equal if their distance 1 - cosine is below this."""
 NEAR = 1e-5
-"""Two starting models count as the same if their distance relative to their length is at most this.
+"""Two starting models are treated as equal if their relative distance is at most this.
 """
 
 
@@ -42,26 +42,27 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     In many attacks the colluders all send the same update, or nearly the same: Min-Max, Min-Sum,
     Fang, IPM, mimic and Sybil clones. Copies alone prove nothing, because one of the senders may be
     the honest client that the others copy. Clients whose uploads are `alike` in two rounds are
-    therefore put on trial. In the next `trial` rounds in which such a client takes part, it starts
-    from a model with a random change δ of its own, its challenge. δ lies in the span of the other
-    clients' updates and is `strength` times as long as the median upload. Training bends δ back:
-    -<Δu, δ> > 0. A copied upload does not depend on the sender's own δ, so it answers δ no better
-    than it answers the `decoys`, which are changes that were drawn in the same way and sent to
-    nobody.
+    therefore put on trial. In the next `trial` rounds in which such a client takes part, a random
+    change δ, its challenge, is added to the model from which it starts. The change δ is a
+    combination of the other clients' updates and is `strength` times as long as the median upload.
+    Training partly
+    reverses δ: -<Δu, δ> > 0. A copied upload does not depend on the sender's own δ, so it reverses
+        δ no more than it reverses the `decoys`, which are changes that were drawn in the same way
+        and sent to nobody.
 
     The detector also challenges a few clients that are not on trial (`controls`), to measure how
-    honest training answers. A round objects to a client on trial if the client's answer is below
-    `share` times the median answer of the clients not on trial. Rounds in which that median is
-    below `clear` standard deviations do not count.
+    honest training answers. The detector objects to a client on trial if the client's answer is
+    below `share` times the median answer of the clients not on trial. It ignores rounds in which
+    that median is below `clear` standard deviations.
 
     Evidence is the logarithm of an e-process over these objections
-    (`rampart_fl.shared.robust.betting`). The assumption is that, in each round in which an honest
-    client is on trial and answers, the probability of an objection to it is at most `tolerated`,
+    (`rampart_fl.shared.robust.betting`). The assumption is: in each round in which an honest client
+    is on trial and answers, the probability of an objection to this client is at most `tolerated`,
     given all earlier rounds. Then the probability that any honest client is ever evicted is below
     `level`. If nobody sends copies, nobody is on trial and no model is changed.
 
-    The detector does not find colluders that train, or that each add noise as long as the noise of
-    an honest client's update.
+    The detector misses colluders that train. It also misses colluders that each add noise as large
+    as the noise in an honest client's update.
 
     >>> rows = Rows.of([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.5]])
     >>> verdicts, state = ChallengeDetector().apply(rows, State(), Context())
@@ -134,8 +135,8 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
                 if found is not None:
                     one.answer = answers[client] = found
             one.upload = upload_K
-            # A challenge changes the upload that answers it. If such uploads set the length of the
-            # next challenge, each challenge would be longer than the last one.
+            # A challenge lengthens the upload that answers it.
+            # If these uploads set the length, each challenge would be longer than the last one.
             if one.shift is None and bool(upload_K.isfinite().all()):
                 one.length = float(upload_K.norm())
             one.sighted(bool(similar[place]), self.trial)
@@ -191,7 +192,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         return customization, remembered(known, heard)
 
     def _controls(self, known: Mapping[str, Known], drawn: int, draws: torch.Generator) -> set[str]:
-        """Enough clients not on trial that about `controls` of them take part in the next round."""
+        """Random clients not on trial; about `controls` of them take part in the next round."""
         free = sorted(client for client, one in known.items() if not one.trial)
         count = ceil(self.controls * max(1.0, len(known) / max(drawn, 1)))
         count = min(count, max(LEAST, len(free) // 2))

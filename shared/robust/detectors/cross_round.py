@@ -19,11 +19,11 @@ from rampart_fl.shared.runtime.device import to_device
 class CrossRound(Detector):
     """Rejects a client whose cosine to its own last accepted update is out of [lower, upper].
 
-    Below `lower`, a client has reversed its direction. Above `upper`, it repeats itself, as a lazy
-    or replaying client does. A client without an earlier update is accepted. So is a row that was
-    judged in an earlier round (metadata "fresh" 0), because it is the same update again. The
-    detector remembers only each client's last accepted update, so later updates are never compared
-    with a rejected one. A zero update has cosine -1.
+    If the cosine is below `lower`, the client has reversed its direction. If the cosine is above
+    `upper`, the client repeats its update, as a lazy or replaying client does. A client without an
+    earlier update is accepted. A row that was judged in an earlier round (metadata "fresh" 0) is
+    also accepted, because it is the same update. The detector remembers each client's last accepted
+    update only, so it never compares an update with a rejected update. A zero update has cosine -1.
     """
 
     paper = "Han et al., Kick bad guys out, 2023 (cross-round check)"

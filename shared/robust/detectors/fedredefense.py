@@ -24,15 +24,16 @@ PARTS = ("samples", "labels", "rates")
 class FedREDefense(Detector):
     """Evicts clients if the reconstruction error of their update u is above the threshold.
 
-    An error that is not finite counts as above the threshold. For each client, a search looks for
-    synthetic samples, soft labels and a step size such that five steps of gradient descent from the
-    global model w arrive at w + u. If these steps arrive at θ_5 when the search ends, the error is
+    An error that is not finite is treated as above the threshold. For each client, a search looks
+    for synthetic samples, soft labels and a step size such that five steps of gradient descent from
+    the global model w arrive at w + u. If these steps arrive at θ_5 when the search ends, the error
+    is
     |θ_5 - w - u|² / |u|². The search can reconstruct an update from local training, but not noise
-    in as many dimensions. The error of noise is about 1, and so is the error of a zero update. The
-    detector assumes that clients train the whole global model w. An experiment in which clients
-    start from other models, or keep a part of the model to themselves, is therefore refused. If an
-    honest update is too long for a few such steps, the detector mistakes it for an attack. A
-    client's synthetic samples are kept, and its next search starts from them.
+    in as many dimensions. The error is about 1 for noise, and 1 for a zero update. The detector
+    assumes that clients train the whole global model w. Rampart therefore refuses experiments in
+    which clients start from other models or do not upload a part of the model. If an honest update
+    is too long for a few such steps, the detector mistakes it for an attack. The detector keeps
+    each client's synthetic samples, and the client's next search starts from them.
 
     The search stops as soon as the error is below the threshold, so the error of an accepted client
     is not the smallest error that a longer search could reach.
@@ -144,7 +145,7 @@ class FedREDefense(Detector):
         context: Context,
         reference_D: Tensor,
     ) -> Synthetic:
-        """Where each client's search starts: at its samples of an earlier round, or at noise."""
+        """The start of each client's search: its samples from an earlier round, or noise."""
         assert context.predict is not None
         blank = torch.zeros(1, 1, *context.shape).to(reference_D)
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""The default detector: does a client pull the model back, as every client that fits data must?
+"""The default detector: it checks that clients pull the model back, as all training does.
 
 Legend: M rows of the round, H clients remembered, K numbers of a sketch.
 """
@@ -21,8 +21,8 @@ from rampart_fl.shared.robust.sequential import SUSPECT, SequentialDetector
 from rampart_fl.shared.robust.sketch import Traces
 
 DEVIATIONS = 3.0
-"""A negative correlation counts as turned only if it is at least this many standard deviations of
-the correlation of two random directions below 0."""
+"""A response is turned only if its correlation is below minus this many standard deviations of the
+correlation of two random directions."""
 PULLS = 0.3
 """Correlation above which a strong response is real. Below it, a response may seem strong because
 of noise in the upload, if the model moved only a little."""
@@ -58,24 +58,24 @@ class ResponseDetector(SequentialDetector):
     Local training pulls a model towards what fits the client's data. If the model that a client
     starts from moves by Δw between two of its rounds, its update changes by Δu = -A Δw plus noise,
     with A = I - (I - ηH)^K positive for K steps on a loss of curvature H. So <Δu, Δw> < 0, whatever
-    the client's data, number of samples or number of steps. A client that reverses updates, its own
-    or those of others, flips this sign. The detector compares a client with itself, not with other
+    the client's data, number of samples or number of steps. A client that reverses its own updates
+    or those of others flips this sign. The detector compares a client with itself, not with other
     clients, so it does not penalize rare data.
 
-    A round objects to a client for any of three reasons:
+    The detector objects to a client in a round for any of three reasons:
     - Its response is turned: the correlation is below `turned`, and lower than chance explains for
-      two random directions in as many dimensions. This counts only in rounds in which at least half
-      of the clients have a correlation of `informative` or more, because early in training the
-      loss may have negative curvature.
-    - It overshoots: its upload undoes Δw more than `overshoot` times, and is more than `stretched`
-      times as long as the median client's longest upload.
+      two random directions in as many dimensions. This reason applies only in rounds in which at
+      least half of the clients have a correlation of `informative` or more, because early in
+      training the loss may have negative curvature.
+    - The client overshoots: its upload reverses Δw more than `overshoot` times, and is more than
+      `stretched` times as long as the median client's longest upload.
     - Its upload is too long: more than `long` times as long as the median client's longest upload,
       or exp(`spread` MAD(ln longest)) times as long if that is more.
 
     Evidence is the logarithm of an e-process over these objections
-    (`rampart_fl.shared.robust.betting`). The assumption is that, given all earlier rounds, the
-    probability of an objection to an honest client is at most `tolerated` in each of its rounds in
-    which responses are informative, and at most `tolerated_long` in its other rounds. Then the
+    (`rampart_fl.shared.robust.betting`). The assumption is about the probability of an objection to
+    an honest client, given all earlier rounds. It is at most `tolerated` in rounds in which
+    responses are informative, and at most `tolerated_long` in all other rounds. Then the
     probability that any honest client is ever evicted is below `level`, however long the federation
     runs and whoever joins it. An objection multiplies a bet by `expected` / `tolerated`.
 
@@ -83,13 +83,13 @@ class ResponseDetector(SequentialDetector):
     client's evidence is above ln 20.
 
     A longer update that is within these limits and does not overshoot is accepted, because a client
-    with more samples could have sent it. In the medians over clients' longest uploads, lengths that
-    agree to six digits count once.
+    with more samples could have sent it. For the medians over clients' longest uploads, lengths
+    that agree to six digits are treated as one length.
 
-    An honest client is judged by its own uploads. Colluders can influence its verdict only through
-    the model that it is sent, and they do not determine the medians as long as they are fewer than
-    half of the clients. Copies of an honest update react as the honest client does; the detector
-    `challenge` finds them.
+    An honest client is judged by its own uploads. Colluders can influence the verdict on this
+    client only through the model that it receives. As long as fewer than half of the clients
+    collude, colluders do not determine the medians. Copies of an honest update react as the honest
+    client does; the detector `challenge` finds them.
 
     >>> traces = Traces(torch.tensor([[1.0], [1.1], [40.0]]), torch.zeros(3, 1))
     >>> rows = Rows.of(traces.upload_MK, traces=traces)
@@ -163,7 +163,7 @@ class ResponseDetector(SequentialDetector):
         return lengths
 
     def _usual(self, known: Mapping[str, Known], dim: int) -> Usual:
-        """What is usual among all known clients, including clients that are not in this round."""
+        """Typical values of all known clients, including clients that are not in this round."""
         correlations = [one.correlation for one in known.values() if one.correlation is not None]
         informative = bool(correlations) and median(correlations) >= self.informative
         turned = min(self.turned, -DEVIATIONS / min(dim, self.sketch) ** 0.5)

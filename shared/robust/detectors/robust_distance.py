@@ -1,9 +1,9 @@
 """Robust distance: rejects outlying rows, and evicts clients whose rows remain outliers.
 
-The numbers of one round suffice to reject a row in that round. To evict a client, the detector
-needs evidence from several rounds.
+The detector can reject a row from the numbers of one round. To evict a client, it needs evidence
+from several rounds.
 
-Legend: M rows of the round, H clients under watch.
+Legend: M rows of the round, H clients with evidence.
 """
 
 from math import inf, sqrt
@@ -29,11 +29,11 @@ class RobustDistance(Detector):
     The detector computes two excesses. The first excess is that of the distance |row - median row|.
     This distance does not depend on the model to which rows are relative, so a poisoned reference
     changes nobody's distance. The second excess is that of the movement, which is the norm of the
-    raw upload (metadata "moved"): how far the client moved the model that it was given. An honest
-    client with rare data may remain far from the others, but it stops moving there. An honest
-    client with hard data may keep moving, but it stays near the others. A client that works against
-    the others does both. If the movement is not known, the distance takes its place. A row that is
-    not finite counts as infinitely far in both.
+    raw upload (metadata "moved"): how far the client moved the model that it received. An honest
+    client with rare data may remain far from the others, but it stops moving the model. An honest
+    client with hard data may keep moving the model, but it stays near the others. A client that
+    works against the others remains far from them and keeps moving the model. If the movement is
+    not known, the distance replaces it. Both excesses of a row that is not finite are infinite.
 
     A row is rejected in this round if its distance excess is above 1 and its movement excess is
     above `drift`.
@@ -41,12 +41,11 @@ class RobustDistance(Detector):
     A client is evicted for good once its evidence S <- max(0, S + min(e, cap) - drift) exceeds
     `limit`, where e is the geometric mean of both excesses (0 if either is negative). One round
     adds at most cap - drift, so with the default settings a single round never leads to an
-    eviction. If an honest client has one unusual round, the evidence against it decreases again
-    afterwards. Evidence does not change in a round that cannot be compared, for either of two
-    reasons: the client did not take part in the round before (a client that returns has further to
-    move than one that stayed), or its row was judged in an earlier round (metadata "fresh" 0).
-    Evidence is kept by client id and is forgotten when the client is barred, so that a client that
-    returns starts over.
+    eviction. If an honest client has one unusual round, the evidence against the client decreases
+    again afterwards. Evidence does not change in two cases: the client did not take part in the
+    previous round, because a client that returns must move further than a client that stayed, or
+    the client's row was judged in an earlier round (metadata "fresh" 0). Evidence is kept by client
+    id and is forgotten when the client is barred, so that a client that returns starts over.
 
     The detector also evicts honest clients with rare data or with many samples. More samples mean
     more training steps, so such a client is both far from the others and keeps moving. The detector
@@ -68,7 +67,7 @@ class RobustDistance(Detector):
     drift: float = Field(default=0.35, gt=0)
     """Excess that an honest client does not sustain over many rounds."""
     cap: float = Field(default=1.35, gt=0)
-    """Largest excess that counts in one round."""
+    """Largest excess that is added to the evidence in one round."""
     limit: float = Field(default=1.5, gt=0)
     """Evidence above which a client is evicted."""
 

@@ -1,4 +1,4 @@
-"""Selection: leaves out of the round the clients that a robust rule leaves out."""
+"""Selection: rejects the clients to which a robust rule gives little or no weight."""
 
 from typing import Literal
 
@@ -15,8 +15,8 @@ class Selection(Detector):
     """Rejects every client whose weight in a rule's result is at most `threshold` times 1/n.
 
     The rule may be any rule whose result is linear in the rows; the detector's state includes the
-    rule's. The score is n times the row's weight. The score is 1 for a row that counts as much as
-    in a plain mean, and 0 for a row that the rule leaves out.
+    rule's state. The score is n times the row's weight. The score is 1 if the row has the same
+    weight as in an unweighted mean, and 0 if the rule leaves the row out.
     """
 
     paper = "a rule's own selection, such as Blanchard et al., 2017 (Multi-Krum)"

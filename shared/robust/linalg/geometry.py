@@ -18,10 +18,10 @@ NEAR = 1e-2
 """If the squared distance of a pair is below this share of its squared distances to the centre, it
 is computed again with a nearer centre. Float32 products would otherwise leave too few digits."""
 OFF_CENTRE = 25.0
-"""The centre is replaced by the best row if its median squared distance to the rows is more than
-this many times that of the best row."""
+"""The best row is the row with the smallest median squared distance to the other rows. It replaces
+the centre if the centre's median squared distance is more than this many times as large."""
 SAMPLE, PIECES = 2048, 32
-"""Number of coordinates that the middle row is estimated from, and number of contiguous runs that
+"""Number of coordinates from which the middle row is estimated, and number of contiguous runs that
 these coordinates form."""
 
 
@@ -37,7 +37,7 @@ def squared_distances(rows: View) -> Tensor:
 
 
 def geometry(rows: View) -> Geometry:
-    """The geometry of a view, computed from that of the pool, which is measured once."""
+    """The geometry of a view, computed from the pool's geometry, which is measured only once."""
     plain = unmixed(rows)
     pool = _pool(plain)
     if rows.mix_MK is None:

@@ -31,7 +31,7 @@ TUNED = (("-march=native", "-mprefer-vector-width=512"), ("-march=native",), ("-
 SECONDS = 60
 """Time limit for one compilation."""
 PARTS = 64
-"""Number of parts that the columns are split into. It does not depend on the number of threads, so
+"""Number of parts into which the columns are split. It does not depend on the number of threads, so
 that sums are equal bit for bit for any number of threads."""
 PARTIAL = 1 << 23
 """Largest number of partial sums, over all parts together."""
@@ -169,7 +169,8 @@ def _compile(compiler: str, path: Path, defines: Sequence[str]) -> None:
 def _processor() -> str:
     """The processor features that `-march=native` depends on.
 
-    They are part of the cache key, so that a machine never loads a library built for another one.
+    The features are part of the cache key, so that a machine never loads a library that was built
+    for another processor.
     """
     try:
         text = Path("/proc/cpuinfo").read_text()

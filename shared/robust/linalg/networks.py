@@ -1,7 +1,7 @@
 """Sorting networks, pruned to the ranks that a rule needs.
 
 A comparator (i, j, kind) puts the smaller value of wires i and j on i, and the greater value on j.
-`kind` says which of the two values is read afterwards.
+`kind` defines which of the two values is read afterwards.
 """
 
 import functools
@@ -33,7 +33,7 @@ def merge_exchange(n: int) -> list[tuple[int, int]]:
 
 @functools.lru_cache(maxsize=256)
 def network(n: int, first: int, last: int, ordered: bool = False) -> tuple[Comparator, ...]:
-    """Comparators that bring the ranks first .. last - 1 to the wires first .. last - 1.
+    """Comparators that move the ranks first .. last - 1 to the wires first .. last - 1.
 
     Args:
         ordered: whether these wires must be sorted, or may hold these ranks in any order.
@@ -41,8 +41,8 @@ def network(n: int, first: int, last: int, ordered: bool = False) -> tuple[Compa
     >>> len(network(20, 0, 20, ordered=True)), len(network(20, 9, 11)), len(network(5, 0, 5))
     (97, 80, 0)
     """
-    # The loop runs backwards. What is read of a wire later is nothing (unread), any member of the
-    # set of ranks (member), or one certain rank (rank).
+    # The loop runs backwards, and keeps for each wire what later comparators need on it.
+    # They need no value (unread), any of the wanted ranks (member), or one certain rank (rank).
     unread, member, rank = range(3)
     wanted = rank if ordered else member
     state = [wanted if first <= wire < last else unread for wire in range(n)]

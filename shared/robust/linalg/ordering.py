@@ -5,7 +5,7 @@ cache. Without a compiler, the same network runs in torch on blocks of columns, 
 rows or more, numpy sorts transposed blocks. Other devices sort with torch.
 
 Legend: M rows of the view, K rows of the pool in use, D coordinates, C coordinates of a chunk.
-R = 1 + M and S = K + 1 include the base row that mixed rows build on.
+R = 1 + M and S = K + 1 include the base row, from which mixed rows are computed.
 """
 
 import functools
@@ -60,7 +60,7 @@ def trimmed_mean(rows: View, b: int) -> Tensor:
 def mean_around_median(rows: View, keep: int) -> Tensor:
     """Per coordinate (D,), the mean of the `keep` values nearest the median.
 
-    If two values are equally near the median, the lower one counts as nearer.
+    If two values are equally near the median, the lower value is used first.
 
     >>> from rampart_fl.shared.robust import Rows
     >>> mean_around_median(Rows.of(torch.tensor([[0.0], [1.0], [2.1], [3.3], [100.0]])), 4)
@@ -72,7 +72,7 @@ def mean_around_median(rows: View, keep: int) -> Tensor:
 
 
 def _by_rank(rows: View, first: int, last: int) -> Tensor:
-    """Mean of the ranks first .. last - 1, or of the `last` ranks nearest the median if first < 0.
+    """Mean of the ranks first .. last - 1; if first < 0, of the `last` values nearest the median.
 
     Rank 0 is the smallest value.
     """
@@ -122,12 +122,12 @@ def _compiled(kernels: native.Kernels, rows: View, first: int, last: int, out_D:
 
 
 def recipe(mix_MK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """A mixing matrix as a list of terms: each row's first term (M + 2,), and terms' rows, factors.
+    """A mixing matrix as terms: index of each row's first term (M + 2,), terms' rows, and factors.
 
-    The first row is a base that the other rows may build on as if it were row K of the pool. Its
-    coefficients are the medians over all rows of the mixing matrix, or nothing if a base saves no
-    terms. A row of the pool that most mixes leave out is therefore not part of the base, and mixes
-    that average nearly the same rows need only a few terms each.
+    The first row is a base, which the other rows may use as if it were row K of the pool. The
+    base's coefficients are the medians over all rows of the mixing matrix; the base is empty if it
+    would save no terms. A row of the pool that most mixes leave out is therefore not part of the
+    base, and mixes that average nearly the same rows need only a few terms each.
 
     >>> [terms.tolist() for terms in recipe(torch.tensor([[1.0, 1, 1], [1, 1, 1], [1, 1, 0]]))]
     [[0, 3, 4, 5, 7], [0, 1, 2, 3, 3, 2, 3], [1.0, 1.0, 1.0, 1.0, 1.0, -1.0, 1.0]]

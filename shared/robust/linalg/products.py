@@ -37,7 +37,7 @@ def survey(block_ND: Tensor) -> tuple[list[bool], Tensor]:
 
 
 def all_finite(rows: View) -> bool:
-    """Whether the pool is finite, by a pass over it if no earlier pass has checked all its rows."""
+    """Whether the pool is finite; reads the pool unless an earlier pass has checked all rows."""
     if assumed_finite(rows):
         rows.pool_statistics.unchecked = not all(survey(rows.block_ND)[0])
     return not assumed_finite(rows)
@@ -77,8 +77,7 @@ def combine(rows: View, coefficients_M: Tensor) -> Tensor:
         )
         record_pass(chosen, clean=not broken.item())
         return out_D
-    # The chunks are copied in the order of ids, so that the result does not depend on the order of
-    # rows in memory.
+    # The chunks are copied in the order of ids, so that the rows' order in memory has no effect.
     shares = to_device(weights, rows.device, out_D.dtype)
     for start, stop, chunk_KC in chosen.chunks(plain_width(rows)):
         out_D[start:stop] = shares @ chunk_KC.contiguous()

@@ -34,8 +34,7 @@ def signs(rows: View, columns_R: Tensor | None = None) -> Tensor:
         ).reshape(len(rows), 2)
     else:
         counts_M2 = torch.zeros(len(rows), 2, dtype=torch.float64, device=rows.device)
-        # Columns are gathered piece by piece to save memory: all drawn columns at once would take a
-        # tenth of the block's size.
+        # Columns are gathered in pieces; all at once would take a tenth of the block's memory.
         drawn = () if columns_R is None else torch.split(columns_R, CHUNK)
         for part in [rows] if columns_R is None else map(rows.columns, drawn):
             for _, _, chunk_MC in part.chunks():

@@ -1,4 +1,4 @@
-"""How passes read rows: as whole rows of the pool if nothing is mixed, and else chunk by chunk.
+"""How passes read rows: as whole rows of the pool, or, if rows are mixed, chunk by chunk.
 
 Legend: M rows of the view, K rows of the pool in use, D coordinates, C coordinates of a chunk.
 """
@@ -15,7 +15,7 @@ MIXED_BYTES = 1 << 24
 
 
 def unmixed(rows: View) -> View:
-    """The K rows of the pool that a view reads, named by their position."""
+    """The K rows of the pool that a view reads; each row's id is its position."""
     k = len(rows.block_ND) if rows.index_K is None else len(rows.index_K)
     names = tuple(str(i) for i in range(k))
     return replace(rows, ids=names, mix_MK=None, weights_M=None, metadata={})
@@ -30,7 +30,7 @@ def sources(rows: View) -> list[Tensor]:
 
 
 def pieces(rows: View) -> Iterator[tuple[int, int, Sequence[Tensor]]]:
-    """Yields bounds of columns, and the view's M rows there, contiguous as native kernels need."""
+    """Yields ranges of columns with the view's M rows, contiguous as native kernels need them."""
     if rows.mix_MK is None and rows.block_ND.stride(1) == 1:
         yield 0, rows.dim, sources(rows)
         return

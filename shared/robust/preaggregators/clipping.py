@@ -1,4 +1,4 @@
-"""Clipping: clips every row to a fixed length.
+"""Clipping: shortens every row that is longer than a fixed length.
 
 Legend: M rows.
 """
@@ -20,7 +20,7 @@ def factors(rows: Rows, threshold: float, lengths_M: Tensor | None = None) -> Te
 
 @preaggregators.register("clipping")
 class Clipping(PreAggregator):
-    """Clips every row to length c.
+    """Clips every row to length at most c.
 
     x_i <- x_i min(1, c / |x_i|).
 

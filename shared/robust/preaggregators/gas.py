@@ -1,4 +1,4 @@
-"""GAS: scores rows by their distance from a rule's result, piece by piece, and keeps the nearest.
+"""GAS: keeps the rows nearest to a rule's result, by distances summed over pieces.
 
 Legend: M rows, D coordinates.
 """
@@ -39,7 +39,7 @@ class GAS(PreAggregator):
     rule: str | dict[str, Any] = "median"
     """The rule F, by name or as a table. It gets this stage's f unless the table has its own f."""
     pieces: int = Field(default=1000, ge=1)
-    """p, the number of pieces that the coordinates are split into; at most one per coordinate."""
+    """p, the number of pieces of the split; at most one piece per coordinate is used."""
 
     _wrapped: Rule = PrivateAttr()
 

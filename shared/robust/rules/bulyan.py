@@ -19,7 +19,7 @@ errors then cannot separate rows that a pre-aggregator made equal, on any proces
 class Bulyan(Rule):
     """Picks n - 2f rows by Krum, then averages per coordinate the n - 4f values nearest the median.
 
-    Each picked row is removed before the next pick. When r rows remain, Krum counts r - f - 2
+    Each picked row is removed before the next pick. A score of r remaining rows has r - f - 2
     neighbours, but at least one. If scores are tied, the lower id wins. If distances to the median
     are tied, the lower value wins.
 

@@ -1,4 +1,4 @@
-"""CAF: filters outlying directions step by step, and keeps the mean with the smallest covariance.
+"""CAF: lowers weights of outlying rows step by step, and keeps the mean with the least covariance.
 
 Legend: M rows, D coordinates.
 """

@@ -1,4 +1,4 @@
-"""The clustered rule that FedCAP compares with: the larger of two clusters by direction."""
+"""The clustered rule that FedCAP uses as a baseline: the larger of two clusters by direction."""
 
 import torch
 from torch import Tensor
@@ -13,9 +13,9 @@ from rampart_fl.shared.robust.rules import rules
 class Clustered(Rule):
     """Weighted mean over the larger of two complete-linkage clusters at distance 1 - cos.
 
-    A zero row counts as opposite to all others. If both clusters have the same size, the cluster
-    that contains the lowest id is used. Only directions matter: a row of the larger cluster may
-    have any length, so the rule does not bound magnitudes.
+    A zero row is treated as opposite to all other rows. If both clusters have the same size, the
+    cluster that contains the lowest id is used. Only directions matter: a row of the larger cluster
+    may have any length, so the rule does not bound magnitudes.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

@@ -1,4 +1,4 @@
-"""Filtering: in each step, the most outlying row loses all its weight, until no row is an outlier.
+"""Filtering: each step removes the most outlying row and lowers other weights.
 
 Legend: M rows.
 """
@@ -17,7 +17,7 @@ class Filtering(QuasiGradientRule):
     While ‖Cov_q‖₂ > ξ, a step sets q_i <- q_i (1 - g_i / max g) and renormalizes q.
 
     Each step removes at least one row, and all steps together remove at most 2f rows. If the next
-    step would remove more rows, the weights do not change, and the report says that they have not
+    step would remove more rows, the steps end, and the report says that the weights have not
     converged.
 
     >>> from rampart_fl.shared.robust import aggregate

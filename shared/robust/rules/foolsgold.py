@@ -1,4 +1,4 @@
-"""FoolsGold: Sybils are recognized because their updates, summed over rounds, are aligned.
+"""FoolsGold: recognizes Sybils by their updates, which are aligned when summed over rounds.
 
 Legend: M rows of the round, H clients ever seen, D coordinates.
 """
@@ -14,8 +14,8 @@ from rampart_fl.shared.robust.memory import carry
 from rampart_fl.shared.robust.rules import rules
 
 RESOLVED = 1e-6
-"""Histories whose cosine differs from 1 by less than this count as equal, so that rounding errors
-do not separate clones."""
+"""Histories whose cosine differs from 1 by less than this are treated as equal, so that rounding
+errors do not separate clones."""
 
 
 @rules.register("foolsgold")

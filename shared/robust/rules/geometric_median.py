@@ -16,8 +16,8 @@ from rampart_fl.shared.robust.pool_statistics import Geometry
 from rampart_fl.shared.robust.rules import rules
 
 OUTLYING = 1e3
-"""The starting mean excludes rows that are more than this many times as far from the middle row as
-the row at median distance."""
+"""The starting mean excludes outlying rows: those whose distance from the middle row is more than
+this many times the median distance."""
 
 
 @rules.register("geometric_median")
@@ -40,7 +40,7 @@ class GeometricMedian(Rule):
     breakdown = "f < n/2"
     complexity = "O(n²d)"
     nu: float = Field(default=1e-6, gt=0)
-    """ν, the lower bound on the distances that b_i is computed with, in the units of the updates.
+    """ν, the lower bound on the distances in b_i, in the units of the updates.
     """
     iterations: int = Field(default=100, ge=1)
     tolerance: float = Field(default=1e-8, ge=0)

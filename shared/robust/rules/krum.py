@@ -14,7 +14,7 @@ from rampart_fl.shared.robust.rules import rules
 def scores(squared_MM: Tensor, f: int) -> Tensor:
     """Krum's scores (M,): sums of squared distances to each row's m - f - 2 nearest other rows.
 
-    At least one neighbour is always counted, so that Bulyan's last picks have scores.
+    Each sum has at least one term, so that Bulyan's last picks have scores.
 
     >>> points = torch.tensor([[0.0], [1.0], [2.0], [100.0]], dtype=torch.float64)
     >>> scores((points - points.T).square(), 0)

@@ -1,8 +1,9 @@
 """Minimum-diameter averaging: the mean of the n - f rows that are closest together.
 
-A subset has diameter at most r if and only if the rows left out cover every pair of rows that are
-farther apart than r. Bisection over the distances therefore finds the smallest r without a search
-through all subsets. Each step of the bisection looks for such a vertex cover of at most f rows.
+A subset has diameter at most r if and only if every pair of rows that are farther apart than r
+contains a row outside the subset. Bisection over the distances therefore finds the smallest r
+without a search through all subsets. Each step of the bisection looks for at most f rows that cover
+all these pairs (a vertex cover).
 
 Legend: M rows, D coordinates.
 """

@@ -1,4 +1,4 @@
-"""No-Regret: weights descend along the quasi-gradient, and no weight may exceed a cap.
+"""No-Regret: lowers weights along the quasi-gradient; no weight may exceed a cap.
 
 Legend: M rows.
 """
@@ -23,8 +23,8 @@ class NoRegret(QuasiGradientRule):
     1/((1-ε)m')}.
 
     First, rows with more than 2f other rows farther away than `radius` are removed, which leaves m'
-    rows. ε = f/n and s = ηε / (2σ²d). If f = 0, the cap admits only uniform weights, so the result
-    is the mean.
+    rows. In the step, ε = f/n and s = ηε / (2σ²d). If f = 0, the cap admits only uniform weights,
+    so the result is the mean.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

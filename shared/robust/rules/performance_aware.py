@@ -1,4 +1,4 @@
-"""PAwBRoFL: among the rows that a robust rule trusts, rows with a larger loss gap count more.
+"""PAwBRoFL: among the rows that a robust rule trusts, a larger loss gap gives more weight.
 
 Legend: M rows, D coordinates.
 """
@@ -24,7 +24,7 @@ class PerformanceAware(Rule):
     gap_i = f_i(θ) - f_i* (metadata "loss_gap") is the decrease of client i's loss in training, as
     the client claims it. If gaps are not bounded by `max_gap`, one row with q > 0 can determine the
     whole direction of the result, though the result is never longer than r. Gaps that are not
-    finite count as 0. If h = 0, the result is r.
+    finite are set to 0. If h = 0, the result is r.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

@@ -1,4 +1,4 @@
-"""Sageflow: drops models that are uncertain on public samples; weights the rest by their losses."""
+"""Sageflow: drops models that are uncertain on public samples and weights others by loss."""
 
 import torch
 from pydantic import Field
@@ -22,9 +22,10 @@ class Sageflow(Rule):
 
     l_i is the mean loss of client i's model (the reference plus the client's update) on the
     server's labelled public samples. The entropy is the mean entropy of this model's predictions on
-    the same samples. n_i is the client's share of all trusted weights. If the unnormalized weights
-    sum to 1e-3 or less, the global model is not updated. Each model is judged on its own, and only
-    on the public samples; a model that predicts these well may behave arbitrarily on other samples.
+    the same samples. The factor n_i is the client's share of all trusted weights. If the
+    unnormalized weights sum to 1e-3 or less, the global model is not updated. The rule judges each
+    model separately and only on the public samples. A model that predicts the public samples well
+    may behave arbitrarily on other samples.
 
     >>> import torch
     >>> from rampart_fl.shared.robust import Context, aggregate

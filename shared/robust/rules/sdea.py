@@ -44,9 +44,9 @@ class SDEA(Rule):
     to three rows are therefore always averaged. FINCH never leaves a row in a cluster of its own,
     so it never separates a single attacker. Clustering gives no row the weight 0.
 
-    The samples need no labels. The paper expects the rule to fail if the samples are meaningless,
-    such as noise. If the mixed model's predictions are not finite, the rule leaves out the longest
-    row and learns the weights again, until they are finite.
+    The samples need no labels. The paper expects that the rule fails if the samples are
+    meaningless, for example noise. If the mixed model's predictions are not finite, the rule leaves
+    out the longest row and learns the weights again, until they are finite.
 
     >>> import torch
     >>> from rampart_fl.shared.robust import Context, aggregate
@@ -163,9 +163,10 @@ class SDEA(Rule):
 
 
 def cooperative(weights_M: Tensor, labels_M: Tensor) -> Tensor:
-    """Weights where the cluster with the lowest mean keeps its own; other rows share the rest.
+    """Weights for which the cluster with the lowest mean keeps its weights.
 
-    The rest is shared equally. If there is only one cluster, the weights are uniform.
+    All other rows share the remaining weight equally. If there is only one cluster, the weights are
+    uniform.
 
     >>> cooperative(torch.tensor([0.5, 0.3, 0.15, 0.05]), torch.tensor([0, 0, 1, 1]))
     tensor([0.4000, 0.4000, 0.1500, 0.0500])

@@ -72,7 +72,7 @@ def calmest(squared_MM: Tensor, size: int) -> tuple[list[int], float]:
             continue
         reach = min(least, float(_variances(squared_MM, at_BS[lowest : lowest + 1])[0]))
         chance_B = bounds_B <= reach
-        chance_B[lowest] = True  # Rounding may lift its bound above its variance.
+        chance_B[lowest] = True  # Rounding may lift the bound above the variance.
         at_BS = at_BS[chance_B]
         variances_B = _variances(squared_MM, at_BS)
         first = int(variances_B.argsort(stable=True)[0])

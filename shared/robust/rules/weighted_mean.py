@@ -1,4 +1,4 @@
-"""The weighted mean (FedAvg), a baseline that is not robust."""
+"""The weighted mean (FedAvg), which is a baseline that is not robust."""
 
 from torch import Tensor
 

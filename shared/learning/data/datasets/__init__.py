@@ -69,7 +69,7 @@ class Source:
 
 
 class Dataset(Member, ABC):
-    """A data set; servers need its shape and classes, so both are known without loading samples."""
+    """A data set. Its shape and classes are known without loading samples, as servers require."""
 
     licence: ClassVar[str] = ""
     """Terms of use, as far as they are known."""
@@ -98,7 +98,7 @@ class Dataset(Member, ABC):
         """All samples."""
 
     def source(self) -> Source:
-        """Where `load` would now find the data set."""
+        """The place from which `load` would read the data set now."""
         return Source("Rampart", "needs no file", True)
 
     def fetch(self) -> Path | None:
@@ -125,7 +125,7 @@ class Dataset(Member, ABC):
         return x / self.scale if array.dtype.kind in "ui" and x.dtype != torch.uint8 else x
 
     def prepared(self, array: np.ndarray, what: str) -> Tensor:
-        """Samples from a file as a model takes them, float32 (n, *shape)."""
+        """Samples from a file in the form of a model's input, float32 (n, *shape)."""
         x = self.features(array, what)
         if x.dtype == torch.uint8:
             x = x / self.scale

@@ -42,7 +42,7 @@ class FileDataset(Dataset):
     openml: ClassVar[int] = 0
     """Number of the data set at OpenML; 0 if OpenML does not have it."""
     train: ClassVar[int] = 0
-    """How many of OpenML's rows are for training; these are its first rows."""
+    """Number of training rows, which are the first rows of OpenML's table."""
     original: ClassVar[Original | None] = None
     """The publisher's own file, if the data set can be made from it."""
 
@@ -156,7 +156,7 @@ class FileDataset(Dataset):
 
 
 def held(path: Path) -> int | None:
-    """How many samples a data set's file has; None if the file cannot be read."""
+    """Number of samples in a data set's file; None if the file cannot be read."""
     try:
         with archive(path) as found:
             return sum(found[f"y_{part}"].size for part in PARTS)

@@ -48,7 +48,7 @@ def table(data_id: int) -> tuple[np.ndarray, np.ndarray]:
 
 @contextmanager
 def _impatient() -> Iterator[None]:
-    """Give new connections the timeout `SILENCE`, because scikit-learn opens them without one."""
+    """Give new connections a timeout, because scikit-learn opens them without a timeout."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(SILENCE)
     try:

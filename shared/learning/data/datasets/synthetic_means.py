@@ -28,7 +28,7 @@ class SyntheticMeans(Dataset):
     population: int = Field(default=600, ge=1, alias="clients")
     """Number of clients in the data set."""
     samples: int = Field(default=20, ge=1)
-    """Number m of noisy samples of each client."""
+    """m, the number of noisy samples of each client."""
     dimension: int = Field(default=1, ge=1)
     """Number of coordinates of a sample."""
     sigma: float = Field(default=15.0, ge=0)

@@ -1,4 +1,4 @@
-"""Natural clients: every client holds the samples of one user, or of several whole users."""
+"""Natural clients: every client holds all samples of one user, or of several users."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Label skew of any strength: class shares drawn from a Dirichlet distribution."""
+"""Label skew of adjustable strength: class shares from a Dirichlet distribution."""
 
 import torch
 from pydantic import Field

@@ -9,9 +9,10 @@ from rampart_fl.shared.learning.data.partitions import Partition, cut, deck, par
 
 @partitions.register("iid")
 class IID(Partition):
-    """Divides the samples at random; the numbers of samples per client differ by one at most.
+    """Divides the samples at random; clients' numbers of samples differ by one at most.
 
-    With `imbalance`, the sizes are about a geometric progression, with at least one sample each.
+    With `imbalance`, the clients' numbers of samples form approximately a geometric progression.
+    Every client has at least one sample.
 
     >>> parts = IID().split(torch.zeros(5), 2, torch.Generator().manual_seed(0))
     >>> [len(part) for part in parts], sorted(torch.cat(parts).tolist())

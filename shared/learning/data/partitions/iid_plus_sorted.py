@@ -1,4 +1,4 @@
-"""A mixture of IID samples and samples sorted by label, whose ratio sets clients' similarity."""
+"""A mixture of IID samples and samples sorted by label; more IID samples mean more similarity."""
 
 import torch
 from pydantic import Field

@@ -1,4 +1,4 @@
-"""Convolutions with pooling, then hidden layers: FedCAP's family of networks."""
+"""Convolutions with pooling, then hidden layers; FedCAP and other papers use such networks."""
 
 from collections import OrderedDict
 from itertools import pairwise

@@ -49,7 +49,8 @@ class FedCAPWISDM(Published):
 class SDEANetwork(Published):
     """Convolutions of 6 and 16 channels, 5x5; hidden layers of 120, 84, 84 and 256.
 
-    The paper converts all images to (3, 32, 32). Here the network takes images in their own shape.
+    The paper converts all images to (3, 32, 32). Here the network takes images in the shape that
+    the data set has.
     """
 
     paper = "SDEA, experiments (the sizes from its code)"

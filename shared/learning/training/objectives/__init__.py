@@ -63,7 +63,7 @@ class Objective(Member, ABC):
 
     @abstractmethod
     def gradient(self, point: Point) -> Tensor:
-        """The gradient (K, D) of the term times its weight, which is positive here."""
+        """The gradient (K, D) of the weighted term; called only if the weight is positive."""
 
     def measure(
         self,

@@ -9,9 +9,8 @@ from torch import Tensor
 from rampart_fl.shared.learning.training.objectives import Objective, Point, objectives
 
 AT_ONCE = 2**22
-"""How many numbers the per-sample gradients held at once may have, summed over clients.
-
-About as many fit in a cache."""
+"""Largest number of elements of the per-sample gradients in memory, summed over clients. About as
+many fit in a cache."""
 
 
 @objectives.register("msdfl")
@@ -20,9 +19,9 @@ class MSDFL(Objective):
 
     λ 1/|B| Σ_a |∂_θ p_a|, where p_a is sample a's softmax probability of its true class.
 
-    The form `batch_sum` takes λ/2 1/|B| |Σ_a ∂_θ p_a|² instead, which includes the cross terms of
-    different samples. `batch_sum` costs one backward pass more than a step without the term. The
-    form `per_sample` costs as much as training one model for each sample.
+    The form `batch_sum` instead takes λ/2 1/|B| |Σ_a ∂_θ p_a|², which includes the cross terms of
+    different samples. A step with `batch_sum` takes one more backward pass than a step without the
+    term. A step with `per_sample` takes as long as a step of one model for each sample.
     """
 
     paper = "MSDFL, section V-B, equations 7 to 10, algorithm 1"

@@ -1,7 +1,7 @@
-"""Personalizers: how a client trains its update and, if it has one, its own model.
+"""Personalizers: how a client trains its update and its personal model, if it has one.
 
 Local training is defined in a personalizer and nowhere else. A personalizer's functions are pure
-and stacked: the leading dimension of every tensor counts the clients of a round. An agent runs the
+and stacked: every tensor has the clients of a round as its leading dimension. An agent runs the
 functions for its one client, and the simulator runs them for all clients at once.
 
 To add a personalizer, write a module in this package with a subclass of `Personalizer`, decorated
@@ -70,8 +70,8 @@ class Local:
 
 
 Offers = Iterable[tuple[Tensor, Tensor]]
-"""Other clients' models. Item p has the p-th model that each client is offered (K, D), and a tensor
-(K,) that is 1 for clients that are offered a p-th model and 0 for the others."""
+"""Other clients' models. Item p has the p-th model (K, D) that the server offers to each client,
+and a tensor (K,) that is 1 for clients with a p-th offer and 0 for other clients."""
 Loss = Callable[[Tensor], Tensor]
 """Maps models (K, D) to losses (K,) in float64: model k's mean loss for client k."""
 
@@ -109,7 +109,7 @@ class Task(Protocol):
 
 
 class Personalizer(Member, ABC):
-    """How a client trains, and which model it keeps for itself."""
+    """Defines how a client trains, and which personal model the client keeps."""
 
     accounted: ClassVar[bool] = True
     """Whether an upload depends on a client's samples only through the gradients at the uploaded
@@ -141,13 +141,13 @@ class Personalizer(Member, ABC):
 
     @property
     def held_out(self) -> float:
-        """Share of each client's training samples that are held out of training, for `start`."""
+        """Share of each client's training samples that are held out of training for `start`."""
         return 0.0
 
     def start(
         self, received_KD: Tensor, personal: Mapping[str, Tensor], offers: Offers, loss: Loss
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The models (K, D) that training starts from, and numbers (K,) to report, by name.
+        """The models (K, D) from which training starts, and numbers (K,) to report, by name.
 
         Args:
             received_KD: the models as received, from which uploads are differences.
@@ -170,7 +170,7 @@ class Personalizer(Member, ABC):
         """
 
     def personalized(self, model_KD: Tensor, personal: Mapping[str, Tensor]) -> Tensor | None:
-        """The models (K, D) that the clients keep for themselves, if there are any."""
+        """The clients' personal models (K, D), if there are any."""
         del model_KD, personal
         return None
 

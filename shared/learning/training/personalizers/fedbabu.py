@@ -27,9 +27,9 @@ class FedBABU(Personalizer):
     h₀ is the head of the first global model. In every round, the client's own model v is fine-tuned
     from the received model for the round's epochs, with plain SGD steps on the same mini-batches,
     so that v is available whenever the federation ends. An honest client's upload is 0 in the
-    head's coordinates, so detectors and rules learn nothing about the client there. If an
-    attacker's upload is not 0 there, it changes the head with which all clients train, unless the
-    rule prevents this.
+    head's coordinates, so these coordinates tell detectors and rules nothing about the client. If
+    an attacker's upload is not 0 in these coordinates, it changes the head with which all clients
+    train, unless the rule prevents this.
     """
 
     paper = "Oh, Kim and Yun, FedBABU: toward enhanced representation for FL, 2022"

@@ -21,8 +21,8 @@ class FedCAP(Personalizer):
 
     Per mini-batch: v <- v - η (∇L(v) + λ (v - ŵ)), then one step on w.
 
-    ŵ is the model as received, which stays fixed during the round. v starts at the first global
-    model, stays with the client, and takes plain SGD steps.
+    ŵ is the model as received, which stays fixed during the round. The personal model v starts at
+    the first global model, stays with the client, and takes plain SGD steps.
     """
 
     paper = "FedCAP, section V-B, equation 7"

@@ -1,4 +1,4 @@
-"""FedRoD: a generic model trained as if classes were balanced, plus a second, personal head.
+"""FedRoD: a generic model for balanced classes, and a second, personal head.
 
 Legend: K clients, B samples in a batch, C classes, D parameters.
 """
@@ -22,12 +22,12 @@ from rampart_fl.shared.modelspec import ModelSpec
 
 @personalizers.register("fedrod")
 class FedRoD(Personalizer):
-    """Trains a generic model with balanced classes, and a second head for the client alone.
+    """Trains a generic model with a class-balanced loss, and a second, personal head.
 
     CE(z_c + log n_c) trains body and generic head; CE(sg(z) + h(sg(f))) trains a second head h.
 
-    z are the generic logits, f are the features before the head, and sg stops the gradient. n_c is
-    the number of the client's training samples of class c; classes that the client does not have
+    z are the generic logits, f are the features before the head, and sg stops the gradient. The
+    number of the client's training samples of class c is n_c; classes that the client does not have
     are left out. The prediction is z + h(f). The client uploads body and generic head. The personal
     head h starts at 0, stays with its client, and takes plain SGD steps.
 

@@ -30,19 +30,20 @@ class Interpolated(Personalizer):
     common training if λ = 1.
 
     The mode `exact` is the paper's algorithm: R_i = F(g_1(θ_i), ..., g_n(θ_i)), where F is the
-    experiment's pipeline. All clients' gradients are taken at every client's model. A round takes
-    n² gradients and shows every model to every client, so the mode exists only in simulation
+    experiment's pipeline. Every client computes its gradient at every client's model. A round takes
+    n² gradients, and every client sees every model, so this mode exists only in simulation
     (`rampart_fl.shared.simulation.interpolation`).
 
-    The mode `shared` deviates from the paper to keep a round as cheap as usual. Each client j
-    trains from its own θ_j and uploads the change u_j that training made. R is the resulting step
-    of the global model, w^{t+1} - w^t = F(u_1, ..., u_n). Clients receive it with the next round's
-    model and then compute θ_i <- θ_i + (1-λ) u_i + λ (w^{t+1} - w^t).
+    The mode `shared` deviates from the paper, so that a round costs no more than with other
+    personalizers. Each client j trains from its own θ_j and uploads the change u_j that training
+    made. R is the resulting step of the global model, w^{t+1} - w^t = F(u_1, ..., u_n). Clients
+    receive it with the next round's model and then compute θ_i <- θ_i + (1-λ) u_i + λ (w^{t+1} -
+    w^t).
 
     If a round is one step, the two modes agree at λ = 0 and at λ = 1. For any other λ they differ:
     in `shared`, R no longer pulls θ_i back. If F is a mean, θ_i then keeps moving towards the
-    client's own optimum. λ determines only how slowly θ_i gets there, so the number of rounds
-    matters.
+    client's own optimum. The weight λ determines only how slowly θ_i approaches this optimum, so
+    the result depends on the number of rounds.
     """
 
     paper = "fine-tuned personalization, algorithm 1"

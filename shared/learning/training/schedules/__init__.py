@@ -1,7 +1,7 @@
 """Schedules: how the learning rate of local training changes from round to round.
 
 The rate is constant within a round. A schedule depends only on the round's number and the number of
-rounds, so a client that missed some rounds takes steps of the same size as the others.
+rounds, so a client that missed some rounds uses the same rate as all other clients.
 
 To add a schedule, write a module in this package with a subclass of `Schedule`, decorated with
 `@schedules.register("name")`, and a test file of the same name.

@@ -90,8 +90,8 @@ class LocalTask:
         return tuple(found)
 
     def parameters(self, vector_KD: Tensor) -> Tensor:
-        """The vectors with running statistics set to 0, so that terms and decay do not apply to
-        them."""
+        """The vectors with running statistics set to 0, because no term or decay applies to
+        these."""
         if not self.network.spec.statistics:
             return vector_KD
         end = self.network.spec.trainable

@@ -15,7 +15,7 @@ MODULES = {
 }
 """The path of every module of the wheel, by the name that imports use."""
 UPWARD = {
-    # An experiment that cannot run is refused before the first of many experiments runs.
+    # A sweep checks all its experiments before the first one runs.
     ("rampart_fl.shared.experiment.sweep", "rampart_fl.shared.validation"),
 }
 """Imports from a package of experiment files to a layer above it, each with its reason."""

@@ -200,7 +200,7 @@ def final_figures(
     """The final figures of a run: fractions from 0 to 1, or None if there is no such model.
 
     Accuracies are over the test samples of all honest clients, at each client's newest measurement.
-    An evicted honest client therefore contributes the accuracy of its last model. `accuracy` is the
+    For an evicted honest client, this is the measurement of its last model. `accuracy` is the
     better of the accuracies of the customized and the personalized model. `rounds_to_accuracy` is
     the number of rounds until each of `TARGETS` was reached. `attack_success` is measured on the
     same model as `accuracy`, at the end of the run. If the experiment has a trigger,

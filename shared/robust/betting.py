@@ -9,7 +9,7 @@ from math import log
 
 @dataclass(frozen=True)
 class Bet:
-    """Bets, round by round, that a client gets more objections than an honest client would.
+    """Bets in every round that a client gets more objections than an honest client would get.
 
     E_t = sum_{j <= t} w_j prod_{s=j..t} L_s + sum_{j > t} w_j with w_j = 1 / j(j + 1). L_s is q / p
     if there is an objection in round s, and (1 - q) / (1 - p) if there is none. If every objection

@@ -25,7 +25,7 @@ class Geometry:
 
 @dataclass(eq=False)
 class PoolStatistics:
-    """Measurements of one pool, which all views of the pool share and passes fill in.
+    """Measurements of one pool. All views of the pool share them, and passes over rows add to them.
 
     The measurements are valid for one block. A view of another block, or of other columns, has its
         own `PoolStatistics`.

@@ -35,7 +35,7 @@ def secrets_folder() -> Path | None:
 
 
 def secret(variable: str) -> str | None:
-    """A variable's value, or else the content of the file of this name in the secrets folder."""
+    """A variable's value; if it is not set, the content of the secret file with its name."""
     given = os.environ.get(variable)
     if given:
         return given

@@ -91,7 +91,7 @@ class Cohort:
         y_KN, device = self.y_train_KN, self.y_train_KN.device
         sizes_K = to_device(self.train_K, device)
         inside_KN = torch.arange(y_KN.shape[1], device=device) < sizes_K[:, None]
-        # Count by comparison, because the host waits for outputs whose size depends on data.
+        # A comparison has a fixed output size, so the host does not wait for the device.
         of_class_KNC = y_KN[..., None] == torch.arange(self.classes, device=device)
         return (of_class_KNC & inside_KN[..., None]).sum(1)
 

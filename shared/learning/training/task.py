@@ -90,7 +90,7 @@ class LocalTask:
         return tuple(found)
 
     def parameters(self, vector_KD: Tensor) -> Tensor:
-        """The vectors with running statistics set to 0; decay, momentum and terms skip these."""
+        """The vectors with running statistics set to 0; no term or decay applies to these."""
         if not self.network.spec.statistics:
             return vector_KD
         end = self.network.spec.trainable

@@ -1,4 +1,4 @@
-"""GAS: keeps the rows nearest to a rule's result, by distances summed over pieces.
+"""GAS: keeps the rows nearest to a rule's result; distances are summed over random pieces.
 
 Legend: M rows, D coordinates.
 """

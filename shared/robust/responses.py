@@ -25,7 +25,7 @@ this.
 class Response:
     """How a client's upload u reacted when its starting model w had moved.
 
-    Δu and Δw are the differences from the client's last upload and last starting model.
+    Δu and Δw are the differences from averages of the client's former uploads and starting models.
 
     Args:
         correlation: -<Δu, Δw> / |Δu| |Δw|, positive if the client pulls the model back.
@@ -46,7 +46,8 @@ class Known:
         rounds: number of rounds whose results were bet on.
         longest: length of the client's longest upload.
         correlation: correlation of the client's last response, if there was one.
-        last: sketches of the client's last upload and of the model that this upload started from.
+        averages: averages of the sketches of the client's uploads, and of the models that these
+            uploads started from.
     """
 
     limit: float
@@ -54,12 +55,34 @@ class Known:
     rounds: int = 0
     longest: float = 0.0
     correlation: float | None = None
-    last: tuple[Tensor, Tensor] | None = field(default=None, repr=False)
+    averages: tuple[Tensor, Tensor] | None = field(default=None, repr=False)
 
     @property
     def evidence(self) -> float:
         """Logarithm of the e-value, which includes the bets that have not begun yet."""
         return Bet.evidence(self.wealth, self.rounds)
+
+    def average(self, upload_K: Tensor, start_K: Tensor, memory: float) -> None:
+        """Add an upload and its starting model to the averages: a' = m a + (1 - m) x.
+
+        An upload that is not finite is left out.
+
+        >>> one = Known(limit=9.0)
+        >>> for upload in (1.0, 2.0):
+        ...     one.average(torch.tensor([upload]), torch.tensor([0.0]), memory=0.75)
+        >>> one.averages[0].item()
+        1.25
+        """
+        if not bool(upload_K.isfinite().all() and start_K.isfinite().all()):
+            return
+        if self.averages is None:
+            self.averages = (upload_K, start_K)
+        else:
+            uploads_K, starts_K = self.averages
+            self.averages = (
+                memory * uploads_K + (1 - memory) * upload_K,
+                memory * starts_K + (1 - memory) * start_K,
+            )
 
 
 def respond(upload_K: Tensor, start_K: Tensor, before_K: Tensor, from_K: Tensor) -> Response | None:
@@ -67,7 +90,7 @@ def respond(upload_K: Tensor, start_K: Tensor, before_K: Tensor, from_K: Tensor)
 
     Args:
         upload_K, start_K: sketches of this upload and of the model that it started from.
-        before_K, from_K: the same two sketches for the client's last upload.
+        before_K, from_K: the averages of these two sketches over the client's former uploads.
 
     >>> start, target = torch.tensor([1.0, 0.0]), torch.tensor([3.0, 3.0])
     >>> respond(0.5 * (target - start), start, 0.5 * target, torch.zeros(2))
@@ -95,7 +118,9 @@ def recalled(state: State) -> dict[str, Known]:
             rounds=int(numbers["rounds"][client]),
             longest=float(numbers["longest"][client]),
             correlation=float(correlations[client]) if client in correlations else None,
-            last=(uploads[client].double(), starts[client].double()) if client in uploads else None,
+            averages=(
+                (uploads[client].double(), starts[client].double()) if client in uploads else None
+            ),
         )
         for client in numbers["limit"]
     }
@@ -113,7 +138,7 @@ def remembered(known: Mapping[str, Known], heard: int) -> State:
     tensors["correlation"] = torch.tensor(
         [answered[c] for c in ids["correlation"]], dtype=torch.float64
     )
-    traced = {c: one.last for c, one in known.items() if one.last is not None}
+    traced = {c: one.averages for c, one in known.items() if one.averages is not None}
     if traced:
         ids["upload"] = ids["start"] = tuple(sorted(traced))
         for place, name in enumerate(("upload", "start")):

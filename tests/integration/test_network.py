@@ -66,10 +66,15 @@ def test_a_revoked_token_ends_at_once_and_an_operator_may_set_another(arena: Any
 def test_only_hashes_of_tokens_are_stored(arena: Any) -> None:
     async def everything(stores: Stores) -> str:
         client, found = stores.redis.client, []
-        read = {"hash": client.hgetall, "stream": client.xrange, "string": client.get}
+        read = {
+            "hash": client.hgetall,
+            "list": lambda key: client.lrange(key, 0, -1),
+            "stream": client.xrange,
+            "string": client.get,
+            "zset": lambda key: client.zrange(key, 0, -1),
+        }
         for key in await client.keys("*"):
-            kind = await client.type(key)
-            found.append(await read[kind](key) if kind in read else await client.zrange(key, 0, -1))
+            found.append(await read[await client.type(key)](key))
         return str(found)
 
     join_tokens = arena.local.operator.mint_unbound(2).tokens

@@ -26,7 +26,7 @@ def figure(width: float, height: float, what: str = "picture") -> Any:
         from matplotlib.figure import Figure
     except ImportError:
         raise NoPlots(
-            f"no {what} without matplotlib; install it with: pip install 'rampart[plots]'"
+            f"no {what} without matplotlib; install it with: pip install 'rampart-fl[plots]'"
         ) from None
     made = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(made)

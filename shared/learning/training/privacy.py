@@ -55,7 +55,7 @@ def check_privacy(
         )
     if find_spec("opacus") is None:
         raise ConfigurationError(
-            "[training.privacy] needs Opacus' accountant: pip install 'rampart[privacy]'"
+            "[training.privacy] needs Opacus' accountant: pip install 'rampart-fl[privacy]'"
         )
     if any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in module.modules()):
         raise ConfigurationError(

@@ -56,11 +56,15 @@ class ResponseDetector(SequentialDetector):
     """Evicts clients whose updates repeatedly react to the model in a way that no training does.
 
     Local training pulls a model towards what fits the client's data. If the model that a client
-    starts from moves by Δw between two of its rounds, its update changes by Δu = -A Δw plus noise,
-    with A = I - (I - ηH)^K positive for K steps on a loss of curvature H. So <Δu, Δw> < 0, whatever
-    the client's data, number of samples or number of steps. A client that reverses its own updates
-    or those of others flips this sign. The detector compares a client with itself, not with other
-    clients, so it does not penalize rare data.
+    starts from moves by Δw, its update changes by Δu = -A Δw plus noise, with A = I - (I - ηH)^K
+    positive for K steps on a loss of curvature H. So <Δu, Δw> < 0, whatever the client's data,
+    number of samples or number of steps. A client that reverses its own updates or those of others
+    flips this sign. The detector compares a client with itself, not with other clients, so it does
+    not penalize rare data.
+
+    Δw and Δu are differences from moving averages over the client's former rounds (`memory`). Since
+    Δu depends linearly on Δw, averages keep the sign. The model has moved further since the average
+    than since the last round, and the average has less noise than one upload.
 
     The detector objects to a client in a round for any of three reasons:
     - Its response is turned: the correlation is below `turned`, and lower than chance explains for
@@ -110,6 +114,9 @@ class ResponseDetector(SequentialDetector):
     """The same probability for all other rounds, which do not object to turned responses."""
     expected: float = Field(default=0.6, gt=0, lt=1)
     """Share of rounds that are expected to object to an attacker."""
+    memory: float = Field(default=0.8, ge=0, lt=1)
+    """Weight of the former average in the averages that a round is compared with. If it is 0, a
+    round is compared with the client's last round only."""
     turned: float = Field(default=-0.1, ge=-1, le=0)
     """Correlation below which a response is turned."""
     informative: float = Field(default=0.05, ge=0, le=1)
@@ -189,12 +196,12 @@ class ResponseDetector(SequentialDetector):
             if not fresh[client]:
                 continue
             one = known[client]
-            if one.last is not None:
-                response = respond(upload_K, start_K, *one.last)
+            if one.averages is not None:
+                response = respond(upload_K, start_K, *one.averages)
                 if response is not None:
                     found[client] = response
                     one.correlation = response.correlation
-            one.last = (upload_K, start_K)
+            one.average(upload_K, start_K, self.memory)
         return found
 
     def _judge(

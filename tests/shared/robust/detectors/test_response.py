@@ -15,7 +15,7 @@ from rampart_fl.shared.robust import Context, Rows, State, Verdict
 from rampart_fl.shared.robust.betting import limit
 from rampart_fl.shared.robust.detectors import detectors
 from rampart_fl.shared.robust.detectors.response import ResponseDetector
-from rampart_fl.shared.robust.responses import respond
+from rampart_fl.shared.robust.responses import Known, respond
 from rampart_fl.shared.robust.sketch import Traces
 
 D = 400
@@ -165,6 +165,43 @@ def test_noise_of_any_length_is_rejected_at_once_and_evicted(far: float) -> None
     assert federation.evicted.keys() == names(range(8, 12))
 
 
+def wander(memory: float) -> dict[str, Verdict]:
+    """Verdicts after 40 rounds in which the model wanders and uploads are noisy; c05 flips."""
+    draws, state, verdicts = torch.Generator().manual_seed(3), State(), dict[str, Verdict]()
+    theta_ND, here_D = torch.randn(6, D, generator=draws), torch.zeros(D)
+    for _ in range(40):
+        here_D = here_D + 0.1 * torch.randn(D, generator=draws)
+        noise_ND = 0.25 * torch.randn(6, D, generator=draws)
+        sent_ND = 0.3 * (theta_ND - here_D) + noise_ND
+        sent_ND[5] = -sent_ND[5]
+        detector = ResponseDetector(memory=memory)
+        verdicts, state = judge(sent_ND, here_D.expand(6, -1), state, detector)
+    return verdicts
+
+
+def test_averages_see_through_noise_that_hides_one_round_s_movement() -> None:
+    """The model has moved further since the average than since the last round."""
+    averaged, last = wander(0.8), wander(0)
+    assert averaged["c05"].decision == "evicted" and last["c05"].decision != "evicted"
+    for verdicts in (averaged, last):
+        assert all(verdicts[client].evidence < 0 for client in names(range(5)))
+
+
+def test_averages_forget_by_an_independent_sum() -> None:
+    known = Known(limit=9.0)
+    uploads_TK = torch.randn(7, 5, generator=torch.Generator().manual_seed(1)).double()
+    for t, upload_K in enumerate(uploads_TK):
+        known.average(upload_K, 2 * upload_K, memory=0.7)
+        weights_T = torch.tensor([0.7**t, *(0.3 * 0.7 ** (t - s) for s in range(1, t + 1))])
+        expected_K = weights_T.double() @ uploads_TK[: t + 1]
+        assert known.averages is not None
+        torch.testing.assert_close(known.averages[0], expected_K, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(known.averages[1], 2 * expected_K, rtol=1e-6, atol=1e-6)
+    before = known.averages
+    known.average(torch.full((5,), torch.inf), torch.zeros(5), memory=0.7)
+    assert known.averages is before, "an upload that is not finite would stay in them for ever"
+
+
 def course(objected: Sequence[bool]) -> list[Verdict]:
     """One client's verdicts where five others pull back and it does, or does not."""
     here_D, last_D = torch.zeros(D), torch.zeros(D)
@@ -176,7 +213,8 @@ def course(objected: Sequence[bool]) -> list[Verdict]:
         if hostile:  # Moves along with the model, from wherever it was before.
             sent_ND[5] = last_D + step_D
         last_D = sent_ND[5].clone()
-        found, state = judge(sent_ND, here_D.expand(6, -1), state)
+        detector = ResponseDetector(memory=0)
+        found, state = judge(sent_ND, here_D.expand(6, -1), state, detector)
         verdicts.append(found["c05"])
     return verdicts[1:]
 

@@ -203,8 +203,11 @@ class VerdictRecord(Message):
     reason: str
 
 
-class RoundRecord(Message):
-    """All facts about a finished round; they are reproducible, except for times and `timings`."""
+class RoundFacts(Message):
+    """What is known about a finished round, but for the weights that mixed its models.
+
+    Everything is reproducible, except for times and `timings`.
+    """
 
     round: int
     status: Literal["published", "failed"]
@@ -216,7 +219,6 @@ class RoundRecord(Message):
     mode: Mode | None = Field(default=None, description="how far its decisions might go")
     verdicts: list[VerdictRecord] = []
     weights: dict[str, float] = Field(default={}, description="share of each update in the rule")
-    mixing: dict[str, dict[str, float]] = Field(default={}, description="customizing weights")
     assignment: dict[str, list[str]] = Field(
         default={}, description="names of the models of clients that do not just get their own"
     )
@@ -235,6 +237,55 @@ class RoundRecord(Message):
     bytes_down: dict[str, int] = Field(default={}, description="models that clients were given")
     bytes_up: dict[str, int] = Field(default={}, description="updates and probes of clients")
     warnings: list[str] = Field(default=[], description="why not to trust this federation")
+
+
+class RoundRecord(RoundFacts):
+    """All facts about a finished round."""
+
+    mixing: dict[str, dict[str, float]] = Field(default={}, description="customizing weights")
+
+
+class StoredRound(RoundFacts):
+    """The record of a finished round as it is stored and sent."""
+
+    mixing_digest: Digest | None = Field(
+        default=None, description="of the customizing weights, if there are any"
+    )
+
+
+class RoundPage(StoredRound):
+    """The record of a finished round, with the verdicts that were asked for."""
+
+    matching: int = Field(description="verdicts that match the filters, on all pages")
+
+
+VERDICT_CODES: dict[Outcome, str] = {
+    "accepted": "a",
+    "rejected": "r",
+    "abstained": "b",
+    "quarantined": "q",
+    "proposed": "p",
+    "evicted": "e",
+}
+"""The letter of each decision in a `VerdictMatrix`."""
+NO_VERDICT = "."
+"""Stands in a `VerdictMatrix` where a client has no verdict in a round."""
+
+
+class VerdictMatrix(Message):
+    """The verdicts on all clients in a range of rounds, with one cell per client and round."""
+
+    clients: list[str] = Field(description="one row each")
+    rounds: list[int] = Field(description="finished rounds, one column each")
+    decisions: list[str] = Field(
+        description="for each client, one letter per round: "
+        + ", ".join(f"`{code}` {decision}" for decision, code in VERDICT_CODES.items())
+        + f", `{NO_VERDICT}` no verdict"
+    )
+    scores: str = Field(
+        description="base64 of little-endian float32, row by row: the scores with three digits; "
+        "NaN where there is none"
+    )
 
 
 FederationState = Literal["running", "paused", "stopping", "finished"]

@@ -14,6 +14,7 @@ from rampart_fl.services.aggregator.worker.worker import Worker
 from rampart_fl.shared.protocol.messages import RoundRecord
 
 pytestmark = pytest.mark.anyio
+MIXING = {"a": {"a": 0.75, "b": 0.25}}
 
 
 async def test_a_sweep_keeps_what_snapshot_tickets_and_receipts_name(
@@ -27,9 +28,12 @@ async def test_a_sweep_keeps_what_snapshot_tickets_and_receipts_name(
         moment = path.stat().st_mtime - module.SWEEP - 60
         os.utime(path, (moment, moment))
     snapshot = Snapshot(global_model=digest["global"], reference=digest["reference"])
+    filed = await stores.records(blobs).file(
+        RoundRecord(round=0, status="published", mixing=MIXING)
+    )
     await stores.rounds.publish(
         founded.fence,
-        RoundRecord(round=0, status="published"),
+        filed,
         {},
         snapshot,
         await stores.events.last_position(),
@@ -47,4 +51,5 @@ async def test_a_sweep_keeps_what_snapshot_tickets_and_receipts_name(
     await worker._sweep(federation)
     swept = {name for name in names if not blobs.exists(digest[name])}
     assert swept == {"answer", "probe"}, "what customized models out of turn left behind"
+    assert await stores.records(blobs).referenced() <= set(blobs.digests())
     await worker.stop()

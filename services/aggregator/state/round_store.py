@@ -14,6 +14,9 @@ from rampart_fl.shared.protocol.messages import Phase, Ticket
 
 KEPT = 86_400
 """Seconds for which the receipts of a closed round are kept to answer repeated uploads."""
+ANSWERED = 64
+"""Closed rounds whose receipts are kept at most. Under the policy `buffered`, only `KEPT` counts,
+because updates for old rounds still arrive."""
 
 OPEN = (
     FENCED
@@ -72,10 +75,11 @@ PUBLISH = (
     FENCED
     + """
 -- KEYS federation history evicted fence events receipts tickets pulls quarantined segments
+--   old_receipts
 -- ARGV fence round status entry evictions snapshot position keep_seconds quarantines abstained
 --   segment forgotten
 if fenced(KEYS[4], ARGV[1]) then return {'fenced'} end
-local f = redis.call('HMGET', KEYS[1], 'round', 'phase')
+local f = redis.call('HMGET', KEYS[1], 'round', 'phase', 'policy')
 if f[1] == ARGV[2] and f[2] == ARGV[3] then return {'published'} end
 if ARGV[11] == '' then
   redis.call('HSET', KEYS[2], ARGV[2], ARGV[4])
@@ -87,6 +91,7 @@ end
 redis.call('HSET', KEYS[1], 'phase', ARGV[3], 'deadline', '', 'snapshot', ARGV[6],
   'abstained', ARGV[10])
 redis.call('EXPIRE', KEYS[6], ARGV[8])
+if f[3] ~= 'buffered' then redis.call('UNLINK', KEYS[11]) end
 for id, why in pairs(cjson.decode(ARGV[5])) do
   redis.call('HDEL', KEYS[7], id)
   redis.call('HDEL', KEYS[8], id)
@@ -192,7 +197,7 @@ class RoundStore:
             (
                 *(keys.federation, keys.history, keys.evicted, self.federation.fence, keys.events),
                 *(keys.receipts(filed.round), keys.tickets, keys.pulls, keys.quarantined),
-                keys.segments,
+                *(keys.segments, keys.receipts(filed.round - ANSWERED)),
             ),
             fence,
             filed.round,

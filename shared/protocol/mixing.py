@@ -31,7 +31,8 @@ def encode_mixing(mixing: Mixing) -> bytes:
     clients = list(next(iter(mixing.values()), {}))
     weights_LN = np.array([[row[c] for c in clients] for row in mixing.values()], dtype="<f8")
     weights_LN = weights_LN.reshape(len(mixing), len(clients))
-    narrow_LN = weights_LN.astype("<f4")
+    with np.errstate(over="ignore"):
+        narrow_LN = weights_LN.astype("<f4")
     exact = bool((narrow_LN == weights_LN).all())
     data = (narrow_LN if exact else weights_LN).tobytes()
     entry = {

@@ -71,7 +71,7 @@ def three_digits(numbers_N: NDArray[np.float64]) -> NDArray[np.float32]:
     """The numbers as float32 with zeros at the end, which compress well; too large ones become inf.
 
     >>> three_digits(np.array([0.123456])).tolist()
-    [0.12347412109375]
+    [0.123443603515625]
     """
     with np.errstate(over="ignore"):
         bits_N = numbers_N.astype("<f4").view("<u4")

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Path, Query, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Response
 from fastapi.responses import StreamingResponse
 
 from rampart_fl.services.aggregator.api.deps import OperatorDep, RuntimeDep
@@ -19,7 +19,18 @@ from rampart_fl.shared.experiment.eviction import Decision
 from rampart_fl.shared.protocol import refusals
 from rampart_fl.shared.protocol.messages import ClientId, RoundPage, StoredRound, VerdictMatrix
 
-router = APIRouter(prefix="/v1", tags=["records"], responses=PROBLEMS, dependencies=[OperatorDep])
+
+async def require_federation(runtime: RuntimeDep) -> None:
+    """Answers 503 until there is a federation whose records this version can read."""
+    await runtime.definition()
+
+
+router = APIRouter(
+    prefix="/v1",
+    tags=["records"],
+    responses=PROBLEMS,
+    dependencies=[OperatorDep, Depends(require_federation)],
+)
 LONGEST = 1000
 """The largest number of rounds in one answer."""
 RoundNumber = Annotated[int, Path(ge=0, le=10**9)]

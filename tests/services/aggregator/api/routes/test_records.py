@@ -230,6 +230,16 @@ async def test_only_operators_read(api: Api, path: str) -> None:
     assert (answer.status_code, answer.json()["type"]) == (401, "urn:rampart:unauthorized")
 
 
+async def test_nothing_is_read_before_a_worker_took_over_the_former_schema(api: Api) -> None:
+    stores = api.runtime.stores
+    await stores.redis.client.hset(stores.run.keys.federation, "schema", "1")
+    for path in ("rounds", "rounds/1", "verdicts"):
+        answer = await api.get(f"/v1/{path}")
+        assert (answer.status_code, answer.json()["type"]) == (503, "urn:rampart:unavailable")
+    await stores.redis.client.hset(stores.run.keys.federation, "schema", "2")
+    assert (await api.get("/v1/rounds/1")).status_code == 200
+
+
 def test_the_page_has_every_field_of_the_record() -> None:
     fields: set[str] = set(RoundRecord.model_fields) - {"mixing"}
     names: Any = set(RoundPage.model_fields)

@@ -1,17 +1,18 @@
 """Slope of memory and disk over many rounds, with a real api, worker and Redis.
 
-    python -m benchmarks.soak [--rounds 10000] [--clients 10] [--every 20] [--json FILE]
+    python -m benchmarks.soak [--rounds 10000] [--clients 10] [--every 50] [--json FILE]
 
 Api and worker are separate processes. The clients run in this process: they upload the same bytes
 in every round, so that nearly all time goes into the aggregator. The model has 85 parameters and is
 customized by FedCAP, so every record has mixing weights.
 
-Slopes are least squares over the samples after the first tenth. Their 95 % intervals come from a
+Slopes are least squares over the samples after the first quarter, in which caches fill. Their 95 % intervals come from a
 bootstrap that resamples blocks of residuals, because successive samples depend on each other.
 """
 
 import argparse
 import asyncio
+import contextlib
 import json
 import sys
 import tempfile
@@ -121,7 +122,10 @@ async def play(url: str, tokens: Sequence[str], folder: Path) -> None:
 
 def sample(federation: TwoProcesses, client: "redis.Redis[str]") -> dict[str, float]:
     """What everything holds now, in bytes."""
-    blobs = [path.stat() for path in (federation.folder / "blobs").glob("*/??/*")]
+    sizes = list[int]()
+    for path in (federation.folder / "blobs").glob("*/??/*"):
+        with contextlib.suppress(FileNotFoundError):  # The worker has deleted it meanwhile.
+            sizes.append(path.stat().st_size)
     usage = [client.memory_usage(f"{{rampart}}:{name}", samples=0) or 0 for name in RECORDS]
 
     def resident(name: str) -> int:
@@ -133,8 +137,8 @@ def sample(federation: TwoProcesses, client: "redis.Redis[str]") -> dict[str, fl
         "worker": resident("aggregator"),
         "redis": client.info("memory")["used_memory"],
         "records": sum(usage),
-        "blobs": sum(stat.st_size for stat in blobs),
-        "files": len(blobs),
+        "blobs": sum(sizes),
+        "files": len(sizes),
     }
 
 
@@ -156,7 +160,7 @@ def slope(rounds_T: NDArray[Any], values_T: NDArray[Any]) -> tuple[float, float,
 
 def table(samples: Sequence[dict[str, float]]) -> str:
     """First and last figures in MiB, and slopes in bytes per round."""
-    warm = [one for one in samples if one["round"] >= samples[-1]["round"] / 10]
+    warm = [one for one in samples if one["round"] >= samples[-1]["round"] / 4]
     rounds_T = np.array([one["round"] for one in warm], dtype=float)
     lines = ["| | first | last | slope per round | 95 % interval |", "|---|---|---|---|---|"]
     for name, label in MEASURES.items():
@@ -176,7 +180,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=10_000)
     parser.add_argument("--clients", type=int, default=10)
-    parser.add_argument("--every", type=int, default=20, help="rounds between two samples")
+    parser.add_argument("--every", type=int, default=50, help="rounds between two samples")
     parser.add_argument("--minutes", type=float, default=1e9, help="stop after so long")
     parser.add_argument("--json", type=Path, help="file for all samples")
     given = parser.parse_args()
@@ -199,13 +203,13 @@ def main() -> None:
             if int(number or 0) >= due or over:
                 samples.append({"round": int(number or 0), **sample(federation, client)})
                 due = int(number or 0) + given.every
+                if given.json is not None:
+                    given.json.write_text(json.dumps(samples))
             if over:
                 break
             time.sleep(0.05)
         if phase == "done":
             clients.join(60)
-    if given.json is not None:
-        given.json.write_text(json.dumps(samples))
     seconds = samples[-1]["at"] - samples[0]["at"]
     sys.stdout.write(
         f"{given.clients} clients, {samples[-1]['round'] + 1:,.0f} rounds in {seconds:,.0f} s\n\n"

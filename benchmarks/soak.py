@@ -6,8 +6,9 @@ Api and worker are separate processes. The clients run in this process: they upl
 in every round, so that nearly all time goes into the aggregator. The model has 85 parameters and is
 customized by FedCAP, so every record has mixing weights.
 
-Slopes are least squares over the samples after the first quarter, in which caches fill. Their 95 % intervals come from a
-bootstrap that resamples blocks of residuals, because successive samples depend on each other.
+Slopes are least squares over the samples after the first quarter, in which caches fill. Their 95 %
+intervals come from a bootstrap that resamples blocks of residuals, because successive samples depend
+on each other.
 """
 
 import argparse

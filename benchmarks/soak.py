@@ -7,8 +7,8 @@ in every round, so that nearly all time goes into the aggregator. The model has 
 customized by FedCAP, so every record has mixing weights.
 
 Slopes are least squares over the samples after the first quarter, in which caches fill. Their 95 %
-intervals come from a bootstrap that resamples blocks of residuals, because successive samples depend
-on each other.
+intervals come from a bootstrap that resamples blocks of residuals, because successive samples
+depend on each other.
 """
 
 import argparse

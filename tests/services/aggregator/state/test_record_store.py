@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rampart_fl.services.aggregator.state.record_store import RecordStore
+from rampart_fl.services.aggregator.state.redis_access import RedisAccess
 from rampart_fl.services.aggregator.state.round_entry import ROUNDS
 from rampart_fl.shared.protocol.messages import RoundRecord, StoredRound, VerdictRecord
 from rampart_fl.shared.protocol.mixing import decode_mixing
@@ -111,6 +112,37 @@ async def test_the_bound_holds_at_every_publication(founded: Any, bound: int) ->
     assert (max(held) > 0) == (bound > 1)
     for number in range(40):
         assert await read(records, number) == record(number)
+
+
+class Moving(RedisAccess):
+    """Publishes one more round, which moves all entries, after the first answer."""
+
+    def __init__(self, founded: Any) -> None:
+        super().__init__(founded.stores.redis.client)
+        self._founded = founded
+        self._asked = 0
+
+    async def ask(self, command: str, *args: Any, **options: Any) -> Any:
+        answer = await super().ask(command, *args, **options)
+        self._asked += 1
+        if self._asked == 1:
+            await publish(self._founded, self._founded.records, ROUNDS - 1)
+        return answer
+
+
+async def test_a_reader_misses_no_entry_that_moves_meanwhile(founded: Any) -> None:
+    await publish(founded, founded.records, *range(ROUNDS - 1))
+    moving = replace(founded.records, redis=Moving(founded))
+    assert list(await moving.entries(0, ROUNDS - 2)) == list(range(ROUNDS - 1))
+    keys, client = founded.stores.rounds.keys, founded.stores.redis.client
+    assert await client.hlen(keys.history) == 0, "the entries did move"
+
+
+async def test_nothing_in_use_is_missed_while_entries_move(founded: Any) -> None:
+    await publish(founded, founded.records, *range(ROUNDS - 1))
+    before = await founded.records.referenced()
+    assert len(before) == 2 * (ROUNDS - 1)
+    assert before <= await replace(founded.records, redis=Moving(founded)).referenced()
 
 
 async def test_only_the_newest_records_are_kept_if_that_is_set(founded: Any) -> None:

@@ -23,10 +23,6 @@ async def test_a_sweep_keeps_what_snapshot_tickets_and_receipts_name(
     stores, blobs = founded.stores, Blobs(tmp_path)
     names = ("global", "reference", "ticket", "update", "started", "answer", "probe", "fresh")
     digest = {name: blobs.put(name.encode()) for name in names}
-    for name in names[:-1]:
-        path = blobs.path(digest[name])
-        moment = path.stat().st_mtime - module.SWEEP - 60
-        os.utime(path, (moment, moment))
     snapshot = Snapshot(global_model=digest["global"], reference=digest["reference"])
     filed = await stores.records(blobs).file(
         RoundRecord(round=0, status="published", mixing=MIXING)
@@ -44,6 +40,12 @@ async def test_a_sweep_keeps_what_snapshot_tickets_and_receipts_name(
     receipt = founded.receipt("a", 1, digest=digest["update"])
     await stores.uploads.accept(receipt.model_copy(update={"started": digest["started"]}))
 
+    records = await stores.records(blobs).referenced()
+    assert len(records) == 2, "the record and its weights"
+    for name in {*blobs.digests()} - {digest["fresh"]}:
+        path = blobs.path(name)
+        moment = path.stat().st_mtime - module.SWEEP - 60
+        os.utime(path, (moment, moment))
     settings = Settings(operator_token="operators-own-token")
     worker = Worker(settings, stores, blobs, None)
     federation = await stores.run.read()
@@ -51,5 +53,5 @@ async def test_a_sweep_keeps_what_snapshot_tickets_and_receipts_name(
     await worker._sweep(federation)
     swept = {name for name in names if not blobs.exists(digest[name])}
     assert swept == {"answer", "probe"}, "what customized models out of turn left behind"
-    assert await stores.records(blobs).referenced() <= set(blobs.digests())
+    assert records <= set(blobs.digests())
     await worker.stop()

@@ -4,7 +4,7 @@ A round has up to two blobs: its record as compressed JSON, and its mixing weigh
 Redis has an entry for each of the newest rounds (see round_entry.py). Before the entries exceed a
 number or a bound in bytes, they move to a blob of their own, a segment, of which Redis keeps only
 the digest. So the entries in Redis stay within the bound, and all records together cost Redis
-little more than one byte per round.
+a few bytes per round.
 """
 
 import asyncio

@@ -6,7 +6,7 @@ import pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuses `pytest shared/...`, which would import `shared...` beside `rampart_fl.shared...`."""
+    """Refuses `pytest shared/...`, which would import modules under a second name."""
     here = config.invocation_params.dir
     for argument in config.args:
         path = (here / argument.partition("::")[0]).absolute()

@@ -2,6 +2,6 @@
 
 import os
 
-# Threads that spin while they wait keep other threads and processes off the processors.
+# Threads that spin while they wait take processor time from other threads and processes.
 # OpenMP reads this variable when torch is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")

@@ -1,4 +1,4 @@
-"""Which of several models a client gets. Needs no torch, so the API role can use it too.
+"""Determines which of several models a client gets; without torch, so that the API can use it.
 
 A model is identified by a name. The name is the id of the client that the model was made for, or a
 name with a colon, such as `group:03`; no client's id contains a colon.
@@ -54,8 +54,8 @@ def handed(client: str, snapshot: Mapping[str, Any], final: bool = False) -> dic
     """The digests of the models in a client's ticket, keyed by the role of each model.
 
     `model` is the one to train from or to measure: the global model if no other is known. While
-    the federation runs, `peer_00` and so on are the other models that the client gets. Once it has
-    ended, `vote_00` and so on are the models that vote.
+    the federation runs, `peer_00` and so on are the other models that the client gets. Once the
+    federation has ended, `vote_00` and so on are the models that vote.
 
     Args:
         client: the client's id.

@@ -1,12 +1,12 @@
-"""The error tree. Each error carries the HTTP status and the problem type of its HTTP response.
+"""The tree of errors; each error has the HTTP status and the problem type of its response.
 
 RampartError
 ├── ConfigurationError        an experiment, a setting or a parameter is wrong
 │   └── UnknownMember         there is no such rule, attack, data set, ... (lists the known ones)
-├── PreconditionError         these rows give no result, such as too few for the declared bound f
-│   └── Absent                the one client that a rule depends on sent no row
-├── Refusal                   a request breaks the protocol (see shared/protocol/refusals.py)
-└── Unavailable               a dependency cannot be reached; try again
+├── PreconditionError these rows have no result, for example because they are too few for f │ └──
+Absent a rule needs the row of one particular client, which sent none ├── Refusal a request breaks
+the protocol (see shared/protocol/refusals.py) └── Unavailable a dependency cannot be reached; try
+again
 """
 
 from typing import ClassVar
@@ -43,7 +43,7 @@ class UnknownMember(ConfigurationError):
         family: what a member of the family is called, such as "rule".
         name: the unknown name.
         known: the names that the family has.
-        package: the package, with its version, that the experiment takes the member from.
+        package: the package and version from which the experiment takes the member.
 
     >>> str(UnknownMember("rule", "krun", ("krum", "median")))
     "unknown rule 'krun' (did you mean 'krum'?); known: krum, median"
@@ -71,7 +71,7 @@ class UnknownMember(ConfigurationError):
 class PreconditionError(RampartError, ValueError):
     """A rule has no result for these rows, for example because they are too few for its bound f.
 
-    The message says why. The round fails and the models stay as they are; the next round may
+    The message says why. The round fails, and the models stay unchanged; the next round may
     succeed.
     """
 
@@ -81,7 +81,7 @@ class PreconditionError(RampartError, ValueError):
 
 
 class Absent(PreconditionError):
-    """The one client whose row a rule needs sent none in this round."""
+    """A rule needs the row of one particular client, which sent none in this round."""
 
     slug = "row-missing"
     title = "A row is missing"

@@ -84,5 +84,5 @@ class ModelSpec(BaseModel):
 
     @cached_property
     def trainable(self) -> int:
-        """Number of coordinates that are parameters; norms and distances are taken over these."""
+        """Number of coordinates that are parameters; norms and distances use only these."""
         return self.parameters[-1][2] if self.parameters else 0

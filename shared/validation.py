@@ -101,7 +101,7 @@ def _refusal(check: Callable[..., object], *args: Any) -> list[str]:
 
 
 def _without_common_model(members: Members) -> list[str]:
-    """Settings that have no meaning if there is no common model."""
+    """Settings that make no sense without a common model."""
     if not members.personalizer.simulated_only:
         return []
     server, training = members.experiment.server, members.experiment.training
@@ -125,8 +125,8 @@ CONSTRAINTS = (
     Constraint(
         "Detectors compare no clients of groups that share nothing.",
         lambda m: [d.name for d in m.plan.detectors if m.customizer.isolates and not d.alone],
-        "{customizer} lets nothing of one group reach another, and {culprit} judges clients by "
-        "those of all groups; use norm_bound or none",
+        "{customizer} isolates groups from each other, but {culprit} compares clients of all "
+        "groups; use norm_bound or no detector",
     ),
     Constraint(
         "Groups that share nothing share no running statistics.",
@@ -138,14 +138,14 @@ CONSTRAINTS = (
     Constraint(
         "All clients train from the global model if a detector retraces their training.",
         lambda m: [d.name for d in m.plan.detectors if d.retraces and not m.customizer.common],
-        "{culprit} retraces training from the global model, and with the customizer {customizer} "
-        "clients train from others: use global_model",
+        "{culprit} retraces training from the global model, but with the customizer {customizer}, "
+        "clients start elsewhere; use global_model",
     ),
     Constraint(
         "Clients upload the training of the whole model if a detector retraces it.",
         lambda m: [d.name for d in m.plan.detectors if d.retraces and not m.personalizer.whole],
-        "{culprit} retraces training of the whole model, and uploads of the personalizer "
-        "{personalizer} are not that: use another one",
+        "{culprit} retraces training of the whole model on all samples, but the personalizer "
+        "{personalizer} trains otherwise; use another personalizer",
     ),
     Constraint(
         "A customizer that recovers models gets whole ones.",
@@ -154,14 +154,14 @@ CONSTRAINTS = (
             if m.customizer.recovers and not m.experiment.server.calibrate
             else []
         ),
-        "{culprit} needs whole models: calibrate = true",
+        "{culprit} needs whole models: set calibrate = true",
     ),
     Constraint(
         "Clients report on the models of the same round.",
         lambda m: (
             [m.customizer.name] if m.customizer.claims and m.experiment.policy != "sync" else []
         ),
-        "{culprit} reads what clients report of a round's models: policy = sync",
+        "{culprit} reads what clients report about the models of one round: set policy = sync",
     ),
     Constraint(
         "A personalizer that weighs offered models is offered some.",
@@ -205,7 +205,7 @@ CONSTRAINTS = (
             and (len(m.dataset.shape) != 3 or min(m.dataset.shape[1:]) < 2)
             else []
         ),
-        "server.public: augmentation is for images, the samples have shape {culprit}",
+        "server.public: augmentation is for images, but the samples have shape {culprit}",
     ),
     Constraint(
         "Rounds can have enough rows for every stage.",
@@ -215,8 +215,8 @@ CONSTRAINTS = (
     Constraint(
         "Settings that assume a common model are absent if there is none.",
         _without_common_model,
-        "interpolated in exact mode has no common model, it takes plain steps of every client "
-        "towards an aggregate of its own: leave out {culprits}",
+        "interpolated in exact mode has no common model: every client takes plain steps towards "
+        "its own aggregate. Leave out {culprits}",
     ),
 )
 """Everything that must hold between members; the first broken constraint is reported."""

@@ -1,9 +1,10 @@
-"""What all tests share."""
+"""Fixtures and hooks that all tests share."""
 
+import gc
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,22 @@ STARTERS = {"redis_url", "kubectl"}
 """Fixtures that start a process."""
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collects without the garbage collector, which finds nothing among modules and tests.
+
+    Frozen, they are not searched again while tests run.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Marks what `make test-fast` leaves out; a test that itself starts a process says so."""
+    """Marks tests that `make test-fast` leaves out; further tests carry the marker themselves."""
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
         if INTEGRATION in item.path.parents or fixtures & STARTERS:
@@ -29,7 +44,7 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def one_import_root() -> Iterator[None]:
-    """No test imports a module by its folder: under two names a registry would exist twice."""
+    """Fails if a test imports a module by its folder, because registries would then exist twice."""
     yield
     assert not {"shared", "services"} & sys.modules.keys(), "import rampart_fl... instead"
 
@@ -42,7 +57,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A real redis-server that fsyncs every write; tests keep apart by namespace."""
+    """A real redis-server that fsyncs every write; each test uses its own namespace."""
     import redis
 
     from rampart_fl.services.console.launcher.local import redis_server

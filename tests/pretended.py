@@ -1,13 +1,15 @@
-"""A device that is not there: tensors that name it and keep their numbers on the CPU.
+"""A pretended device: its tensors name this device and keep their numbers on the CPU.
 
 Where no GPU is at hand it shows what one would: an operation on tensors of two devices fails, and
 so does reading numbers past the device; and whenever the host would wait for the device, that is
 noted. Torch has the type of device, `lazy`, in every build, and nothing that computes on it.
 """
 
+import linecache
+import sys
 from collections import Counter
 from collections.abc import Sequence
-from traceback import extract_stack
+from types import FrameType
 from typing import Any
 
 import torch
@@ -92,10 +94,11 @@ class PretendedDevice(TorchDispatchMode):
             ends_far = isinstance(args[0], Far)
         if ends_far and name not in COPIES:
             _check(name, args, leaves)
-        if far or ends_far:
-            self._note(name, args, kwargs, ends_far)
         if target is not None:
             kwargs["device"] = "cpu"
+        if not far and not ends_far:
+            return func(*args, **kwargs)
+        self._note(name, args, kwargs, ends_far)
         own: dict[int, Far] = {}
 
         def near(tensor: Far) -> Tensor:
@@ -124,13 +127,22 @@ class PretendedDevice(TorchDispatchMode):
                 # A mask's positions have to be known, but for filling in one number.
                 waits |= not isinstance(index, Far) or (index.dtype == torch.bool and not one)
         if waits:
-            frames = [f for f in extract_stack() if "/rampart_fl/shared/" in f.filename]
-            at = frames[-1] if frames else extract_stack()[0]
-            self.waits[f"{at.filename}:{at.lineno} {at.line} [{name}]"] += 1
+            self.waits[f"{_place()} [{name}]"] += 1
+
+
+def _place() -> str:
+    """The innermost line of `shared` that is being run; without one, that of the operation."""
+    innermost = sys._getframe(3)
+    frame: FrameType | None = innermost
+    while frame is not None and "/rampart_fl/shared/" not in frame.f_code.co_filename:
+        frame = frame.f_back
+    at = frame or innermost
+    file, number = at.f_code.co_filename, at.f_lineno
+    return f"{file}:{number} {linecache.getline(file, number).strip()}"
 
 
 def _check(name: str, args: Sequence[Any], leaves: Sequence[Any]) -> None:
-    """Refuses what a device cannot take from the host."""
+    """Refuses operations that a device cannot do with tensors of the host."""
     positions = tree_leaves(args[1]) if name in INDEXES else []
     for leaf in leaves:
         if isinstance(leaf, torch.Generator):

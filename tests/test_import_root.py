@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import rampart_fl
-from tests.test_architecture import MODULES
+from tools.imports import MODULES
 
 OLD_ROOTS = {"shared", "services"}
 
@@ -57,6 +57,7 @@ def test_no_module_has_a_second_name() -> None:
     assert not OLD_ROOTS & sys.modules.keys()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("folder", ["shared", "services"])
 def test_doctests_by_their_folder_are_refused(folder: str, pytestconfig: pytest.Config) -> None:
     done = subprocess.run(

@@ -1,6 +1,6 @@
 """The catalogue of stages, from the registries: `python -m tools.catalogue`.
 
-It writes `docs/rules.md`; a test fails if that file does not match the code.
+The program writes `docs/rules.md`; a test fails if that file does not match the code.
 """
 
 import inspect
@@ -25,9 +25,9 @@ OPENING = """# Rules, pre-aggregators, detectors, customizers
 
 Written by `python -m tools.catalogue` from the code; do not edit.
 
-A round screens the rows, pre-aggregates them, aggregates what is left by one rule, steps the
-global model, audits, and customizes. Each stage is named in the experiment file, or in one line of
-Python:
+In a round, the server screens the rows, pre-aggregates the accepted rows, and aggregates them with
+one rule. Then it updates the global model, audits the rows, and customizes models. An experiment
+file names each stage. You can also name stages in one line of Python:
 
 ```python
 from rampart_fl import aggregate
@@ -36,20 +36,25 @@ aggregate(updates_ND, ["bucketing", "nnm", "krum"], f=2)
 aggregate(updates_ND, {"name": "trimmed_mean", "b": 3}, f=2)
 ```
 
-n rows of d coordinates, of which f may be hostile. Every rule and pre-aggregator takes `f`; rows
-that are not finite are left out first and count against it. *Breakdown* is what a stage tolerates:
-"none" where one row can move the result anywhere, "in norm" where only the result's length is
-bounded. *Cost* is in arithmetic; n·d is one pass over the rows.
+There are n rows of d coordinates, and up to f of them may be hostile. Every rule and pre-aggregator
+takes `f`. Rows that are not finite are left out first, and reduce the `f` of the remaining rows.
+*Breakdown* says how many hostile rows a stage tolerates. "none" means that one row can move the
+result anywhere; "in norm" means that only the length of the result is bounded. *Cost* counts
+arithmetic operations; one pass over the rows costs n·d.
 """
 
-ASKING = """One verdict per client, before the rule or after it (`when`): what a detector asks for.
-[What is done](operations.md#how-far-decisions-may-go) is for the federation to say."""
+ASKING = """A detector gives one verdict per client, before or after the rule (`when`). The verdict
+is only a request: [the federation decides](operations.md#how-far-decisions-may-go)."""
 
 FAMILIES: tuple[tuple[str, str, Registry[Any]], ...] = (
-    ("Rules", "Rows in, one vector out.", rules),
-    ("Pre-aggregators", "Rows in, rows out, in any order before a rule.", preaggregators),
+    ("Rules", "A rule maps rows to one vector.", rules),
+    (
+        "Pre-aggregators",
+        "Pre-aggregators map rows to rows; any number of them may precede a rule.",
+        preaggregators,
+    ),
     ("Detectors", ASKING, detectors),
-    ("Customizers", "Which model each client trains from next.", customizers),
+    ("Customizers", "A customizer decides which model each client trains from next.", customizers),
 )
 
 BOUNDED = ("trimmed_mean", "krum", "median", "geometric_median")
@@ -106,7 +111,7 @@ def _bounds() -> Iterator[str]:
     yield "## Known bounds"
     yield ""
     yield "A rule F is (f, κ)-robust if ‖F - mean_S‖² is at most κ times the mean of"
-    yield "‖x_i - mean_S‖² over S, for every S of n - f rows. `rampart_fl.shared.robust.kappa`"
+    yield "‖x_i - mean_S‖² over S, for every set S of n - f rows. `rampart_fl.shared.robust.kappa`"
     yield "measures κ on given rows and knows these bounds (Allouah et al., Fixing by mixing,"
     yield "2023)."
     yield ""

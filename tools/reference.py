@@ -1,6 +1,6 @@
 """The reference of experiment files, from their pydantic models: `python -m tools.reference`.
 
-It writes `docs/experiments.md`; a test fails if that file does not match the code.
+The program writes `docs/experiments.md`; a test fails if that file does not match the code.
 """
 
 import ast
@@ -36,8 +36,8 @@ OPENING = """# Experiment files
 
 Written by `python -m tools.reference` from the code; do not edit.
 
-An experiment is one TOML file that says everything about a federation. The smallest names itself,
-a data set and a model:
+An experiment is one TOML file that defines a federation completely. The smallest experiment has
+only a name, a data set and a model:
 
 ```toml
 name = "my-federation"
@@ -56,19 +56,19 @@ rampart simulate my-federation.toml      # in this process
 rampart up my-federation.toml            # over HTTP, with the real services
 ```
 
-Everything else has a default. `ls shared/experiments` has complete ones, which every command takes
-by name, too. Unknown keys, unknown names and values out of range are refused when the file is read,
-before anything starts, by the path that leads to them:
+All other settings have defaults. `shared/experiments` has complete experiments, which you can also
+pass to every command by name. Rampart refuses unknown keys, unknown names and values out of range
+when it reads the file, before anything starts. The error names the path of the wrong key:
 
 ```
 error: my-federation.toml: training.epoch: no such key (did you mean 'epochs'?)
 error: unknown personalizer 'dito' (did you mean 'ditto'?); known: apfl, ditto, ...
 ```
 
-Where a *member* of a family is wanted, its name will do, or a table with `name` and its parameters:
-`partition = "iid"`, or `partition = { name = "dirichlet", beta = 0.3 }`. Two files with the same
-settings, defaults included, have the same digest, in whatever order their keys stand; every record
-of a run has it.
+If the value of a key is a *member* of a family, write the member's name, or a table with `name` and
+the member's parameters: `partition = "iid"`, or `partition = { name = "dirichlet", beta = 0.3 }`.
+Every experiment has a digest. Two files with the same settings, including defaults, have the same
+digest, whatever the order of their keys. Every record of a run contains the digest.
 """
 
 FAMILIES: dict[str, Registry[Any]] = {
@@ -98,7 +98,7 @@ MEANINGS = {
     "description": "Purpose of the experiment.",
     "seed": "Seed of all random draws.",
     "rounds": "Number of rounds.",
-    "policy": "Rounds with a barrier, or arrivals without one.",
+    "policy": "Whether rounds wait for their clients (sync) or not (buffered).",
     "model": "The network to train.",
     "personalizer": "How a client trains, and which model it keeps for itself.",
     "attackers": "Groups of hostile clients.",
@@ -112,12 +112,12 @@ MEANINGS = {
     "training.weight_decay": "Weight decay of the clients' SGD.",
     "server.detectors": "Stages that decide which clients are left out or barred.",
     "server.customizer": "Stage that decides which model each client trains from next.",
-    "server.learning_rate": "Share of the aggregate that the global model moves by.",
+    "server.learning_rate": "Share of the aggregate by which the global model moves.",
     "server.momentum": "Momentum of the global model's steps.",
     "server.root.dataset": "Data set of the samples; see [data.md](data.md).",
     "server.public.dataset": "Data set of the samples; see [data.md](data.md).",
     "phases.collecting.count.min": "Updates that suffice at the deadline.",
-    "phases.collecting.count.max": "Updates that close the round at once.",
+    "phases.collecting.count.max": "Updates that close the round before the deadline.",
     "phases.collecting.time.min": "Shortest time that a round stays open, in seconds.",
     "phases.collecting.time.max": "Seconds until the deadline.",
     "attackers.count": "Number of attackers in this group.",
@@ -151,7 +151,7 @@ def tables(
 def meaning(path: str, key: str, model: type[Table]) -> str:
     """The meaning of a key: its docstring in the code, or else its entry in `MEANINGS`.
 
-    A table with neither has the docstring of its class.
+    If the table has neither of them, the meaning is the docstring of its class.
     """
     inner = _table(model.model_fields[key].annotation)
     full = f"{path}.{key}".lstrip(".")
@@ -220,7 +220,7 @@ def _default(field: FieldInfo, default: Any) -> str:
 def _members() -> Iterator[str]:
     yield "## Members"
     yield ""
-    yield "Stages of the server are in [rules.md](rules.md), attacks in [attacks.md](attacks.md)."
+    yield "[rules.md](rules.md) has the server's stages, and [attacks.md](attacks.md) has attacks."
     yield ""
     yield "| key | members |"
     yield "|---|---|"
@@ -234,12 +234,12 @@ def _sweeps() -> Iterator[str]:
     yield from (
         (inspect.getdoc(sweep) or "")
         .replace("    [sweep]", "```toml\n[sweep]", 1)
-        .replace("\n\nAny parameter", "\n```\n\nAny parameter", 1)
+        .replace("\n\nThe path of", "\n```\n\nThe path of", 1)
         .replace("\n    ", "\n")
         .splitlines()
     )
     yield ""
-    yield "`rampart simulate` runs every point; `rampart up` refuses such a file."
+    yield "`rampart simulate` runs every point; `rampart up` refuses a file with a sweep."
 
 
 def _table(annotation: Any) -> type[Table] | None:

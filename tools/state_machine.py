@@ -10,7 +10,7 @@ from typing import get_args
 from rampart_fl.services.aggregator.worker.phase_arrows import ARROWS, QUESTIONS
 from rampart_fl.services.aggregator.worker.phase_commands import Command, Question
 
-PATH = Path(__file__).resolve().parents[1] / "docs" / "architecture-state-machine-draft.md"
+PATH = Path(__file__).resolve().parents[1] / "docs" / "architecture.md"
 
 
 def diagram() -> str:

@@ -25,6 +25,7 @@ JUDGES = (
     "shared/robust/sequential.py",
     "shared/robust/sketch.py",
     "shared/robust/trials.py",
+    "shared/round",
 )
 """Source files that decide which clients are evicted; a change to them invalidates cached runs."""
 SETTLED = 30

@@ -27,7 +27,7 @@ class Metrics:
         self.bytes_out = Counter("rampart_sent_bytes", "Bytes of models sent", registry=registry)
         self.requests = Histogram(
             "rampart_request_seconds",
-            "Time per request, long polls left out",
+            "Time per request, without long polls",
             ["route", "status"],
             registry=registry,
             buckets=(0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30),
@@ -41,22 +41,24 @@ class Metrics:
         )
         self.rounds = Counter("rampart_rounds", "Finished rounds", ["status"], registry=registry)
         self.verdicts = Counter(
-            "rampart_verdicts", "What was done about updates", ["decision"], registry=registry
+            "rampart_verdicts", "Verdicts on updates by decision", ["decision"], registry=registry
         )
         self.evictions = Gauge(
-            "rampart_evicted_clients", "Clients barred for good", registry=registry
+            "rampart_evicted_clients", "Clients barred permanently", registry=registry
         )
         self.quarantines = Gauge(
-            "rampart_quarantined_clients", "Clients barred for some rounds", registry=registry
+            "rampart_quarantined_clients", "Clients in quarantine or proposed", registry=registry
         )
         self.proposals = Gauge(
             "rampart_proposals", "Evictions that wait for an operator", registry=registry
         )
-        self.pool_bytes = Gauge("rampart_pool_bytes", "Size of the pools", registry=registry)
-        self.waiting = Gauge(
-            "rampart_waiting_requests", "Long polls that wait now", registry=registry
+        self.pool_bytes = Gauge(
+            "rampart_pool_bytes", "Bytes of the update pools", registry=registry
         )
-        self.reading = Gauge("rampart_uploads_reading", "Uploads read now", registry=registry)
+        self.waiting = Gauge(
+            "rampart_waiting_requests", "Long polls waiting now", registry=registry
+        )
+        self.reading = Gauge("rampart_uploads_reading", "Uploads being read now", registry=registry)
         self.redis_up = Gauge(
             "rampart_redis_up", "1 if Redis answered this scrape", registry=registry
         )

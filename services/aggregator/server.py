@@ -23,7 +23,7 @@ class Server(uvicorn.Server):
     """A uvicorn server that neither handles signals nor ends the process; `serve` does both."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listens; raises `ConfigurationError` on failure, and uvicorn logs the reason."""
+        """Starts listening; on failure, uvicorn logs why, and this raises `ConfigurationError`."""
         try:
             await super().startup(sockets)
         except SystemExit:
@@ -37,16 +37,16 @@ class Server(uvicorn.Server):
 
 
 async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
-    """Runs an aggregator until SIGTERM or SIGINT; if a part fails, raises that part's error.
+    """Runs an aggregator until SIGTERM or SIGINT; if one of its parts fails, raises that error.
 
     Args:
         settings: the deployment's settings.
-        until: an event that ends the aggregator in place of a signal, for a caller that handles
-            signals itself.
+        until: an event that ends the aggregator instead of a signal, for callers that handle
+            signals themselves.
     """
     for name, path in {"CERTIFICATE": settings.tls_certificate, "KEY": settings.tls_key}.items():
         if path is not None and not path.is_file():
-            raise ConfigurationError(f"RAMPART_TLS_{name} names {str(path)!r}, which is no file")
+            raise ConfigurationError(f"RAMPART_TLS_{name} names {str(path)!r}, which is not a file")
     runtime = Runtime(settings)
     worker = None
     if settings.role != "api":

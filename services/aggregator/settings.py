@@ -11,8 +11,8 @@ from rampart_fl.shared.runtime import cpus
 from rampart_fl.shared.runtime.process import ServiceSettings
 
 TAPPED = (
-    "RAMPART_TEST_TAP is set: whoever holds that token reads every client's update; this "
-    "federation is a test and protects nobody"
+    "RAMPART_TEST_TAP is set: whoever has that token can read every client's update. Use this "
+    "federation for tests only; it protects nobody's data"
 )
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
@@ -21,11 +21,13 @@ class Settings(ServiceSettings):
     """Everything a deployment may set; each field is RAMPART_<FIELD>."""
 
     role: Literal["all", "api", "worker"] = "all"
-    """`api` admits (many replicas, no torch), `worker` decides (one by lease), `all` does both."""
+    """`api` admits uploads (many replicas, without torch), `worker` decides rounds (one at a time,
+    by a lease), `all` does both."""
     experiment: str | None = None
-    """Experiment file, or the name of a shipped one; the worker founds the federation from it."""
+    """Experiment file, or the name of a shipped experiment; the worker starts the federation with
+    it."""
     host: str = "127.0.0.1"
-    """Address to listen on; beyond this machine only with TLS, or behind something that has it."""
+    """Address to listen on. Listen beyond this machine only with TLS, or behind a TLS proxy."""
     port: int = Field(default=8440, ge=0, le=65_535)
     """Port to listen on."""
     redis_url: str = Field(default="redis://127.0.0.1:6379/0", pattern=r"^(rediss?|unix)://")
@@ -33,51 +35,56 @@ class Settings(ServiceSettings):
     redis_password: SecretStr | None = None
     """Password of Redis, if it has one."""
     namespace: str = Field(default="rampart", pattern=r"^[a-z0-9-]{1,40}$")
-    """Prefix of all Redis keys, and folder among the blobs: one federation each."""
+    """Prefix of all Redis keys, and name of the blobs' folder; each federation needs its own."""
     blobs: str = "blobs"
-    """Folder, or URL of an object store (s3://bucket/prefix, gs://, az://)."""
+    """Where blobs are kept: a folder, or an object store's URL (s3://bucket/prefix, gs://,
+    az://)."""
     blob_cache: Path = Path("blob-cache")
-    """Local folder in front of an object store."""
+    """Local folder that caches the blobs of an object store."""
     blob_cache_gib: float = Field(default=20.0, gt=0)
-    """Size of that folder in GiB; the least recently read blobs are removed first."""
+    """Largest size of the cache in GiB; the least recently read blobs are removed first."""
     records_mib: float = Field(default=64.0, gt=0)
     """What the newest rounds' entries may take in Redis, in MiB; older ones move to blobs."""
     records_kept: int | None = Field(default=None, ge=1)
     """Newest rounds whose records are kept at least; older ones are deleted in groups of up to 64.
     By default, all are kept."""
     operator_token: SecretStr
-    """Token of the operators; no default."""
+    """Token of the operators; there is no default."""
     device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
-    """Where the pools and the round engine live."""
+    """Device that holds the update pools and runs the round engine: cpu, cuda or cuda:1."""
     threads: int = Field(default_factory=cpus.threads, ge=1)
-    """Threads of the round engine, by default one for each processor that the container allows;
-    results are bit-identical for the same number."""
+    """Threads of the round engine, by default one for each processor that the container may use.
+    The same number gives bit-identical results."""
     worker_id: str = Field(default_factory=socket.gethostname)
-    """Name in the lease; a restarted worker of the same name takes its own lease back at once."""
+    """Name of this worker in the lease; a worker restarted under the same name gets its lease back
+    at once."""
     lease: float = Field(default=10.0, gt=0.5)
-    """Seconds after which a silent worker may be replaced."""
+    """Seconds after which another worker may replace one that no longer renews its lease."""
     tls_certificate: Path | None = None
-    """PEM file with the certificate that HTTPS is served with."""
+    """PEM file with the certificate for HTTPS."""
     tls_key: Path | None = None
-    """PEM file with its key."""
+    """PEM file with the certificate's private key."""
     client_token_lifetime: float = Field(default=30 * 86_400, gt=0)
     """Seconds until a client has to rotate its token."""
     joins_per_minute: int = Field(default=600, ge=1)
-    """Attempts to join per minute and address."""
+    """Largest number of attempts to join per minute from one address."""
     customizations_per_minute: int = Field(default=10, ge=1)
-    """Customized models per minute that one client may request outside of a round."""
+    """Largest number of customized models per minute that a client may request outside of a
+    round."""
     offline_after: float = Field(default=120.0, gt=0)
-    """Seconds of silence after which a client counts as offline and is not drawn."""
+    """Seconds without a request after which a client counts as offline and is not selected."""
     uploads: int = Field(default=64, ge=1)
-    """Uploads that are read at the same time; further ones wait, and too many are refused."""
+    """Largest number of uploads read at the same time. Further uploads wait; if too many wait, the
+    aggregator refuses more."""
     body_idle: float = Field(default=30.0, gt=0)
-    """Seconds for which an upload may send nothing."""
+    """Longest pause in seconds during which an upload may send nothing."""
     body_rate: float = Field(default=16_384.0, gt=0)
     """Lowest average rate of an upload, in bytes per second."""
     poll: float = Field(default=60.0, gt=0)
     """Longest time in seconds for which the api holds a request for a ticket."""
     test_tap: SecretStr | None = None
-    """A token that reads every client's update: for red-team tests on one machine only."""
+    """Token with which a red-team test reads every client's update; only for tests on one
+    machine."""
 
     @model_validator(mode="after")
     def _safe(self) -> "Settings":
@@ -98,7 +105,7 @@ class Settings(ServiceSettings):
         tap = self.test_tap.get_secret_value()
         if len(tap) < 16 or tap == self.operator_token.get_secret_value():
             raise ValueError(
-                "RAMPART_TEST_TAP must be a secret of its own, of 16 characters or more"
+                "RAMPART_TEST_TAP must be a secret of at least 16 characters that nothing else uses"
             )
         redis = urlsplit(self.redis_url)
         production = {
@@ -110,7 +117,7 @@ class Settings(ServiceSettings):
         }
         if wrong := [name for name, found in production.items() if found]:
             raise ValueError(
-                "RAMPART_TEST_TAP shows every client's update and is for tests on one machine; "
-                f"these say that this is none: {', '.join(wrong)}"
+                "RAMPART_TEST_TAP shows every client's update, only for tests on one machine; "
+                f"these settings show that this is not such a test: {', '.join(wrong)}"
             )
         return self

@@ -28,20 +28,22 @@ class AttackerSettings(AgentSettings):
     cohort: str | None = None
     """URL of the cohort, for attacks whose members collude."""
     cohort_token: SecretStr | None = None
-    """What members of the cohort authenticate with."""
+    """Token with which attackers authenticate to the cohort."""
     members: int = Field(default=1, ge=1)
-    """How many attackers there are in all."""
+    """Total number of attackers."""
     positions: str | None = None
-    """Positions of this process's clients among all attackers, one each: "0-2,5"; by default they
-    follow the order of `slots`."""
+    """Position of each client of this process among all attackers, such as "0-2,5"; by default, the
+    positions follow the order of `slots`."""
 
     @model_validator(mode="after")
     def _a_position_for_each_client(self) -> Self:
         positions, clients = self.held, len(self.hosted)
         if len(positions) != clients:
-            raise ValueError(f"{len(positions)} positions for the {clients} slots: one each")
+            raise ValueError(f"{len(positions)} positions for {clients} slots")
         if max(positions) >= self.members:
-            raise ValueError(f"position {max(positions)} among {self.members} members, from 0 on")
+            raise ValueError(
+                f"position {max(positions)} is out of range for {self.members} members"
+            )
         return self
 
     @property
@@ -69,7 +71,7 @@ def member_spec(text: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise ConfigurationError(f"attack {text!r} is no JSON table: {error}") from None
+        raise ConfigurationError(f"attack {text!r} is not a JSON table: {error}") from None
 
 
 async def attack(settings: AttackerSettings) -> None:

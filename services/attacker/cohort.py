@@ -50,15 +50,15 @@ class CohortSettings(ServiceSettings):
     port: int = Field(default=8450, ge=0, le=65_535)
     """Port to listen on."""
     token: SecretStr = Field(min_length=16)
-    """What members authenticate with."""
+    """Token with which members authenticate."""
     members: int = Field(ge=1)
-    """How many attackers there are."""
+    """Number of attackers."""
     patience: float = Field(default=60.0, gt=0)
-    """Seconds for which members that say nothing are waited for."""
+    """Seconds to wait for members that report nothing."""
     tap: str | None = None
-    """URL of an aggregator that was started with RAMPART_TEST_TAP: full knowledge comes from it."""
+    """URL of an aggregator started with RAMPART_TEST_TAP, for attacks with full knowledge."""
     tap_token: SecretStr | None = None
-    """The value of RAMPART_TEST_TAP there."""
+    """The value of RAMPART_TEST_TAP of that aggregator."""
 
     @model_validator(mode="after")
     def _token_for_the_tap(self) -> "CohortSettings":
@@ -69,7 +69,7 @@ class CohortSettings(ServiceSettings):
 
 @dataclass
 class Meeting:
-    """What members shared in one round for one kind of ticket."""
+    """What members shared in one round, for tickets of one kind."""
 
     shared: dict[str, bytes] = field(default_factory=dict)
     absent: set[str] = field(default_factory=set)
@@ -100,7 +100,7 @@ class Cohort:
         meeting = self._meetings[round_, kind]
         sizes = {len(other) for name, other in meeting.shared.items() if name != member}
         if not update or len(update) % PAIR or sizes - {len(update)}:
-            raise ValueError(f"{len(update)} bytes, where others share {sorted(sizes)}")
+            raise ValueError(f"{len(update)} bytes, but other members share {sorted(sizes)}")
         meeting.shared[member] = update
         meeting.absent.discard(member)
         meeting.changed.set()
@@ -124,10 +124,10 @@ class Cohort:
     async def gather(
         self, round_: int, kind: str, wait: bool, member: str | None = None
     ) -> dict[str, bytes]:
-        """Everything shared in a round, as soon as the round is complete or the timeout ends.
+        """Everything shared in a round, once the round is complete or the timeout has passed.
 
-        If `member` has not shared anything in the round, the answer comes immediately. So after a
-        restart of the cohort, members share again before the timeout of the others ends.
+        If `member` has shared nothing in the round, the answer comes immediately. After a restart
+        of the cohort, members therefore learn in time that they have to share their updates again.
         """
         meeting = self._meetings[round_, kind]
         wait = wait and (member is None or member in meeting.shared)
@@ -138,7 +138,7 @@ class Cohort:
                     await meeting.changed.wait()
         except TimeoutError:
             log.warning(
-                "going on with %d of %d members",
+                "continuing with %d of %d members",
                 len(meeting.shared),
                 self._members,
                 extra={"round": round_},
@@ -230,7 +230,7 @@ def create_app(settings: CohortSettings) -> FastAPI:
 
     app = FastAPI(title="Rampart cohort", dependencies=[Depends(member_only)], lifespan=lifespan)
 
-    # Declared before the path with {kind}, which would match this path, too.
+    # Declared before the path with {kind}, which would also match this path.
     @app.put("/rounds/{round_}/absent/{member}", status_code=204)
     async def miss(round_: int, member: str) -> None:
         cohort.miss(round_, member)

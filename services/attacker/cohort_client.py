@@ -27,7 +27,7 @@ PATIENCE = 120.0
 
 @dataclass(frozen=True)
 class Honest:
-    """What an attacker with full knowledge learns in addition about a round.
+    """What only an attacker with full knowledge learns about a round.
 
     Args:
         updates: the honest clients' updates (D,), keyed by client.
@@ -82,7 +82,7 @@ class CohortClient:
         return {member: _halves(found[member]) for member in sorted(found)}
 
     async def honest(self, round_: int, kind: str, wait: bool) -> Honest:
-        """What the aggregator's test tap answers for a round."""
+        """The answer of the aggregator's test tap for a round."""
         answer = await self._send("GET", f"/rounds/{round_}/{kind}/honest?wait={str(wait).lower()}")
         data = answer.content
         _, head = wire.parse_header(io.BytesIO(data), len(data))
@@ -97,7 +97,7 @@ class CohortClient:
         )
 
     async def absent(self, round_: int) -> None:
-        """Reports that this member was not drawn for a round."""
+        """Reports that this member was not selected for a round."""
         await self._send("PUT", f"/rounds/{round_}/absent/{self._member}")
 
     async def close(self) -> None:

@@ -131,7 +131,7 @@ class HostileClient(LearningClient):
             known, reference_D=reference_D, plan=plan, server_update_D=own_D, level="full"
         )
         if not found.updates:
-            # No honest client got such a ticket, for example if only attackers are probed.
+            # No honest client got such a ticket, for example because only attackers are probed.
             return known
         assert known.colluders_MD is not None
         return replace(
@@ -147,7 +147,7 @@ class HostileClient(LearningClient):
     ) -> tuple[Plan, Tensor | None]:
         """The server's plan, and the server's own update (D,) if it makes one.
 
-        The tables from the tap name the server's data, so the update can be computed here.
+        The tables from the tap name the server's data, so this process can compute the update.
         """
         if self._server is None:
             experiment = Experiment.from_tables(tables)
@@ -166,10 +166,10 @@ class HostileClient(LearningClient):
             await self.cohort.leave()
 
     def _may_come(self, round_: int) -> bool:
-        """Whether this client, which has to wait, may still be drawn for the round.
+        """Whether this client, which was told to wait, may still be selected for the round.
 
-        This can happen only in the first round, because clients that join before the draw have to
-        wait, too.
+        Only the first round can select a waiting client: clients that join before the selection
+        also have to wait.
         """
         known, fraction = self.experiment.client_names, self.experiment.fraction
         if round_ > 0:

@@ -11,8 +11,9 @@ class ClientSettings(AgentSettings):
     """Settings of a process that hosts honest clients; each field is RAMPART_<FIELD>."""
 
     client: str | None = None
-    """Clients of your own, MODULE:FUNCTION: called with a slot, it makes a client (see
-    docs/your-own-client.md); by default the experiment says what a client computes."""
+    """MODULE:FUNCTION that makes clients of your own: called with a slot, the function returns a
+    client (see docs/your-own-client.md). By default, the experiment determines what a client
+    computes."""
 
 
 async def run(settings: ClientSettings) -> None:

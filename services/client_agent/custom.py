@@ -130,7 +130,7 @@ class FitEvaluate:
             ).astype(np.float32)
         update_D, diverged = sendable(update_D, self._dtype)
         if samples < 1:
-            raise ConfigurationError(f"fit trained on {samples} samples; it needs one or more")
+            raise ConfigurationError(f"fit trained on {samples} samples; it needs at least 1")
         counts = {"train_samples": float(samples)}
         report = Report(
             samples=min(int(samples), self._sample_cap),
@@ -160,7 +160,7 @@ class FitEvaluate:
 
 
 def tensors(model: bytes) -> tuple[Parameters, ModelSpec]:
-    """The tensors of a model from the aggregator, as float32 arrays sorted by name; its spec."""
+    """The tensors of the aggregator's model, sorted by name, in float32; and the model's spec."""
     spec = wire.spec_in(model)
     vector_D = wire.read_model(model, spec)
     shaped = zip(spec.tensors, spec.layout, strict=True)

@@ -7,11 +7,13 @@ from types import FrameType
 
 import typer
 
+from rampart_fl.services.console.commands.audit import audit
 from rampart_fl.services.console.commands.certify import certify
 from rampart_fl.services.console.commands.connection import OPENED
 from rampart_fl.services.console.commands.data import data
 from rampart_fl.services.console.commands.matrix import matrix
 from rampart_fl.services.console.commands.monitoring import rounds, status, watch
+from rampart_fl.services.console.commands.operators import operators
 from rampart_fl.services.console.commands.roles import roles
 from rampart_fl.services.console.commands.simulate import simulate
 from rampart_fl.services.console.commands.steering import (
@@ -45,9 +47,11 @@ for deciding in (clients, evict, reinstate, proposals, confirm, dismiss, mode):
     app.command()(deciding)
 for steering in (revoke, tokens, pause, resume, stop):
     app.command()(steering)
+app.command()(audit)
 for offline in (simulate, matrix, certify, roles):
     app.command()(offline)
 app.add_typer(data, name="data")
+app.add_typer(operators, name="operators")
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

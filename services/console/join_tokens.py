@@ -43,8 +43,8 @@ class JoinTokenSettings(ServiceSettings):
     ca_certificate: Path | None = None
     """CA bundle for the aggregator's TLS certificate."""
     groups: dict[str, str]
-    """By group, the slots of each of its processes, with a space between these lists:
-    {"agents": "0-3,5 6,8", "attackers": "4,7"}; together all slots from 0 on."""
+    """The slots of every process, keyed by group; a space separates the processes of a group, as in
+    {"agents": "0-3,5 6,8", "attackers": "4,7"}. The processes together host all slots from 0 on."""
     tokens_folder: Path | None = None
     """Folder that gets one file per process."""
     tokens_secret: str | None = None
@@ -80,7 +80,7 @@ def shares(groups: Mapping[str, str]) -> dict[str, list[str]]:
     check_distinct(everyone)
     missing = set(range(max(everyone, default=0) + 1)) - set(everyone)
     if missing:
-        raise ValueError(f"no process has the slots {format_ranges(sorted(missing))}")
+        raise ValueError(f"no process hosts the slots {format_ranges(sorted(missing))}")
     names = client_names(len(everyone))
     return {name: [names[slot] for slot in slots] for name, slots in hosted.items()}
 
@@ -88,7 +88,7 @@ def shares(groups: Mapping[str, str]) -> dict[str, list[str]]:
 def mint(operator: Operator, lifetime: float, wanted: Mapping[str, list[str]]) -> dict[str, str]:
     """The text of each process's file: one token per line, bound to one client of the process."""
     clients = [client for group in wanted.values() for client in group]
-    tokens = iter(operator.mint(clients, lifetime).tokens)
+    tokens = iter(operator.mint(clients, lifetime, reason="start-up job").tokens)
     return {name: "".join(f"{next(tokens)}\n" for _ in group) for name, group in wanted.items()}
 
 

@@ -81,7 +81,7 @@ class LiveTable:
         for decision in ("rejected", "abstained"):
             named = [v.client for v in record.verdicts if v.decision == decision]
             notes += [f"{decision} {', '.join(named)}"] if named else []
-        for asked in ("evicted", "rejected"):  # What the mode `observe` only records.
+        for asked in ("evicted", "rejected"):  # in mode `observe`
             named = [
                 v.client for v in record.verdicts if v.decision == "accepted" and v.asked == asked
             ]
@@ -89,7 +89,7 @@ class LiveTable:
         notes += [f"failed: {record.reason}"] if record.status == "failed" else []
         scores = {kind: percent(accuracy(record.metrics, honest, kind)) for kind in KINDS}
         wrong = errors(record.metrics, honest)
-        if wrong:  # An estimation task has errors instead of accuracies.
+        if wrong:  # An estimation task measures errors instead of accuracies.
             found = {kind: wrong[f"error_{kind}"] for kind in KINDS}
             scores = {k: "-" if error is None else f"{error:.4g}" for k, error in found.items()}
         return {

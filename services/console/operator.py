@@ -11,20 +11,29 @@ from rampart_fl.shared.agent.http_client import bearer, trusted
 from rampart_fl.shared.agent.retries import RETRIED, Again, repeat_blocking
 from rampart_fl.shared.errors import ConfigurationError, RampartError, Unavailable
 from rampart_fl.shared.experiment.eviction import Mode
+from rampart_fl.shared.protocol.audit import AuditEntry
 from rampart_fl.shared.protocol.messages import (
+    UNSAID,
     ClientInfo,
     FederationStatus,
     JoinTokens,
+    OperatorInfo,
+    OperatorToken,
     Proposal,
+    Role,
     RoundRecord,
-    StoredRound,
-    VerdictMatrix,
+    WhoAmI,
 )
 from rampart_fl.shared.protocol.mixing import decode_mixing
+from rampart_fl.shared.protocol.stored_rounds import StoredRound, VerdictMatrix
+from rampart_fl.shared.runtime.tokens import token_hash
 
 T = TypeVar("T")
+PAGE = 500
+"""Entries of the audit log in one request."""
 SILENCE = 60.0
-"""Read timeout of the event stream in seconds; an idle aggregator still sends a tick every two."""
+"""Read timeout of the event stream in seconds; even if idle, an aggregator sends a tick every 2
+s."""
 
 
 class OperatorRefused(RampartError):
@@ -82,7 +91,7 @@ class Operator:
             return TypeAdapter(message).validate_json(answer.content)
         except ValidationError:
             raise ConfigurationError(
-                f"{self.url!r} does not answer as an aggregator does: {method} {path}: "
+                f"{self.url!r} does not answer like an aggregator: {method} {path}: "
                 f"{answer.status_code} {answer.text[:80]!r}"
             ) from None
 
@@ -132,24 +141,33 @@ class Operator:
         """The metrics that clients measured on the final models, keyed by client."""
         return self._ask(dict[str, dict[str, float]], "GET", "/v1/evaluations")
 
-    def mint(self, client_ids: list[str], lifetime: float = 86_400) -> JoinTokens:
+    def mint(
+        self, client_ids: list[str], lifetime: float = 86_400, reason: str = UNSAID
+    ) -> JoinTokens:
         """Makes one join token for each of these client ids; the token is bound to the id."""
-        body = {"client_ids": client_ids, "lifetime": lifetime}
+        body = {"client_ids": client_ids, "lifetime": lifetime, "reason": reason}
         return self._ask(JoinTokens, "POST", "/v1/join-tokens", json=body)
 
-    def mint_unbound(self, count: int, lifetime: float = 86_400) -> JoinTokens:
+    def mint_unbound(
+        self, count: int, lifetime: float = 86_400, reason: str = UNSAID
+    ) -> JoinTokens:
         """Makes join tokens that any client may use."""
-        body = {"count": count, "lifetime": lifetime}
+        body = {"count": count, "lifetime": lifetime, "reason": reason}
         return self._ask(JoinTokens, "POST", "/v1/join-tokens", json=body)
+
+    def revoke_join_token(self, token: str, reason: str = UNSAID) -> None:
+        """Revokes a join token that no client has used."""
+        path = f"/v1/join-tokens/{token_hash(token)}"
+        self.request("DELETE", path, params={"reason": reason})
 
     def decide(self, client: str, verb: str, reason: str) -> ClientInfo:
         """Evicts or reinstates a client, or confirms or dismisses the proposal to evict it."""
         path = f"/v1/clients/{client}/{verb}"
         return self._ask(ClientInfo, "POST", path, json={"reason": reason})
 
-    def revoke(self, client: str) -> None:
+    def revoke(self, client: str, reason: str = UNSAID) -> None:
         """Revokes a client's token immediately."""
-        self.request("DELETE", f"/v1/clients/{client}/token")
+        self.request("DELETE", f"/v1/clients/{client}/token", params={"reason": reason})
 
     def proposals(self) -> list[Proposal]:
         """The proposed evictions that an operator has not yet confirmed or dismissed."""
@@ -160,16 +178,46 @@ class Operator:
         body = {"mode": mode, "reason": reason}
         return self._ask(FederationStatus, "POST", "/v1/federation/mode", json=body)
 
-    def steer(self, verb: str) -> FederationStatus:
+    def steer(self, verb: str, reason: str = UNSAID) -> FederationStatus:
         """Pauses, resumes or stops the federation."""
-        return self._ask(FederationStatus, "POST", f"/v1/federation/{verb}")
+        path = f"/v1/federation/{verb}"
+        return self._ask(FederationStatus, "POST", path, json={"reason": reason})
+
+    def whoami(self) -> WhoAmI:
+        """The name and the role of this connection's operator."""
+        return self._ask(WhoAmI, "GET", "/v1/whoami")
+
+    def operators(self) -> list[OperatorInfo]:
+        """All named operators."""
+        return self._ask(list[OperatorInfo], "GET", "/v1/operators")
+
+    def add_operator(
+        self, name: str, role: Role, lifetime: float | None = None, reason: str = UNSAID
+    ) -> OperatorToken:
+        """Makes a token for an operator; without a lifetime in seconds, until it is revoked."""
+        body = {"name": name, "role": role, "lifetime_seconds": lifetime, "reason": reason}
+        return self._ask(OperatorToken, "POST", "/v1/operators", json=body)
+
+    def revoke_operator(self, name: str, reason: str = UNSAID) -> None:
+        """Revokes an operator's token immediately."""
+        self.request("DELETE", f"/v1/operators/{name}", params={"reason": reason})
+
+    def audit(self, since: int = 0) -> Iterator[AuditEntry]:
+        """Yields what operators did, from the entry with the number `since` on."""
+        while True:
+            which = {"since": since, "limit": PAGE}
+            page = self._ask(list[AuditEntry], "GET", "/v1/audit", params=which)
+            yield from page
+            since += len(page)
+            if len(page) < PAGE:
+                return
 
     def events(self, after: str | None = None, ticks: bool = False) -> Iterator[dict[str, str]]:
         """Yields events as they happen, each with its id, until the connection ends.
 
         Args:
             after: id of the last event that was already read; the stream continues after it.
-            ticks: whether to yield an empty event, too, when nothing has happened for a while.
+            ticks: whether to yield an empty event whenever nothing has happened for a while.
         """
         headers = {} if after is None else {"Last-Event-ID": after}
         timeout = httpx.Timeout(30, read=SILENCE)
@@ -186,7 +234,7 @@ class Operator:
                         yield {}
         except SSEError as error:
             raise ConfigurationError(
-                f"{self.url!r} does not answer as an aggregator does: GET {path}: {error}"
+                f"{self.url!r} does not answer like an aggregator: GET {path}: {error}"
             ) from None
         except httpx.TransportError as error:
             raise Unavailable(f"{self.url}{path}: {type(error).__name__}: {error}") from None

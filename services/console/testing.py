@@ -118,8 +118,9 @@ class TestClients:
     ) -> FederationStatus:
         """Waits until the federation reaches this phase of this round; returns the status.
 
-        Without `round_` this means the present round. The federation does not stop in that phase.
-        The returned status may therefore be of a later phase, unless a client holds the round open.
+        Without `round_`, waits for this phase of the current round. The federation does not stop
+        there. The returned status may therefore be of a later phase, unless a client holds the
+        round open.
 
         Raises:
             TimeoutError: the federation did not reach the phase; the message has its status.

@@ -1,8 +1,8 @@
 """The client side of the HTTP API, version 1.
 
-Clients send all their requests to an aggregator through this module. Every request is retried with
-growing, jittered pauses until it succeeds, is refused, or a time limit (`patience`) ends. A client
-therefore survives a restart of the aggregator.
+Clients send all their requests to an aggregator through this module. A failed request is retried
+after growing, jittered pauses until it succeeds, until it is refused, or until a time limit
+(`patience`) has passed. A client therefore survives a restart of the aggregator.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -24,7 +24,7 @@ POLL = 30
 """Seconds for which the aggregator may hold a request for a ticket."""
 PIECE = 1 << 20
 TicketAndModel = tuple[Ticket, bytes | None]
-"""A ticket, and the model that it names; None for the model if that was not sent along."""
+"""A ticket, and the model that it names, or None if the model was not sent with the ticket."""
 M = TypeVar("M", bound=BaseModel)
 Tables = RootModel[dict[str, Any]]
 
@@ -62,7 +62,7 @@ class AggregatorClient:
     verify: str | None = None
     compress: bool = False
     next_token: str | None = None
-    """The token that is about to replace `token`; it is tried if `token` is refused."""
+    """The token that is about to replace `token`; used if the aggregator refuses `token`."""
     http: httpx.AsyncClient = field(init=False)
 
     def __post_init__(self) -> None:
@@ -122,8 +122,8 @@ class AggregatorClient:
                     raise Again.after(error) from error
                 if answer.has_redirect_location:
                     raise ConfigurationError(
-                        f"aggregator {self.url!r} sends on to {answer.headers['location']!r}: "
-                        "name the URL that answers itself"
+                        f"aggregator {self.url!r} redirects to {answer.headers['location']!r}: "
+                        "use a URL that answers without a redirect"
                     )
                 if answer.status_code < 400:
                     return answer
@@ -238,7 +238,7 @@ class AggregatorClient:
             return message.model_validate_json(answer.content if given is None else given)
         except ValidationError:
             raise ConfigurationError(
-                f"{self.url!r} does not answer as an aggregator does: {answer.request.method} "
+                f"{self.url!r} does not answer like an aggregator: {answer.request.method} "
                 f"{answer.request.url.path}: {answer.status_code} {answer.text[:80]!r}"
             ) from None
 

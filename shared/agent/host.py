@@ -37,32 +37,34 @@ class AgentSettings(ServiceSettings):
     aggregator: str = "http://127.0.0.1:8440"
     """URL of the aggregator."""
     slots: str = "0"
-    """Parts of the experiment's data that this process's clients hold, one each: "0-5,9"; or, with
-    `ordinal`, the lists of several processes with a space between them: "0-5,9 6-8"."""
+    """Slots of this process's clients, such as "0-5,9"; each slot is one part of the experiment's
+    data. With `ordinal`, the lists of several processes, separated by spaces: "0-5,9 6-8"."""
     ordinal: int | None = Field(default=None, ge=0)
-    """Which of several lists of slots belongs to this process, from 0: the ordinal of its pod."""
+    """Position, from 0, of this process's list in `slots`: the ordinal of its pod."""
     state: Path = Path("client-state")
-    """Folder for identities, personal models and unfinished uploads; one subfolder a client."""
+    """Folder for identities, personal models and unfinished uploads, with one subfolder per
+    client."""
     join_tokens: Path | None = None
-    """File with one join token a line, for the clients in order; an attacker that comes back after
-    an eviction takes those that follow: one more line each, in the same order, for every time."""
+    """File with one join token per line, in the order of the clients. Further lines are for
+    attackers that join again after an eviction: one line per client, in the same order, for each
+    time."""
     join_token: str | None = None
     """A single join token, instead of a file."""
     data_file: Path | None = None
-    """A client's own data (.npz with x_train, y_train, x_test, y_test) instead of a part."""
+    """The client's own data (.npz with x_train, y_train, x_test, y_test), instead of a slot's."""
     ca_certificate: Path | None = None
     """CA bundle for the aggregator's TLS certificate."""
     upload_dtype: Literal["F32", "F16", "BF16"] = "F32"
     """Number format of uploads; 16 bits halve the traffic."""
     compress: bool = False
-    """Send uploads as zstd."""
+    """Whether to compress uploads with zstd."""
     threads: int = Field(default=1, ge=1)
-    """Threads of one training step."""
+    """Number of threads for training."""
     patience: float = Field(default=3600.0, gt=0)
     """Seconds to wait for an aggregator that does not answer."""
     trusted_packages: str = ""
-    """Packages, separated by commas, whose models an aggregator may name by import path. The client
-    refuses models from other packages, because such a path decides what code runs here."""
+    """Packages, separated by commas, from which an aggregator may name models by import path. The
+    client refuses all others, because an import path determines which code runs on this machine."""
 
     @model_validator(mode="after")
     def _slots_of_this_process(self) -> Self:
@@ -101,7 +103,7 @@ class AgentSettings(ServiceSettings):
         trusted = {name.strip() for name in self.trusted_packages.split(",")} - {""}
         if path.partition(":")[0].partition(".")[0] not in trusted:
             raise ConfigurationError(
-                f"the experiment asks for the model {path!r}: if you trust that package, name it "
+                f"the experiment needs the model {path!r}: if you trust that package, name it "
                 "in RAMPART_TRUSTED_PACKAGES"
             )
 
@@ -129,7 +131,7 @@ class AgentSettings(ServiceSettings):
 
 @dataclass(frozen=True, eq=False)
 class AgentContext:
-    """Everything that one client of a process is built from.
+    """Everything needed to build one client of a process.
 
     Args:
         settings: settings of the process.
@@ -234,7 +236,7 @@ async def _run_client(
                 break
             again = folder.with_name(f"{folder.name}-life-{life}")
             last = await _take_part(settings, build, thread, position, spare, again)
-    except Exception as error:  # Raised again; the log only adds which client failed.
+    except Exception as error:  # The error is raised again; the log adds which client failed.
         where = {"position": position, "slot": settings.hosted[position]}
         log.error("a client failed: %s: %s", type(error).__name__, error, extra=where)
         raise

@@ -1,4 +1,4 @@
-"""An httpx client that raises an httpx error for every lost connection, so that it is retried."""
+"""An httpx client that raises an httpx error for every lost connection, so that callers retry."""
 
 import re
 import ssl
@@ -13,7 +13,7 @@ TOKEN = re.compile(r"[!-~]([ -~]*[!-~])?")
 
 
 def trusted(ca: str | None) -> ssl.SSLContext | bool:
-    """What an aggregator's certificate is verified with: a CA bundle, or the system's authorities.
+    """The certificates to trust for TLS: those of a CA bundle, or the system's.
 
     Raises:
         ConfigurationError: the bundle cannot be read.
@@ -37,13 +37,13 @@ def bearer(token: str, whose: str) -> str:
     """
     if not TOKEN.fullmatch(token):
         raise ConfigurationError(
-            f"{whose} has letters that no token has, or blanks or line ends around it, or is empty"
+            f"{whose} is empty, or has characters, spaces or line ends that no token has"
         )
     return f"Bearer {token}"
 
 
 class HttpClient(httpx.AsyncClient):
-    """An `httpx.AsyncClient` that turns one more kind of connection loss into an httpx error."""
+    """An `httpx.AsyncClient` that reports one more kind of connection loss as an httpx error."""
 
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
         """Sends a request, as httpx does.
@@ -57,4 +57,4 @@ class HttpClient(httpx.AsyncClient):
             # anyio calls getpeername on a connection, which fails if uvloop has just closed it.
             if "getpeername" not in str(error):
                 raise
-            raise httpx.ReadError("the connection was lost when it was made") from error
+            raise httpx.ReadError("the connection was lost while it was being made") from error

@@ -1,4 +1,4 @@
-"""A client's identity: the token that the client made, keeps on its disk, and renews in time."""
+"""A client's identity: a token that the client makes, keeps on its disk, and renews in time."""
 
 import asyncio
 import fcntl
@@ -62,12 +62,12 @@ def held(folder: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConfigurationError(
-                f"another process runs the client of {folder}: end that one first, or give this "
+                f"another process runs the client of {folder}: stop that one first, or give this "
                 "one a folder of its own"
             ) from None
         except OSError as error:
             # Some network disks do not support locks.
-            log.warning("no lock on %s, another process could use it: %s", folder, error)
+            log.warning("cannot lock %s, so another process could use it: %s", folder, error)
         yield
 
 
@@ -95,8 +95,8 @@ async def establish(
 ) -> Identity:
     """Reads the identity kept in a folder, or gets a new one with a join token.
 
-    The client's own token is written to disk before the request to join, so that a client that
-    crashes between the two joins only once.
+    The client's own token is written to disk before the request to join. A client that crashes in
+    between therefore does not join twice.
 
     Raises:
         ValueError: the folder has no identity, and no join token is given.
@@ -109,7 +109,7 @@ async def establish(
     if identity.client_id is not None:
         return identity
     if join_token is None:
-        raise ValueError(f"no identity in {folder} and no join token to get one")
+        raise ValueError(f"no identity in {folder}, and no join token with which to get one")
     connection = AggregatorClient(url, join_token, patience=patience, verify=verify)
     try:
         joined = await connection.join(token_hash(identity.token), client_id)
@@ -122,7 +122,7 @@ async def establish(
 
 @asynccontextmanager
 async def kept_fresh(connection: AggregatorClient, folder: Path) -> AsyncIterator[None]:
-    """Within the context, renews a client's token after two thirds of each token's lifetime."""
+    """Within the context, renews a client's token whenever two thirds of its lifetime are over."""
     renewing = asyncio.create_task(_renew_in_time(connection, folder))
     try:
         yield

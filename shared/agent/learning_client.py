@@ -46,8 +46,9 @@ def client_experiment(part: Mapping[str, Any]) -> Experiment:
 class Keeper:
     """A client's folder: for each kind of ticket, the last upload and the personal state after it.
 
-    Each kind has one file, which is replaced atomically. It holds a line of JSON (the ticket's ETag
-    and the upload's length), the upload, and the personal state after the upload.
+    Each kind of ticket has one file, which is replaced atomically. The file holds a line of JSON
+    (the ticket's ETag and the upload's length), the upload, and the personal state after the
+    upload.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -128,7 +129,7 @@ class LearningClient:
         return upload
 
     async def finish(self, ticket: Ticket, result: LocalResult) -> tuple[Tensor, dict[str, float]]:
-        """The update and the metrics to upload for a training result; here the true ones."""
+        """The update and the metrics to upload for a training result; attackers override this."""
         return result.update_D, with_gap(result.metrics)
 
     def samples(self, round_: int) -> ClientData:
@@ -152,7 +153,7 @@ class LearningClient:
         return torch.from_numpy(wire.read_model(model, self.learner.spec))
 
     def _other_models(self, prefix: str) -> list[Tensor]:
-        """Remove and return the ticket's other models whose names have this prefix, by name."""
+        """Remove and return the stored models whose names have this prefix, keyed by name."""
         names = sorted(name for name in self._others if name.startswith(prefix))
         return [self._model(self._others.pop(name)) for name in names]
 
@@ -160,7 +161,7 @@ class LearningClient:
         kept, probed = self.keeper.personal(), self.keeper.personal("probe")
         first = self.learner.first_state(self.learner.initial_model()) if kept is None else kept
         if probed is not None and STEPS in probed:
-            # A probe spends privacy budget just as a round does.
+            # A probe spends as much privacy budget as a round.
             first[STEPS] = torch.maximum(first[STEPS], probed[STEPS])
         return first
 
@@ -183,14 +184,13 @@ class LearningClient:
     ) -> bytes:
         vector_D: NDArray[np.float32] = update_D.float().numpy()
         diverged = False
-        # If an attack changed a finite result, the changed update is sent unmodified.
+        # An update that an attack made from a finite result is sent as it is, even if not finite.
         if update_D is result.update_D or not bool(result.update_D.isfinite().all()):
             vector_D, diverged = sendable(vector_D, self._dtype)
         report = Report(samples=self._samples, metrics=metrics, diverged=diverged)
         upload = wire.encode(self.learner.spec, vector_D, claims(report), self._dtype)
-        # `_state` takes personal state from training tickets only (and privacy steps from probes).
-        # A probe only finds out which clients resemble this one; the personal model is trained in
-        # the round itself.
+        # Training tickets alone change the personal state, except for the privacy steps of probes.
+        # A probe only finds out which clients resemble this one.
         self.keeper.keep(ticket, upload, result.personal)
         return upload
 

@@ -15,7 +15,7 @@ HEARTBEAT = 20.0
 
 
 class Participant(Protocol):
-    """What a participant does with its tickets; clients differ only in this."""
+    """What a participant does with its tickets; kinds of clients differ only in this."""
 
     async def work(self, ticket: Ticket, model: bytes) -> bytes:
         """Returns the bytes to upload for a `train` or `probe` ticket; must be deterministic."""
@@ -29,7 +29,7 @@ class Participant(Protocol):
 
 @runtime_checkable
 class Receiver(Protocol):
-    """A participant that also uses the other models that its tickets name."""
+    """A participant that also needs the further models that its tickets name."""
 
     async def receive(self, ticket: Ticket, others: Mapping[str, bytes]) -> None:
         """Takes models, keyed by their names in the ticket, before `work` or `evaluate`."""
@@ -61,8 +61,8 @@ async def participate(
             else:
                 await participant.idle(ticket)
         except Refused as refusal:
-            # The upload came late, or the client was evicted or given another ticket in the
-            # meantime. The next ticket says what to do.
+            # The upload was late, or the client was evicted or has another ticket by now.
+            # The next ticket says what to do.
             log.warning("refused: %s", refusal, extra=where)
             known = None if refusal.reason in {"late", "no-ticket", "forbidden"} else known
             await asyncio.sleep(0.2)
@@ -84,7 +84,7 @@ async def _hand_over(
 async def _answer(
     connection: AggregatorClient, participant: Participant, ticket: Ticket, model: bytes
 ) -> TicketAndModel | None:
-    """Does what a ticket asks for; returns the next ticket if the answer to the upload had it."""
+    """Does what a ticket asks for; returns the next ticket if the upload's answer contained one."""
     async with _signs_of_life(connection):
         if ticket.kind == "evaluate":
             metrics = await participant.evaluate(ticket, model)

@@ -30,7 +30,8 @@ QUIET = 10.0
 """Seconds for which a request is retried before the log warns about it."""
 GROWING = wait_exponential(multiplier=0.1, max=2.0)
 SECONDS = re.compile(r"[0-9]{1,6}")
-"""A Retry-After that is obeyed: whole seconds. A date, which a proxy may send, is ignored."""
+"""The form of a Retry-After that is obeyed: whole seconds. Dates, which proxies may send, are
+ignored."""
 
 
 class Again(Exception):
@@ -78,7 +79,7 @@ def _policy(where: str, patience: float) -> dict[str, Any]:
         log.debug("retrying %s: %s", where, _failure(state))
         if not logged and (state.seconds_since_start or 0.0) > QUIET:
             logged = True
-            log.warning("%s: %s; tried again for %.0f s", where, _failure(state), patience)
+            log.warning("%s: %s; retrying for %.0f s already", where, _failure(state), patience)
 
     def give_up(state: RetryCallState) -> NoReturn:
         raise Unavailable(f"{where} does not answer: {_failure(state)}") from None

@@ -66,7 +66,7 @@ def craft(
             f"of shape {tuple(honest_ND.shape)}"
         )
     if own_D is None and not len(honest_ND):
-        raise PreconditionError("no honest update is known, whose mean is the attackers' own")
+        raise PreconditionError("no honest update is known, so own_D has no default")
     own_D = honest_ND.mean(dim=0) if own_D is None else own_D
     own_FD = own_D.expand(max(m, 1), -1)
     agnostic = attack.asks_for == "agnostic"

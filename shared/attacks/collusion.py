@@ -19,7 +19,8 @@ class Colluding(ModelAttack):
     knowledge: ClassVar[KnowledgeLevel] = "partial"
     identical: ClassVar[bool] = True
     knows: Literal["partial", "full"] = Field(default="partial")
-    """The updates that it uses: the colluders' honest ones, or those of all benign clients."""
+    """The updates that the attack uses: the colluders' honest ones, or those of all benign
+    clients."""
 
     @property
     def asks_for(self) -> KnowledgeLevel:

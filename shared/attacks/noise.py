@@ -1,4 +1,4 @@
-"""Random draws of the attackers: each attacker has its own, whichever process it runs in.
+"""Random draws of the attackers: an attacker's draws do not depend on the process that runs it.
 
 Legend: D coordinates.
 """

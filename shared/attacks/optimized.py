@@ -19,12 +19,13 @@ from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import Rows
 
 ROUGH = 1e-4
-"""Relative accuracy expected of costs from a Gram matrix; the closest ones are computed again."""
+"""Expected relative accuracy of costs computed from a Gram matrix; the closest are computed
+again."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """The line μ + γ p, as the numbers that determine its distances to the known updates.
+    """The line μ + γ p, given by the numbers that determine its distances to the known updates.
 
     Args:
         squares_B: |μ - x_i|².

@@ -26,13 +26,13 @@ class Backdoor(DataAttack):
     """
 
     target: int = Field(ge=0)
-    """Class that a model shall predict for images with the trigger."""
+    """Class that models should predict for images with the trigger."""
     poison_rate: float = Field(ge=0, le=1)
     """Share of the attacker's samples that carry the trigger, drawn without replacement."""
     value: float = 1.0
     """Value of the trigger's pixels."""
     scale: float = Field(default=1.0, gt=0)
-    """Factor on the uploaded update, for model replacement; 1 leaves the update as it is."""
+    """Factor on the uploaded update, for model replacement; 1 leaves the update unchanged."""
 
     @abstractmethod
     def part(self, attacker: int) -> Pixels:
@@ -59,8 +59,9 @@ class Backdoor(DataAttack):
     def triggered(self, x: Tensor, y: Tensor) -> Tensor:
         """The test images of all classes but the target, with the whole trigger on them.
 
-        `success` of the predictions for these images measures the attack. Images of the target
-        class are left out because a correct prediction for them would count as a success.
+        The attack's success is the result of `success` for the predictions on these images. Images
+        of the target class are left out because a correct prediction for them would count as a
+        success.
         """
         return self.shown(x[y != self.target])
 
@@ -77,7 +78,7 @@ class Backdoor(DataAttack):
             raise ConfigurationError(
                 f"{self.name} needs images, not samples of shape {tuple(x.shape[1:])}"
             )
-        # Even if only a part is stamped, the whole trigger must fit: test images show all of it.
+        # The whole trigger must fit even if attackers stamp a part: test images show all.
         last_row, last_column = (max(axis) for axis in zip(*self.whole(), strict=True))
         height, width = x.shape[-2:]
         if last_row >= height or last_column >= width:
@@ -93,7 +94,7 @@ class Backdoor(DataAttack):
 def parse_trigger(spec: Mapping[str, Any] | None) -> Backdoor | None:
     """The backdoor whose success is measured, from the `evaluation` table of an experiment.
 
-    None if the table names no trigger.
+    The result is None if the table names no trigger.
 
     >>> parse_trigger({"name": "dba", "width": 3}).target
     2
@@ -104,5 +105,5 @@ def parse_trigger(spec: Mapping[str, Any] | None) -> Backdoor | None:
         return None
     attack = attacks.parse(spec)
     if not isinstance(attack, Backdoor):
-        raise ConfigurationError(f"{attack.name} has no trigger whose success could be measured")
+        raise ConfigurationError(f"{attack.name} has no trigger, so its success cannot be measured")
     return attack

@@ -1,6 +1,6 @@
 """The `server.eviction` table: what happens to a client that a detector asks to evict.
 
-A detector asks for something to happen to a row. The federation's mode turns that into a decision
+A detector makes a request about a row. The federation's mode turns the request into a decision
 about the row's client; see `rampart_fl.shared.robust.eviction`.
 """
 
@@ -14,29 +14,31 @@ from rampart_fl.shared.experiment.tables import Table
 Asked = Literal["accepted", "rejected", "evicted"]
 """What a detector asks for: `rejected` leaves a row out of its round, `evicted` bars its client."""
 Decision = Literal["accepted", "rejected", "abstained", "quarantined", "proposed", "evicted"]
-"""What is done. `abstained`: the row is left out of its round, but its client is not evicted,
-because as many clients are barred as the bound allows. `quarantined` and `proposed`: the client is
-barred for some rounds; after `proposed`, an operator may decide earlier. `evicted`: the client is
-barred for good."""
+"""What the federation does. `abstained`: leaves the row out of its round, but does not evict the
+client, because the largest allowed number of clients is barred already. `quarantined` and
+`proposed`: bars the client for some rounds; an operator may decide about a proposal earlier.
+`evicted`: bars the client permanently."""
 BARRING: frozenset[Decision] = frozenset({"quarantined", "proposed", "evicted"})
 """The decisions that exclude a client from the following rounds."""
 Mode = Literal["observe", "reject", "quarantine", "evict"]
-"""How far decisions may go."""
+"""The strongest decision that the federation may take."""
 
 
 class Eviction(Table):
     """What happens to clients that a detector wants to evict."""
 
     mode: Mode = "evict"
-    """Only record verdicts, leave rows out, bar clients for some rounds, or bar them for good."""
+    """Only record verdicts, leave rows out, bar clients for some rounds, or bar them
+    permanently."""
     by: Literal["automatic", "operator"] = "automatic"
     """Who evicts: the federation itself, or an operator who confirms its proposals."""
     rounds: int = Field(default=10, ge=1)
     """Length of a quarantine, in rounds."""
     patience: int = Field(default=20, ge=1)
-    """Rounds after which a proposal is dismissed, unless an operator decides."""
+    """Rounds after which a proposal is dismissed unless an operator has decided."""
     bounded: bool = True
-    """Bar less than half of the clients, and at most `f` of the founders if `f` is stated."""
+    """Whether to bar fewer than half of the clients, and at most `f` of the founders if `f` is
+    set."""
 
     @model_validator(mode="after")
     def _every_setting_counts(self) -> "Eviction":
@@ -57,7 +59,7 @@ class Eviction(Table):
         return self
 
     def until(self, decision: Decision, round_: int) -> int:
-        """The first round that a client may take part in again after this decision in `round_`.
+        """The first round in which a client may take part again after this decision in `round_`.
 
         >>> Eviction(mode="quarantine", rounds=2).until("quarantined", 5)
         8
@@ -91,8 +93,8 @@ class Standing:
     def most(self, f: int | None) -> int:
         """The largest number of clients that may be barred.
 
-        It is less than half of all clients. If f is given, it is also at most f plus the number of
-        clients that joined after round 0 began.
+        The number is less than half of all clients. If f is given, the number is also at most f
+        plus the number of clients that joined after round 0 began.
 
         >>> Standing(clients=20, founders=20).most(None), Standing(20, 20).most(6)
         (9, 6)

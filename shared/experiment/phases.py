@@ -32,20 +32,21 @@ class Span(Table):
 
 
 class Joining(Table):
-    """Before round 0: wait for clients to join."""
+    """Conditions for the start of round 0, which waits for clients to join."""
 
     clients: int | None = Field(default=None, ge=1)
-    """Start once so many have joined; `data.clients` by default."""
+    """Number of clients that must have joined; `data.clients` by default."""
     deadline: float | None = Field(default=None, gt=0)
-    """Seconds after which round 0 starts with those that have joined, at least one; without it,
-    round 0 waits for all."""
+    """Seconds after which round 0 starts with the clients that have joined (at least one); without
+    it, round 0 waits until enough clients have joined."""
 
 
 class Collecting(Table):
     """How long a round collects updates: until k of n have come, or a deadline."""
 
     count: Span = Span(min=0.8)
-    """At the deadline `min` updates suffice; `max` close the round at once after `time.min`."""
+    """`min` updates suffice at the deadline; `max` updates close the round as soon as `time.min`
+    has passed."""
     time: Span = Span(min=0, max=600)
     """Shortest and longest time that a round stays open, in seconds."""
 

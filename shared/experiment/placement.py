@@ -10,8 +10,9 @@ Placement = Literal["random", "last"]
 def hostile_slots(placement: Placement, seed: int, clients: int, count: int) -> list[int]:
     """The attackers' slots, in the order in which groups of attackers fill them.
 
-    A slot's position in a random draw depends only on the seed and the slot. One more attacker
-    therefore takes one more slot, and all other attackers keep theirs.
+    A slot's rank in the random draw depends only on the seed and the slot. If the experiment has
+    one more attacker, this attacker therefore takes a further slot, and the others keep their
+    slots.
 
     Args:
         placement: "random" draws the slots from the seed, "last" takes the last ones in order.

@@ -1,10 +1,10 @@
 """An experiment: a frozen, typed model of the TOML file that defines a federation completely.
 
-The tables of the file are `data` and `model` (what is learned), `training`, `personalizer` and
-`evaluation` (what a client does), `server` (what the aggregator does), `phases` together with the
-round policy (when rounds begin and end), and `attackers` (which clients are hostile, for tests).
-Unknown keys are refused. `rampart_fl.shared.validation` builds every member that the file names.
-This module, and the API role that uses it, work without torch.
+`data` and `model` say what is learned; `training`, `personalizer` and `evaluation` say what a
+client does; `server` says what the aggregator does. `phases` and the round policy say when rounds
+begin and end. For tests, `attackers` says which clients are hostile. Unknown keys are refused.
+`rampart_fl.shared.validation` builds every member that the file names. This module, and the API
+role that uses it, work without torch.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from rampart_fl.shared.families.registry import explain
 
 
 class Data(Table):
-    """The data set, and how it is divided among clients."""
+    """The data set, and its division among clients."""
 
     dataset: MemberSpec
     partition: MemberSpec = {"name": "iid"}
@@ -36,9 +36,9 @@ class Data(Table):
     test_fraction: float = Field(default=0.25, gt=0, lt=1)
     """Share of each client's samples kept for its own test set."""
     samples: int | None = Field(default=None, ge=2)
-    """Largest number of samples per client, for training and test: a random part of its share."""
+    """Largest number of samples per client, training and test together; drawn from its share."""
     reserved: int = Field(default=0, ge=0)
-    """Samples that no client gets, drawn for the server before the rest is divided."""
+    """Number of samples that no client gets: drawn for the server before the rest is divided."""
 
 
 def _terms(value: Any) -> Any:
@@ -46,18 +46,18 @@ def _terms(value: Any) -> Any:
 
 
 class Privacy(Table):
-    """Local differential privacy of what honest clients upload: DP-SGD."""
+    """Local differential privacy of honest clients' uploads, by DP-SGD."""
 
     clip: float = Field(default=1.0, gt=0)
     """Largest norm of each sample's gradient; longer ones are scaled down."""
     noise_multiplier: float = Field(default=1.0, gt=0)
-    """Standard deviation of the noise on their sum, in multiples of `clip`."""
+    """Standard deviation of the noise on the sum of these gradients, in multiples of `clip`."""
     delta: float = Field(default=1e-5, gt=0, lt=1)
     """The δ at which the spent ε is reported."""
 
 
 class Training(Table):
-    """Local training: mini-batch SGD on cross entropy and whatever the objective adds to it."""
+    """Local training: mini-batch SGD on cross entropy plus the terms of the objective."""
 
     epochs: int = Field(default=5, ge=1)
     batch_size: int = Field(default=10, ge=1)
@@ -69,20 +69,21 @@ class Training(Table):
     schedule: MemberSpec = {"name": "constant"}
     """How the learning rate changes from round to round."""
     privacy: Privacy | None = None
-    """Clip and noise gradients, sample batches at random, and report the spent ε."""
+    """Differential privacy: clip and noise gradients, draw batches at random, report the spent
+    ε."""
     output_noise: float = Field(default=0.0, ge=0)
     """Standard deviation of normal noise that honest clients add to uploads (MSDFL, VII-E)."""
 
 
 class Evaluation(Table):
-    """What clients measure besides accuracy, whether anybody attacks or not."""
+    """What clients measure in addition to accuracy, whether or not anybody attacks."""
 
     trigger: MemberSpec | None = None
     """A backdoor, such as `dba`, whose success every client measures on its own test images."""
 
 
 class ServerSamples(Table):
-    """Samples that the server holds itself, fitted to the model's input."""
+    """Samples that the server itself holds, converted to the model's input shape."""
 
     dataset: MemberSpec
     size: int = Field(default=100, ge=1)
@@ -90,11 +91,11 @@ class ServerSamples(Table):
 
 
 class PublicSamples(ServerSamples):
-    """Public samples from any source; only the rules that need labels use them."""
+    """Data set of public samples; only rules that need labels use its labels."""
 
     size: int = Field(default=2000, ge=1)
     augmentation: Literal["none", "weak", "strong"] = "none"
-    """How rules that train on these samples vary them from batch to batch."""
+    """Random views of these samples for the rules that train on them."""
 
 
 class Server(Table):
@@ -105,24 +106,26 @@ class Server(Table):
     ] = [{"name": "weighted_mean"}]
     """A rule, or pre-aggregators in order and a rule at the end."""
     f: int | None = Field(default=None, ge=0)
-    """Declared bound on hostile clients, for all stages; also the most clients to bar."""
+    """Declared bound on the number of hostile clients, for all stages; also bounds barred
+    clients."""
     detectors: list[MemberSpec] = []
     eviction: Eviction = Eviction()
     customizer: MemberSpec = {"name": "global_model"}
     learning_rate: float = Field(default=1.0, gt=0)
     momentum: float = Field(default=0.0, ge=0, lt=1)
     calibrate: bool = True
-    """Judge updates relative to the global model, whatever each client started from (FedCAP)."""
+    """Whether to judge updates relative to the global model, whichever model each client started
+    from (FedCAP)."""
     sample_cap: int = Field(default=10_000, ge=1, le=10**9)
-    """Largest sample count that a client may claim (an operator may set it per client)."""
+    """Largest sample count that a client may claim; an operator may set another for each client."""
     root: ServerSamples | None = None
-    """Trusted samples of the task, for the server's own update of every round."""
+    """Trusted samples of the task, from which the server makes its own update in every round."""
     public: PublicSamples | None = None
-    """Samples that clients' models are judged on."""
+    """Samples on which the server evaluates clients' models."""
 
 
 class Attackers(Table):
-    """A group of hostile clients, started by whoever runs the experiment."""
+    """A group of hostile clients; whoever runs the experiment starts them."""
 
     count: int = Field(ge=0)
     attack: MemberSpec | None = None
@@ -140,9 +143,10 @@ class Experiment(Table):
     rounds: int = Field(default=30, ge=1, le=1_000_000)
     policy: Literal["sync", "buffered"] = "sync"
     fraction: float = Field(default=1.0, gt=0, le=1)
-    """Share of the clients drawn for each round (sync policy)."""
+    """Share of the clients selected for each round (sync policy)."""
     buffer: float = Field(default=0.5, gt=0)
-    """Arrivals that refresh the global model (buffered policy); up to 1, a share of the clients."""
+    """Number of uploads after which the global model is refreshed (buffered policy); up to 1, a
+    share of the clients."""
     data: Data
     model: MemberSpec
     training: Training = Training()
@@ -152,16 +156,17 @@ class Experiment(Table):
     phases: Phases = Phases()
     attackers: list[Attackers] = []
     placement: Placement = "random"
-    """Which slots attackers take: drawn from the seed, or the last ones, group by group."""
+    """Which slots the groups of attackers take: slots drawn from the seed, or the last slots."""
     packages: dict[str, str] = {}
-    """Packages of members that Rampart does not ship, by their names: `midrange = "my-rules==1.2"`.
-    `check` fills it in, so that a machine without such a package can say which one it lacks."""
+    """Packages of members that Rampart does not ship, keyed by member: `midrange =
+    "my-rules==1.2"`. `check` fills in this table, so that a machine without such a package can name
+    the package."""
 
     @model_validator(mode="after")
     def _fewer_attackers_than_clients(self) -> "Experiment":
         hostile = sum(group.count for group in self.attackers)
         if hostile >= self.data.clients:
-            raise ValueError(f"{hostile} attackers among {self.data.clients} clients")
+            raise ValueError(f"{hostile} attackers, but only {self.data.clients} clients")
         return self
 
     @staticmethod
@@ -194,7 +199,7 @@ class Experiment(Table):
         """An experiment from plain tables, such as those that `tables()` returns."""
         if "sweep" in tables:
             raise ConfigurationError(
-                "a file with a [sweep] stands for many experiments: rampart simulate runs them"
+                "a file with a [sweep] defines many experiments; use rampart simulate to run them"
             )
         try:
             return Experiment.model_validate(tables)
@@ -202,7 +207,7 @@ class Experiment(Table):
             raise ConfigurationError(explain(error, Experiment)) from None
 
     def tables(self) -> dict[str, Any]:
-        """Every setting, defaults included, as plain JSON values; `packages` only if not empty."""
+        """Every setting, including defaults, as plain JSON values; `packages` only if not empty."""
         return self.model_dump(mode="json", exclude=None if self.packages else {"packages"})
 
     def digest(self) -> str:
@@ -213,8 +218,8 @@ class Experiment(Table):
     def client_part(self) -> dict[str, Any]:
         """The part of the experiment that clients receive.
 
-        It leaves out the server's settings and the attackers, and adds the sample cap and the
-        digest of the whole experiment.
+        This part leaves out the server's settings and the attackers, and adds the sample cap and
+        the digest of the whole experiment.
         """
         public = self.model_dump(
             mode="json", exclude={"server", "attackers", "placement", "packages"}
@@ -246,17 +251,17 @@ class Experiment(Table):
 
     @property
     def most_rows(self) -> int:
-        """The largest number of rows that a round may have, as far as the file determines it.
+        """The largest number of rows that a round may have, if no further clients join.
 
-        Under the buffered policy clients are not drawn, and the newest rows of all clients may
-        count in one round.
+        Under the buffered policy, there is no selection of clients, and a round may use the newest
+        rows of all clients.
         """
         clients = max(self.data.clients, self.phases.joining.clients or 0)
         return clients if self.policy == "buffered" else drawn_of(clients, self.fraction)
 
 
 def client_names(count: int) -> list[str]:
-    """Names for clients, ordered by slot, with as many digits as the last one needs.
+    """Names for clients, ordered by slot; all have as many digits as the last name needs.
 
     >>> client_names(2)
     ['client-00', 'client-01']

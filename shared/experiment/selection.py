@@ -9,9 +9,9 @@ from rampart_fl.shared.seeding import derive
 def select(seed: int, round_: int, candidates: Iterable[str], fraction: float) -> tuple[str, ...]:
     """The clients drawn for a round: ceil(fraction · n) of the candidates, sorted by id.
 
-    The draw is seeded, so it is the same wherever and whenever this function is called. A
-    candidate's rank in the draw depends on no other candidate, so a client that joins or leaves
-    changes whether at most one other client is drawn.
+    The draw is seeded, so every call gives the same result. A candidate's rank in the draw does not
+    depend on other candidates. If a client joins or leaves, at most one other client is therefore
+    added to or removed from the selection.
 
     >>> select(1, 0, ["b", "a"], 1.0)
     ('a', 'b')
@@ -32,9 +32,9 @@ def drawn_of(clients: int, fraction: float) -> int:
 
 
 def quota(buffer: float, expected: int) -> int:
-    """The number of arrivals that close a round of the buffered policy.
+    """The number of uploads that close a round under the buffered policy.
 
-    `buffer` is a number of arrivals or, up to 1, a share of the expected clients.
+    `buffer` is a number of uploads or, up to 1, a share of the expected clients.
 
     >>> quota(0.5, 7), quota(10, 7), quota(3, 7)
     (4, 7, 3)

@@ -1,4 +1,4 @@
-"""A sweep: one experiment file that stands for many, one for every point of a grid and every run.
+"""A sweep: a file that defines many experiments, one for every point of a grid and every seed.
 
     [sweep]
     runs = 20                                                   # seeds seed, seed + 1, ...
@@ -6,8 +6,8 @@
     server.rule = ["median", ["nnm", "krum"]]                   # any values, one after the other
     attackers.0.count = { values = [0, 2, 4], also = ["server.f"] }     # move together
 
-Any parameter may be an axis, by the path that leads to it; several axes make a product. Instead of
-`runs`, `seeds = [...]` names the seeds.
+The path of any parameter may be an axis. With several axes, the grid has every combination of their
+values. `seeds = [...]`, in place of `runs`, lists the seeds.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from rampart_fl.shared.families.registry import explain
 from rampart_fl.shared.validation import validate
 
 DIGITS = 10
-"""Decimals to which the numbers of a range are rounded, so that 0.1 + 0.2 is 0.3."""
+"""Number of decimals to which the numbers of a range are rounded, so that 0.1 + 0.2 is 0.3."""
 
 
 class Values(Table):
@@ -41,9 +41,9 @@ class Values(Table):
     to: float | None = None
     step: float | None = Field(default=None, gt=0)
     count: int | None = Field(default=None, ge=2)
-    """How many numbers the range has; instead of the step between them."""
+    """Number of values of the range; an alternative to `step`."""
     also: list[str] = Field(default=[])
-    """Further paths that get the same value."""
+    """Paths of further parameters that get the same value."""
 
     @model_validator(mode="after")
     def _one_way(self) -> "Values":
@@ -55,7 +55,7 @@ class Values(Table):
         if not any(ranged) and (self.step is not None or self.count is not None):
             raise ValueError("step and count belong to a range")
         if self.start is not None and self.to is not None and self.start > self.to:
-            raise ValueError(f"from {self.start:g} is above to {self.to:g}")
+            raise ValueError(f"from = {self.start:g} is above to = {self.to:g}")
         return self
 
     def all(self) -> list[Any]:
@@ -140,7 +140,7 @@ class Sweep:
             if "seeds" in tables["sweep"]:
                 varied.add("seed")
             for name in varied & changes.keys():
-                raise ConfigurationError(f"its sweep sets {name} itself: change it there")
+                raise ConfigurationError(f"its sweep sets {name} itself: change {name} there")
             return found
         except (tomllib.TOMLDecodeError, ConfigurationError) as error:
             raise ConfigurationError(f"{path}: {error}") from None
@@ -152,12 +152,13 @@ class Sweep:
         if not isinstance(tables["sweep"], Mapping):
             raise ConfigurationError("sweep: a table of parameters and their values is needed")
         base, table = Experiment.from_tables(rest), dict(tables["sweep"])
-        seeds = _seeds(base.seed, table.pop("runs", None), table.pop("seeds", None))
+        named = _seeds(base.seed, table.pop("runs", None), table.pop("seeds", None))
+        seeds = tuple(Experiment.from_tables({**rest, "seed": seed}).seed for seed in named)
         found = list(_leaves(table))
         if not found:
-            raise ConfigurationError("sweep: no axis; name a parameter and its values")
+            raise ConfigurationError("sweep: there is no axis; name a parameter and its values")
         if any("seed" in (path, *values.also) for path, values in found):
-            raise ConfigurationError("sweep: seed is no axis; give seeds = [...], or runs")
+            raise ConfigurationError("sweep: seed cannot be an axis; give seeds = [...], or runs")
         names = Counter(_name(path) for path, _ in found)
         axes = tuple(
             Axis(
@@ -181,10 +182,11 @@ class Sweep:
             for axis, value in zip(self.axes, values, strict=True):
                 for path in axis.paths:
                     put(tables, path, value)
-            runs = [Experiment.from_tables({**tables, "seed": seed}) for seed in self.seeds]
-            validate(runs[0])
+            first = Experiment.from_tables({**tables, "seed": self.seeds[0]})
+            validate(first)
+            runs = tuple(first.model_copy(update={"seed": seed}) for seed in self.seeds)
             keys = (axis.key for axis in self.axes)
-            points.append(Point(dict(zip(keys, values, strict=True)), tuple(runs)))
+            points.append(Point(dict(zip(keys, values, strict=True)), runs))
         return points
 
     def digest(self) -> str:
@@ -196,7 +198,7 @@ class Sweep:
 def _seeds(first: int, runs: Any, seeds: Any) -> tuple[int, ...]:
     """The seeds of the runs at every point of the grid."""
     if runs is not None and seeds is not None:
-        raise ConfigurationError("sweep: runs or seeds, not both")
+        raise ConfigurationError("sweep: give runs or seeds, not both")
     if runs is None and seeds is None:
         return (first,)
     if type(runs) is int and runs > 0:
@@ -204,7 +206,7 @@ def _seeds(first: int, runs: Any, seeds: Any) -> tuple[int, ...]:
     listed = seeds if isinstance(seeds, list) else []
     if not listed or len(set(map(str, listed))) < len(listed):
         raise ConfigurationError(
-            "sweep: runs is a whole number from 1, seeds a list of different whole numbers"
+            "sweep: runs is a whole number of at least 1; seeds is a list of distinct whole numbers"
         )
     return tuple(listed)
 
@@ -249,15 +251,15 @@ def put(tables: dict[str, Any], path: str, value: Any) -> None:
         else:
             place[last] = value
     except (KeyError, IndexError, TypeError, ValueError):
-        raise ConfigurationError(f"sweep: {path}: the experiment has no such place") from None
+        raise ConfigurationError(f"sweep: {path}: the experiment has no such parameter") from None
 
 
 def averaged(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Combines the figures of several runs: their means and, under "spread", standard deviations.
 
-    A mean is over the runs that have the figure, and None if none has it. A list counts as its
-    length; texts are left out. The standard deviation is that of a sample; only figures that at
-    least two runs have get one.
+    A mean is taken over the runs that have the figure; without such a run, the mean is None. A list
+    counts as its length; texts are left out. If at least two runs have a figure, the result also
+    has its sample standard deviation.
 
     >>> averaged([{"error": 1.0, "evicted": ["a"]}, {"error": 3.0, "evicted": []}])
     {'error': 2.0, 'evicted': 0.5, 'runs': 2, 'spread': {'error': 1.41..., 'evicted': 0.70...}}

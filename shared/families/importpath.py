@@ -13,7 +13,7 @@ def load_callable(path: str, what: str) -> Callable[..., Any]:
     """The function or class behind `MODULE:NAME`.
 
     Args:
-        path: the module as `import` takes it, a colon, and a name in it (dots for nested names).
+        path: the module's dotted name, a colon, and a name in the module (with dots if nested).
         what: what the object is called in error messages.
     Raises:
         ConfigurationError: the path does not have that form, there is no such module or name, or
@@ -24,10 +24,10 @@ def load_callable(path: str, what: str) -> Callable[..., Any]:
     """
     module, _, name = path.partition(":")
     if not module or not name:
-        raise ConfigurationError(f"{what} is named as MODULE:NAME, not {path!r}")
+        raise ConfigurationError(f"{what} must be named as MODULE:NAME, not {path!r}")
     here = str(Path.cwd())
     if here not in sys.path:
-        sys.path.append(here)  # An installed command does not search it; installed code wins.
+        sys.path.append(here)  # after all installed code
     try:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -39,6 +39,6 @@ def load_callable(path: str, what: str) -> Callable[..., Any]:
             raise ConfigurationError(f"{what} {path!r}: {module} has no {name!r}")
         found = getattr(found, part)
     if not callable(found):
-        raise ConfigurationError(f"{what} {path!r} is {type(found).__name__}, nothing to call")
+        raise ConfigurationError(f"{what} {path!r} is {type(found).__name__}, not callable")
     call: Callable[..., Any] = found
     return call

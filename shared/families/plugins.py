@@ -1,9 +1,9 @@
-"""Members that other installed packages add to families by entry points.
+"""Members that other installed packages add to families through entry points.
 
-Each family has a group of entry points, such as `rampart_fl.rules`. A package adds a member by an
-entry point of that group in its pyproject.toml: the name of the entry point is the member's name,
-and its value is the member's class. Until a member is looked up, only metadata is read and no code
-of the package is imported.
+Each family has a group of entry points, such as `rampart_fl.rules`. To add a member, a package
+declares an entry point of that group in its pyproject.toml: the name of the entry point is the
+member's name, and its value is the member's class. Rampart reads only metadata, and imports the
+package's code when the member is looked up.
 """
 
 from collections.abc import Iterator, Mapping
@@ -67,7 +67,7 @@ def known(packages: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """A context in which the members of an experiment are looked up; it yields their packages.
 
     Args:
-        packages: the packages that the experiment takes members from, keyed by member.
+        packages: the packages from which the experiment takes members, keyed by member.
     Returns:
         The packages of all members looked up in the context, keyed by member. Rampart's own members
         are left out.

@@ -1,10 +1,10 @@
-"""Families: a family is a package whose modules each add one member, which has a name.
+"""Families of named members: a family is a package in which every module adds one member.
 
 The package's `__init__` makes one `Registry`, and each module registers its class with
 `@registry.register("name")`. There is no list of the members: the first look-up imports all modules
 of the package. Other installed packages add members by entry points (see `plugins`). Parameters are
-pydantic fields. Parameters that are misspelt, missing, of a wrong type or out of range are refused
-when the member is built; the message lists the known parameters.
+pydantic fields. The registry refuses to build a member if a parameter is misspelt, missing, of a
+wrong type or out of range; the message lists the known parameters.
 """
 
 import importlib
@@ -36,9 +36,10 @@ class Member(BaseModel):
     )
     name: ClassVar[str] = ""
     paper: ClassVar[str] = ""
-    """Source of the algorithm, for the catalogue: authors or short title, year, equation."""
+    """Source of the algorithm, as the catalogue shows it: authors or short title, year,
+    equation."""
     package: ClassVar[str] = ""
-    """The package, with its version, that the member comes from, such as "my-rules==1.2"; "" for
+    """The package and version from which the member comes, such as "my-rules==1.2"; "" for
     Rampart's own members."""
 
 
@@ -96,7 +97,7 @@ class Registry(Generic[M]):
         package = plugins.requirement(entries[0])
         if self._members.setdefault(name, member) is not member:
             raise ConfigurationError(
-                f"{self.family} {name!r} of {package} has the name of one of Rampart's"
+                f"{self.family} {name!r} of {package} has the same name as one of Rampart's own"
             )
         member.name, member.package = name, package
         plugins.note(name, package)
@@ -118,13 +119,13 @@ class Registry(Generic[M]):
     def parse(self, spec: "str | Mapping[str, Any] | Member", **defaults: Any) -> M:
         """A member from `"name"` or from `{"name": ..., parameter: ...}`.
 
-        A spec that already is a member is returned as it is. `defaults` are values for parameters
-        that the member has and the spec leaves out.
+        A spec that already is a member is returned unchanged. `defaults` has values for parameters
+        that the spec leaves out; parameters that the member does not have are ignored.
         """
         if isinstance(spec, Member):
             return spec  # type: ignore[return-value]  # its caller's family
         if not isinstance(spec, str | Mapping):
-            raise ConfigurationError(f"a {self.family} is a name or a table, not {spec!r}")
+            raise ConfigurationError(f"a {self.family} must be a name or a table, not {spec!r}")
         given = {"name": spec} if isinstance(spec, str) else dict(spec)
         name = given.pop("name", None)
         if not isinstance(name, str):
@@ -166,7 +167,7 @@ def _explained(issue: "ErrorDetails", table: type[BaseModel] | None) -> str:
 
 
 def _keys(table: type[BaseModel], way: Sequence[int | str]) -> list[str]:
-    """The keys of the table at a path of fields and positions in lists."""
+    """The keys of the table at a path, which consists of field names and list positions."""
     for part in way:
         found = [
             inner
@@ -179,7 +180,7 @@ def _keys(table: type[BaseModel], way: Sequence[int | str]) -> list[str]:
 
 
 def _tables(annotation: Any) -> list[type[BaseModel]]:
-    """The table classes that occur in the type of a field."""
+    """The classes of tables that a field's type mentions."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [table for part in get_args(annotation) for table in _tables(part)]

@@ -13,13 +13,13 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import RoundRecord
 
 KINDS = ("customized", "local", "personalized")
-"""The kinds of model that a client measures: the model as received, the model after local training,
-and the model that the client keeps for itself."""
+"""The kinds of model that a client measures: the received model, the same model after local
+training, and the model that the client keeps for itself."""
 Final = Literal["last", "mean5", "best"]
-"""The rounds that a final accuracy is taken from: the last one, the mean of the last five, or the
+"""How a final accuracy is computed from the rounds: the last one, the mean of the last five, or the
 best one."""
 TARGETS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-"""Accuracies for which the figures say how many rounds it took to reach them."""
+"""Accuracies for which the figures report the number of rounds until they were reached."""
 Metrics = Mapping[str, Mapping[str, float]]
 """The measurements of a round, keyed by client."""
 
@@ -50,7 +50,7 @@ def accuracy(
 ) -> float | None:
     """The share of these clients' test samples that are predicted correctly.
 
-    It is None if the clients have no model of this kind.
+    The result is None if the clients have no model of this kind.
 
     >>> accuracy({"a": {"test_samples": 4, "correct_local": 3}}, ["a"], "local")
     0.75
@@ -83,7 +83,7 @@ def errors(
 def attack_success(
     metrics: Mapping[str, Mapping[str, float]], clients: Iterable[str], kind: str
 ) -> float | None:
-    """The share of these clients' triggered test samples that a model takes for the target.
+    """The share of these clients' triggered test samples that a model classifies as the target.
 
     Samples of the target class itself are left out. The result is None if there is no trigger.
 
@@ -96,7 +96,7 @@ def attack_success(
 def largest_gap(
     metrics: Mapping[str, Mapping[str, float]], clients: Iterable[str]
 ) -> dict[str, float]:
-    """The largest decrease of a client's loss by local training, over these clients.
+    """The largest decrease of a client's training loss by local training, among these clients.
 
     A large gap means that the received model fits this client badly. The result is empty if no
     client measured a gap.
@@ -143,7 +143,8 @@ def accuracies(
     """The honest clients' accuracy after every round, keyed by kind of model.
 
     Each accuracy is over the test samples of all honest clients, at each client's newest
-    measurement. A client that was not drawn, or is evicted, therefore counts with its last model.
+    measurement. A client that was not selected, or is evicted, therefore counts with its last
+    measurement.
     """
     honest, _ = sides(experiment, names)
     return [{kind: accuracy(newest, honest, kind) for kind in KINDS} for newest in newer(rounds)]
@@ -180,7 +181,7 @@ def rounds_to(values: Sequence[float | None], target: float) -> int | None:
 
 
 def reported(values: Mapping[str, float | None]) -> tuple[float | None, str]:
-    """The better of the accuracies of the customized and the personalized model, and its kind.
+    """The higher accuracy of two models (customized and personalized), and that model's kind.
 
     >>> reported({"customized": 0.5, "local": 1.0, "personalized": None})
     (0.5, 'customized')
@@ -202,10 +203,10 @@ def final_figures(
     Accuracies are over the test samples of all honest clients, at each client's newest measurement.
     An evicted honest client therefore counts with its last model. `accuracy` is the better of the
     accuracies of the customized and the personalized model. `rounds_to_accuracy` is the number of
-    rounds that it took to reach each of `TARGETS`. `attack_success` belongs to the same model as
+    rounds that it took to reach each of `TARGETS`. `attack_success` is that of the same model as
     `accuracy`, at the end of the run. If the experiment has a trigger, `attack_success_customized`
-    and the like give the success for each kind of model. `largest_gap` and, if the task is
-    estimation, the figures of `errors` are from each client's newest measurement.
+    and so on give the success for each kind of model. `largest_gap` uses each client's newest
+    measurement; so do the figures of `errors` if the task is estimation.
 
     Args:
         experiment: the experiment, which knows the roles of the clients.
@@ -238,8 +239,9 @@ def decisions(
 ) -> dict[str, Any]:
     """How often each decision was made about honest and about hostile clients, in client-rounds.
 
-    A round that a client spends in quarantine counts as "away". `silenced` is the share of a side's
-    client-rounds, including those away, in which the client's row was not accepted.
+    A client-round is one client in one round; a client in quarantine counts as "away". The honest
+    and the hostile clients each have a figure `silenced`: the share of their client-rounds,
+    including "away", in which the client's row was not accepted.
 
     Args:
         experiment: the experiment, which knows the roles of the clients.

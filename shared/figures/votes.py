@@ -1,4 +1,4 @@
-"""Figures of a vote: the share of its decisions that stay right whatever m hostile clients do.
+"""Figures of a vote: the share of decisions that are correct whatever m hostile clients do.
 
 The figures follow from counts that clients report, so this module needs no torch.
 """
@@ -33,9 +33,9 @@ def certified_curve(
 def vote_figures(
     counts: Mapping[str, Mapping[str, float]], clients: Collection[str]
 ) -> dict[str, Any]:
-    """The figures of a vote for the summary of a run; empty if there was no vote.
+    """The figures of a vote, for the summary of a run; empty if there was no vote.
 
-    They are `certified` and, if a backdoor is measured, `attack_success_vote`.
+    The figures are `certified` and, if a backdoor is measured, `attack_success_vote`.
 
     >>> vote_figures({"a": {"test_samples": 2, "correct_vote": 1}}, ["a"]), vote_figures({}, ["a"])
     ({'certified': [0.5]}, {})

@@ -1,4 +1,4 @@
-"""What the server's stages need besides clients' updates: network, public samples, own update.
+"""What the server's stages need in addition to updates: network, public samples, an own update.
 
 Legend: K models, B samples in a batch, D parameters.
 """
@@ -85,7 +85,7 @@ class ServerResources:
     def update(self, reference_D: Tensor, round_: int) -> Tensor | None:
         """The server's own update (D,): trains like a client, on the root set, from the reference.
 
-        None if no stage needs it.
+        The result is None if no stage needs it.
         """
         if self.learner is None or self.root is None:
             return None
@@ -97,7 +97,7 @@ class ServerResources:
 
 
 def _plain(training: Training) -> dict[str, Any]:
-    """The settings of the clients' training that determine batches and optimizer steps, only."""
+    """The clients' training settings, reduced to those of batches and optimizer steps."""
     kept = {
         "epochs",
         "batch_size",

@@ -15,6 +15,14 @@ DIGEST = r"^[0-9a-f]{64}$"
 ClientId = Annotated[str, Field(pattern=CLIENT_ID, examples=["client-07"])]
 Digest = Annotated[str, Field(pattern=DIGEST, description="SHA-256 of the bytes, in hexadecimal")]
 MetricName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+PRINTABLE = "^[^\\u0000-\\u001f\\u007f-\\u009f\\u2028-\\u202e\\u2066-\\u2069]*$"
+"""Text without control characters, such as line ends or reversals of the direction of writing."""
+UNSAID = "operator's decision"
+"""The reason of an act for which the operator gives none."""
+Reason = Annotated[
+    str,
+    Field(max_length=500, pattern=PRINTABLE, description="kept in the audit log"),
+]
 LARGEST = 1e15
 """The largest absolute value that a metric may have."""
 Metric = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
@@ -39,8 +47,8 @@ class Report(Message):
     )
     diverged: bool = Field(
         default=False,
-        description="training came to numbers that are not finite; zeros stand in for the update, "
-        "which is rejected",
+        description="whether training diverged, that is, gave numbers that are not finite; the "
+        "uploaded update is then zero, and is rejected",
     )
 
 
@@ -69,8 +77,8 @@ class Ticket(Message):
     kind: TicketKind
     models: dict[str, Digest] = Field(
         default={},
-        description="digests: `model` to start from or to measure; `peer_00` and so on, models of "
-        "others to weigh; `vote_00` and so on, models that decide together",
+        description="digests: `model` to start from or measure; `peer_00` and so on for models of "
+        "other clients; `vote_00` and so on for models that decide by majority",
     )
     deadline: float | None = Field(default=None, description="Unix time at which the round closes")
     experiment: Digest
@@ -92,8 +100,8 @@ class Receipt(Message):
     digest: Digest
     samples: int = 0
     metrics: dict[str, float] = {}
-    started: Digest | None = Field(default=None, description="digest of the model trained from")
-    closing_round: int | None = Field(default=None, description="round open when it arrived")
+    started: Digest | None = Field(default=None, description="digest of the starting model")
+    closing_round: int | None = Field(default=None, description="round that was open then")
     size: int = 0
     diverged: bool = False
 
@@ -107,14 +115,18 @@ class JoinRequest(Message):
 
     token_hash: Digest
     client_id: ClientId | None = Field(
-        default=None, description="wished id; a token bound to an id gives that one"
+        default=None, description="requested id; ignored if the token is bound to an id"
     )
 
 
 class TokenChange(Message):
-    """The hash of a client's new token; the old token becomes invalid at once."""
+    """The hash of a client's new token; the old token becomes invalid at once.
+
+    The reason counts only if an operator replaces the token.
+    """
 
     token_hash: Digest
+    reason: Reason = UNSAID
 
 
 class Joined(Message):
@@ -131,11 +143,12 @@ class JoinTokenRequest(Message):
     count: int = Field(default=1, ge=1, le=10_000)
     lifetime: float = Field(default=86_400, gt=0, le=31_536_000, description="seconds")
     client_ids: list[ClientId] | None = Field(
-        default=None, min_length=1, description="bind the tokens to these ids, one each"
+        default=None, min_length=1, description="ids to which the tokens are bound, one each"
     )
     sample_cap: int | None = Field(
-        default=None, ge=1, le=10**9, description="the most samples these clients may claim"
+        default=None, ge=1, le=10**9, description="largest sample count that a client may claim"
     )
+    reason: Reason = UNSAID
 
 
 class JoinTokens(Message):
@@ -156,22 +169,61 @@ class ClientInfo(Message):
     evicted: bool
     eviction: dict[str, Any] | None = None
     quarantine: dict[str, Any] | None = Field(
-        default=None, description="why it is out for some rounds, and until which one"
+        default=None, description="why the client is barred for some rounds, and until which round"
     )
     ticket: Ticket | None = None
 
 
 class Decision(Message):
-    """An operator's decision about a client."""
+    """An operator's decision about a client or the federation."""
 
-    reason: str = Field(default="operator's decision", max_length=500)
+    reason: Reason = UNSAID
 
 
 class ModeChange(Message):
-    """An operator's decision how far decisions about clients may go from now on."""
+    """An operator's choice of the strongest decision that the federation may take from now on."""
 
     mode: Mode
-    reason: str = Field(default="operator's decision", max_length=500)
+    reason: Reason = UNSAID
+
+
+Role = Literal["viewer", "operator"]
+"""A viewer reads what an operator reads, and changes nothing."""
+OPERATOR_NAME = r"^[a-z0-9][a-z0-9._@-]{0,63}$"
+OperatorName = Annotated[str, Field(pattern=OPERATOR_NAME, examples=["ada"])]
+
+
+class WhoAmI(Message):
+    """The operator that a token belongs to."""
+
+    name: OperatorName
+    role: Role = Field(examples=["viewer"])
+
+
+class OperatorRequest(Message):
+    """A request for a named token."""
+
+    name: OperatorName
+    role: Role = Field(examples=["viewer"])
+    lifetime_seconds: float | None = Field(
+        default=None, gt=0, le=31_536_000, description="None: until revoked", examples=[2_592_000]
+    )
+    reason: Reason = Field(default=UNSAID, examples=["on call in March"])
+
+
+class OperatorInfo(WhoAmI):
+    """An operator, who made its token, and how long the token is valid."""
+
+    created_at: float = Field(description="Unix time", examples=[1_772_357_400.0])
+    created_by: str = Field(examples=["owner"])
+    expires_at: float | None = Field(default=None, examples=[1_774_949_400.0])
+    revoked_at: float | None = Field(default=None, examples=[None])
+
+
+class OperatorToken(OperatorInfo):
+    """A new operator with its token, which is shown once."""
+
+    token: str = Field(examples=["Jt0mOrAQvMpyP0pPHjyzyzb7gYMBZbWyNCRBTDAx7Xo"])
 
 
 class Proposal(Message):
@@ -184,7 +236,7 @@ class Proposal(Message):
     threshold: float | None
     evidence: float
     round: int
-    until: int = Field(description="round with which it is dismissed, if nobody decides")
+    until: int = Field(description="round in which the proposal is dismissed if nobody has decided")
     at: float
 
 
@@ -194,7 +246,7 @@ class VerdictRecord(Message):
     client: str
     decision: Outcome
     asked: Asked | None = Field(
-        default=None, description="what the detector asked for, where something else was done"
+        default=None, description="what the detector asked for, if the decision differs"
     )
     detector: str
     score: float | None
@@ -215,77 +267,34 @@ class RoundFacts(Message):
     policy: Literal["sync", "buffered"] = "sync"
     participants: list[str] = []
     missing: list[str] = []
-    quarantined: list[str] = Field(default=[], description="barred for some rounds as it ended")
-    mode: Mode | None = Field(default=None, description="how far its decisions might go")
+    quarantined: list[str] = Field(default=[], description="clients in quarantine at the end")
+    mode: Mode | None = Field(default=None, description="strongest decision allowed")
     verdicts: list[VerdictRecord] = []
     weights: dict[str, float] = Field(default={}, description="share of each update in the rule")
     assignment: dict[str, list[str]] = Field(
-        default={}, description="names of the models of clients that do not just get their own"
+        default={}, description="names of models, for clients that do not simply get their own"
     )
     norms: dict[str, float] = Field(default={}, description="norms of the calibrated updates")
     staleness: dict[str, int] = {}
     metrics: dict[str, dict[str, float]] = {}
     probed: list[str] = []
     reports: list[dict[str, Any]] = Field(default=[], description="what each stage measured")
-    models: dict[str, str] = Field(default={}, description="digests of global and reference")
+    models: dict[str, str] = Field(default={}, description="digests: global, reference")
     customized: dict[str, str] = Field(
         default={}, description="digests of the other models: by client, or by name with a colon"
     )
     opened_at: float = 0.0
     closed_at: float = 0.0
     timings: dict[str, float] = Field(default={}, description="seconds by step")
-    bytes_down: dict[str, int] = Field(default={}, description="models that clients were given")
-    bytes_up: dict[str, int] = Field(default={}, description="updates and probes of clients")
-    warnings: list[str] = Field(default=[], description="why not to trust this federation")
+    bytes_down: dict[str, int] = Field(default={}, description="models sent, by client")
+    bytes_up: dict[str, int] = Field(default={}, description="uploads, by client")
+    warnings: list[str] = Field(default=[], description="reasons not to trust this federation")
 
 
 class RoundRecord(RoundFacts):
     """All facts about a finished round."""
 
     mixing: dict[str, dict[str, float]] = Field(default={}, description="customizing weights")
-
-
-class StoredRound(RoundFacts):
-    """The record of a finished round as it is stored and sent."""
-
-    mixing_digest: Digest | None = Field(
-        default=None, description="of the customizing weights, if there are any"
-    )
-
-
-class RoundPage(StoredRound):
-    """The record of a finished round, with the verdicts that were asked for."""
-
-    matching: int = Field(description="verdicts that match the filters, on all pages")
-
-
-VERDICT_CODES: dict[Outcome, str] = {
-    "accepted": "a",
-    "rejected": "r",
-    "abstained": "b",
-    "quarantined": "q",
-    "proposed": "p",
-    "evicted": "e",
-}
-"""The letter of each decision in a `VerdictMatrix`."""
-NO_VERDICT = "."
-"""Stands in a `VerdictMatrix` where a client has no verdict in a round."""
-
-
-class VerdictMatrix(Message):
-    """The verdicts on all clients in a range of rounds, with one cell per client and round."""
-
-    clients: list[str] = Field(description="one row each")
-    rounds: list[int] = Field(description="finished rounds, one column each")
-    decisions: list[str] = Field(
-        description="for each client, one letter per round: "
-        + ", ".join(f"`{code}` {decision}" for decision, code in VERDICT_CODES.items())
-        + f", `{NO_VERDICT}` no verdict"
-    )
-    scores: str = Field(
-        description="base64 of little-endian float32, row by row: the scores with three digits; "
-        "NaN where there is none"
-    )
 
 
 FederationState = Literal["running", "paused", "stopping", "finished"]
@@ -309,9 +318,9 @@ class FederationStatus(Message):
     mode: Mode = "evict"
     evicted: list[str] = []
     quarantined: list[str] = Field(default=[], description="barred for some rounds")
-    proposed: list[str] = Field(default=[], description="of these, waiting for an operator")
+    proposed: list[str] = Field(default=[], description="in quarantine until an operator decides")
     abstained: list[str] = Field(
-        default=[], description="left out of the last round alone: as many are barred as may be"
+        default=[], description="left out of the last round only; no more clients may be barred"
     )
     selected: list[str] = []
     received: list[str] = []

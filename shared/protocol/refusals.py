@@ -16,15 +16,27 @@ class Refusal(RampartError):
 
 
 class Malformed(Refusal):
-    status, slug, title = 400, "malformed", "Not readable as what it claims to be"
+    status, slug, title = 400, "malformed", "The request cannot be decoded"
 
 
 class Unauthorized(Refusal):
     status, slug, title = 401, "unauthorized", "No valid token"
 
 
+class OperatorExpired(Refusal):
+    status, slug, title = 401, "operator-expired", "This operator's token has expired"
+
+
+class OperatorRevoked(Refusal):
+    status, slug, title = 401, "operator-revoked", "This operator's token was revoked"
+
+
 class Forbidden(Refusal):
-    status, slug, title = 403, "forbidden", "This token may not do that"
+    status, slug, title = 403, "forbidden", "This token does not permit the request"
+
+
+class ReadOnly(Refusal):
+    status, slug, title = 403, "read-only", "A viewer may only read"
 
 
 class Evicted(Refusal):
@@ -32,31 +44,31 @@ class Evicted(Refusal):
 
 
 class NotFound(Refusal):
-    status, slug, title = 404, "not-found", "There is no such thing"
+    status, slug, title = 404, "not-found", "The resource does not exist"
 
 
 class MethodNotAllowed(Refusal):
-    status, slug, title = 405, "method-not-allowed", "This resource has no such method"
+    status, slug, title = 405, "method-not-allowed", "The resource does not support this method"
 
 
 class SlowHead(Refusal):
-    status, slug, title = 408, "slow-head", "The headers came too slowly"
+    status, slug, title = 408, "slow-head", "The headers arrived too slowly"
 
 
 class SlowBody(Refusal):
-    status, slug, title = 408, "slow-body", "The body came too slowly"
+    status, slug, title = 408, "slow-body", "The body arrived too slowly"
 
 
 class Conflict(Refusal):
-    status, slug, title = 409, "conflict", "Other bytes were accepted before"
+    status, slug, title = 409, "conflict", "A different upload was accepted before"
 
 
 class NoTicket(Refusal):
-    status, slug, title = 409, "no-ticket", "No ticket asks for this"
+    status, slug, title = 409, "no-ticket", "The client has no ticket for this upload"
 
 
 class Late(Refusal):
-    status, slug, title = 410, "late", "That round is closed"
+    status, slug, title = 410, "late", "The round is closed"
 
 
 class LengthRequired(Refusal):

@@ -34,7 +34,7 @@ def with_gap(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def sendable(update_D: NDArray[np.float32], dtype: str = "F32") -> tuple[NDArray[np.float32], bool]:
-    """Replaces an update by zeros if it diverged; returns it, and whether it did.
+    """Replaces a diverged update by zeros; returns the update, and whether it diverged.
 
     An update has diverged if a number is not finite in the number format of the upload.
 

@@ -1,7 +1,7 @@
 """Sizes in bytes of the models and updates that a client transfers in a round.
 
-Only bodies count, without HTTP headers and before compression. Services take the sizes from
-receipts and tickets, and the simulator computes them from the same file formats.
+A size is that of the body before compression, without HTTP headers. The services take sizes from
+receipts and tickets; the simulator computes the same sizes from the file formats.
 """
 
 import json

@@ -2,8 +2,8 @@
 
 A safetensors file is a little-endian u64 header length, a JSON header, and one gapless buffer.
 Rampart's files hold the tensors of a `ModelSpec` in order, all of one floating dtype, so the buffer
-is the vector (D,) and can be read in place. Files that arrive are never trusted: every header is
-checked against the spec before any state changes.
+is the vector (D,) and can be read in place. Files from the network are never trusted: every header
+is checked against the spec before any state changes.
 
 Legend: D parameters.
 """
@@ -28,7 +28,7 @@ SIZES = {"F32": 4, "F16": 2, "BF16": 2}
 """Bytes per number, for each dtype that may be uploaded."""
 LENGTH = struct.Struct("<Q")
 CHUNK = 1 << 18
-"""Bytes (or 16-bit numbers, in `read_vector`) per step, few enough to fit a processor's cache."""
+"""Bytes (in `read_vector`, 16-bit numbers) per step; a step fits in a processor's cache."""
 MEDIA_TYPE = "application/vnd.safetensors"
 TICKET_HEADER = "Rampart-Ticket"
 """HTTP header that has a client's ticket if the body is the ticket's model."""
@@ -73,7 +73,7 @@ def encode(
     metadata: Mapping[str, str] | None = None,
     dtype: str = "F32",
 ) -> bytes:
-    """Encodes a float32 vector (D,) as the bytes of a file, in 16 bits if `dtype` says so."""
+    """Encodes a float32 vector (D,) as the bytes of a file, as numbers of type `dtype`."""
     assert vector_D.dtype == np.float32
     assert vector_D.shape == (spec.dim,)
     numbers = vector_D if dtype == "F32" else narrow(vector_D, dtype)
@@ -106,7 +106,7 @@ def parse_header(file: BinaryIO, cap: int) -> tuple[int, dict[str, Any]]:
         raise Malformed(f"{len(prefix)} bytes are too few for a safetensors file")
     (length,) = LENGTH.unpack(prefix)
     if length > cap:
-        raise Malformed(f"header of {length} bytes; at most {cap} are read")
+        raise Malformed(f"header of {length} bytes; the limit is {cap}")
     text = file.read(length)
     if len(text) < length:
         raise Malformed("the file ends within its header")
@@ -142,7 +142,7 @@ def read_header(file: BinaryIO, size: int, spec: ModelSpec) -> Header:
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len({key for key, _ in pairs}) != len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key occurs twice")
     return dict(pairs)
 
 
@@ -171,7 +171,7 @@ def _check_entries(entries: Mapping[str, Any], spec: ModelSpec) -> str:
         if entry["data_offsets"] != [start * size, stop * size]:
             raise InvalidUpdate(
                 f"{name}: data_offsets {str(entry['data_offsets'])[:100]}, expected "
-                f"{[start * size, stop * size]}: tensors stand gapless in the model's order"
+                f"{[start * size, stop * size]}: tensors follow without gaps in the model's order"
             )
     return dtype
 

@@ -1,4 +1,4 @@
-"""The vocabulary of robust aggregation: state, reports, verdicts and the stages of a pipeline.
+"""The basic types of robust aggregation: state, reports, verdicts and the stages of a pipeline.
 
 This module also exports `Rows` and `Context`, so the author of a stage needs no other import.
 
@@ -25,7 +25,7 @@ from rampart_fl.shared.robust.view import CHUNK as CHUNK
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """What a stage carries from one round to the next: named tensors, and their rows' clients.
+    """What a stage keeps from one round to the next: named tensors, and the clients of their rows.
 
     Args:
         tensors: any tensors, by name.
@@ -45,7 +45,7 @@ class State:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What one stage did: numbers for every row that it received, and totals.
+    """What one stage did: numbers for every row that the stage received, and totals.
 
     Args:
         stage: the stage's name.
@@ -67,11 +67,12 @@ class Report:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a detector asks for, or what the server does, about one client in one round, and why.
+    """What a detector requests, or what the server decides, for one client in one round, and why.
 
     A detector asks for `accepted`, `rejected` (leave the row out of this round) or `evicted` (bar
     the client for good; an operator may reinstate it). `rampart_fl.shared.robust.eviction` turns
-    that into the final decision. To explain itself, the verdict compares `score` with `threshold`.
+    that into the final decision. `score` and `threshold` are the two numbers whose comparison led
+    to the verdict.
     """
 
     client: str
@@ -90,15 +91,16 @@ class Stage(Member, ABC):
     """A step of a pipeline: `init` makes its first state, and `apply` is a pure function."""
 
     breakdown: ClassVar[str] = ""
-    """How many hostile rows the stage tolerates, for the catalogue, such as "f < n/2". It is "none"
-    if one row can move the result anywhere, and "inherited" if the stages around it decide."""
+    """How many hostile rows the stage tolerates, for the catalogue, such as "f < n/2". "none" means
+    that one row can move the result anywhere; "inherited" means that the stages around this stage
+    determine the number."""
     complexity: ClassVar[str] = ""
-    """Cost as a function of n rows and d coordinates, for the catalogue."""
+    """Cost for n rows and d coordinates, for the catalogue."""
 
     def needs(self) -> frozenset[Need]:
         """What the stage needs from its context in addition to round, seed and reference.
 
-        The needs of stages that are fields of this stage are included.
+        If a field of this stage is a stage, too, the result includes the needs of that stage.
         """
         parts = (getattr(self, key) for key in type(self).model_fields)
         return frozenset[Need]().union(*(p.needs() for p in parts if isinstance(p, Stage)))
@@ -113,7 +115,7 @@ class Bounded(Stage):
     """A stage that tolerates up to `f` hostile rows."""
 
     f: int = Field(default=0, ge=0)
-    """Declared bound on hostile rows; rows dropped as non-finite count against it."""
+    """Declared bound on hostile rows, which include rows dropped as non-finite."""
 
     def tolerated(self, rows: Rows) -> int:
         """The bound that remains after non-finite rows were dropped: max(0, f - dropped)."""
@@ -161,7 +163,8 @@ class Detector(Stage):
     alone: ClassVar[bool] = False
     """Whether the verdict on a row depends on that row alone, and not on other rows."""
     retraces: ClassVar[bool] = False
-    """Whether it checks that training from the global model could have produced each row."""
+    """Whether the detector checks that training from the global model could have produced each
+    row."""
 
     @property
     def traces(self) -> int:
@@ -181,7 +184,7 @@ class Detector(Stage):
         """
 
     def forget(self, state: State, clients: Collection[str]) -> State:
-        """The state without the rows of barred clients, who start over if they return."""
+        """The state without the rows of barred clients; these clients start over if they return."""
         tensors, ids = dict(state.tensors), dict(state.ids)
         for name, held in state.ids.items():
             kept = [i for i, client in enumerate(held) if client not in clients]

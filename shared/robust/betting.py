@@ -1,4 +1,4 @@
-"""Sequential evidence by betting: an e-process over objections, and each client's share of a level.
+"""Sequential evidence by betting: an e-process over objections, and each client's limit.
 
 Legend: t rounds that counted, j the round in which a bet begins.
 """
@@ -45,7 +45,7 @@ class Bet:
 
 
 def limit(level: float, before: int, together: int) -> float:
-    """Limit on a new client's evidence that keeps the risk of any false eviction below `level`.
+    """Limit on a new client's evidence; keeps the probability of any false eviction below `level`.
 
     The limit is ln(1 / a) with a = level / (before + 1)(before + together + 1). Here a is the
     client's share of `level`: the shares of any sequence of new clients sum to less than `level`.

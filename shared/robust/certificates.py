@@ -1,4 +1,4 @@
-"""How many hostile clients a majority vote of groups' models withstands, for each sample.
+"""How many hostile clients a majority vote withstands, for each sample.
 
 Legend: T samples, C classes, V voters.
 """
@@ -50,7 +50,7 @@ def _lead(votes_TC: Tensor, ties: bool) -> Tensor:
 
 
 def threshold(hostile: int, clients: int, size: int) -> float:
-    """Lead, as a share of the votes, that m hostile clients can undo in random k-subsets.
+    """The lead, as a share of votes, that m hostile clients can undo if k-subsets of clients vote.
 
     The lead is 2 (1 - C(n-m, k) / C(n, k)), which is twice the share of k-subsets of n clients that
     contain at least one of the m hostile clients.
@@ -66,7 +66,7 @@ def threshold(hostile: int, clients: int, size: int) -> float:
 def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) -> Tensor:
     """Number m* (T,) of hostile clients that cannot change a sample's winner, for random k-subsets.
 
-    m* is the largest m with p_y - p_z > `threshold(m)` for every z ≠ y. It is -1 if the winner is
+    m* is the largest m with p_y - p_z > `threshold(m)` for every z ≠ y. m* is -1 if the winner is
     not certain even without hostile clients (m = 0).
 
     Args:
@@ -92,7 +92,7 @@ def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) 
         beyond = [
             2 * (every - comb(clients - hostile, size)) for hostile in range(clients - size + 2)
         ]
-        m = torch.where(lead_T == 0, 0, m)  # The winner of a tie is certain if nobody is hostile.
+        m = torch.where(lead_T == 0, 0, m)  # a tie is certain for m = 0
     for hostile, least in enumerate(beyond):
         m = torch.where(lead_T > least, hostile, m)
     return m

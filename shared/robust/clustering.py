@@ -2,7 +2,7 @@
 
 Complete linkage and mean shift are implemented here. SciPy's linkage joins different pairs if
 distances are equal, as they are between identical rows. scikit-learn's mean shift ends at different
-peaks if clusters overlap. Either difference would change the result of a federation.
+peaks if clusters overlap. Either library would change the result of a federation.
 
 Legend: M points, C clusters, F features.
 """
@@ -72,7 +72,7 @@ def mean_shift(points_MF: Tensor, quantile: float = 0.5, steps: int = 300) -> Te
 
 
 def finch(points_MF: Tensor, clusters: int | None = None) -> Tensor:
-    """Labels (M,) of FINCH's first partition, or of its hierarchy down to a number of clusters.
+    """Labels (M,) by FINCH: of its first partition, or of the one with `clusters` clusters.
 
     Two points are linked if one is the other's first neighbour, or if both have the same first
     neighbour. Linked points are in one cluster, so no point is alone unless it is the only point.

@@ -1,4 +1,4 @@
-"""What a stage may need in addition to rows and its state: the round and the server's own data.
+"""What a stage may need in addition to rows and state: the round and the server's own data.
 
 Legend: K models, B samples of each model's batch, P public samples, C classes, D coordinates.
 """
@@ -24,7 +24,7 @@ The network (`predict`) is always available. The others require the experiment's
 
 @dataclass(frozen=True, eq=False)
 class Public:
-    """Samples that the server judges models on.
+    """Samples on which the server evaluates models.
 
     Args:
         x_P: samples in the model's input format.

@@ -1,4 +1,4 @@
-"""Named random draws of coordinates, equal on every device and for every order of the rows."""
+"""Named random draws of coordinates, the same on every device and for every order of the rows."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ from rampart_fl.shared.robust.base import Context
 
 
 def coordinates(context: Context, name: str, dim: int, count: int) -> Tensor | None:
-    """`count` distinct coordinates below `dim`, drawn uniformly and sorted; None stands for all.
+    """`count` distinct coordinates below `dim`, drawn uniformly and sorted; None means all.
 
     >>> drawn = coordinates(Context(seed=1), "test", 1000, 3)
     >>> len(drawn.unique()), bool((drawn < 1000).all())
@@ -18,8 +18,9 @@ def coordinates(context: Context, name: str, dim: int, count: int) -> Tensor | N
     draws = context.generator(name)
     if 2 * count >= dim:
         return torch.randperm(dim, generator=draws)[:count].sort().values
-    # Each further draw has only the missing number of coordinates, so that every set of this size
-    # is equally likely. The cost depends on `count`; that of a permutation would depend on `dim`.
+    # Each further draw has only the missing number of coordinates.
+    # Every set of this size is therefore equally likely.
+    # The cost depends on `count`; the cost of a permutation would depend on `dim`.
     drawn: Tensor = torch.unique(torch.randint(dim, (count,), generator=draws))
     while len(drawn) < count:
         more = torch.unique(torch.randint(dim, (count - len(drawn),), generator=draws))

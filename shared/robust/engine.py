@@ -65,9 +65,10 @@ class Plan:
 
     @property
     def judges_models(self) -> bool:
-        """Whether the models that clients were sent matter to the verdicts.
+        """Whether the verdicts depend on the models that clients were sent.
 
-        They do not matter if uploads are judged raw, or if groups of clients share nothing.
+        The verdicts do not depend on them if uploads are judged raw, or if groups of clients are
+        isolated.
         """
         return self.calibrate and not self.customizer.isolates
 
@@ -81,7 +82,7 @@ class Plan:
         eviction: Eviction | None = None,
         f: int | None = None,
     ) -> "Plan":
-        """A plan from stages' names and tables; stages that take f get it, or 0 if f is None."""
+        """Builds a plan from names and tables of stages; f goes to all stages that take it."""
         bound = f or 0
         return Plan(
             pipeline=Pipeline.of(rule, f=bound),
@@ -99,19 +100,19 @@ class Plan:
         return max((detector.traces for detector in self.detectors), default=0)
 
     def check_statistics(self) -> None:
-        """Refuses models with running statistics if groups of clients must share nothing."""
+        """Refuses models with running statistics if groups of clients must be isolated."""
         if self.customizer.isolates:
             raise ConfigurationError(
-                f"{self.customizer.name} lets nothing of one group reach another, and running "
-                "statistics are the median of all clients': use a model without batch normalization"
+                f"{self.customizer.name} isolates groups from each other, but running "
+                "statistics are medians over all clients: use a model without batch normalization"
             )
 
     def check_rows(self, n: int) -> None:
         """Refuses stages for which not even n rows are enough, or that cannot work together.
 
-        The check applies the stages to n rows of zeros. It skips the pipeline if groups share
-        nothing, because they then work without its result and may be small. It also skips stages
-        that need something from the server, such as public samples.
+        The check applies the stages to n rows of zeros. The check skips the pipeline if groups are
+        isolated, because groups then do not use the pipeline's result, and may be small. It also
+        skips stages that need something from the server, such as public samples.
 
         Raises:
             ConfigurationError: no round could succeed; the message has n, f and the bound.
@@ -246,8 +247,8 @@ def _decide(
             states |= {"pipeline": carried, "step": moved}
             context = replace(context, aggregate_D=aggregate_D)
     except PreconditionError:
-        # Groups that share nothing continue without a new global model: a client of one group must
-        # not be able to stop the round of another group.
+        # Isolated groups continue without a new global model.
+        # A client of one group must not be able to stop the round of another group.
         if not plan.customizer.isolates:
             raise
     ended("aggregate")

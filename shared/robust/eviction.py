@@ -1,4 +1,4 @@
-"""Turns detectors' requests into decisions, by a mode and a limit on barred clients."""
+"""Turns detectors' requests into decisions, according to the mode and a limit on barred clients."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -76,7 +76,7 @@ def _done(verdict: Verdict, decision: Decision, why: str = "") -> Verdict:
 
 def _observed(verdict: Verdict, dropped: bool) -> Verdict:
     """The verdict in mode `observe`, which rejects only rows that are not finite."""
-    return _done(verdict, "rejected" if dropped else "accepted", "nobody acts on it: observed only")
+    return _done(verdict, "rejected" if dropped else "accepted", "observed only, without effect")
 
 
 def _rank(verdict: Verdict) -> tuple[float, float, str]:

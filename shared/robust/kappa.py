@@ -141,7 +141,7 @@ def proven(pipeline: Pipeline, n: int, f: int) -> float | None:
 
 
 def _products(rows: Rows, centre_D: Tensor) -> Tensor:
-    """<x_i - c, x_j - c> (N, N), in float64 so that biases far below the spread can be measured."""
+    """<x_i - c, x_j - c> (N, N), in float64 to measure biases that are far below the spread."""
     gram_NN = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
     for start, stop, chunk_NC in rows.chunks():
         chunk_NC = chunk_NC.double() - centre_D[start:stop]
@@ -185,7 +185,7 @@ def _drawn(n: int, f: int, samples: int, context: Context) -> Iterator[Tensor]:
 def _climb(
     gram_NN: Tensor, noise_N: Tensor, best: float, subset_S: Tensor
 ) -> tuple[float, Tensor, int]:
-    """Repeatedly exchange one row of a subset for one row outside it, while the ratio grows."""
+    """Exchange one row of a subset for one row outside it, repeatedly while the ratio grows."""
     n, tried = len(gram_NN), 0
     while not isinf(best):
         outside = [i for i in range(n) if i not in set(subset_S.tolist())]

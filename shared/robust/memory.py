@@ -15,7 +15,7 @@ from rampart_fl.shared.runtime.device import to_device
 def carry(
     state: State, name: str, rows: Rows, clients: Iterable[str]
 ) -> tuple[Tensor, dict[str, int]]:
-    """A new block (H, D) with the row held for every client, and the position of each client.
+    """A new block (H, D) with the remembered row of every client, and each client's position in it.
 
     Args:
         state: the state before this round.

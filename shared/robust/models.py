@@ -1,4 +1,4 @@
-"""Collections of models, which are computed chunk by chunk when they are read.
+"""Collections of models, which are computed only when they are read, chunk by chunk.
 
 Legend: D coordinates, M rows of the pool, L models, C coordinates of a chunk.
 """
@@ -26,7 +26,7 @@ class Models(ABC):
 
     @abstractmethod
     def chunks(self) -> Iterator[tuple[int, int, Tensor]]:
-        """Yields bounds of columns and the chunk (L, C) of all models there, which is read-only."""
+        """Yields ranges of columns, each with the read-only chunk (L, C) of all models in it."""
 
     @abstractmethod
     def pick(self, names: Sequence[str]) -> "Models":

@@ -31,14 +31,14 @@ class Pipeline:
 
     @staticmethod
     def of(stages: Spec | Sequence[Spec], **defaults: Any) -> "Pipeline":
-        """Build a pipeline; every stage gets those of the `defaults` (such as f) that it takes.
+        """Build a pipeline; each stage gets the `defaults` (such as f) that it has as parameters.
 
         >>> Pipeline.of("median", f=1).rule.f
         1
         """
         if not isinstance(stages, str | Mapping | Stage | Sequence):
             raise ConfigurationError(
-                f"a pipeline is a stage, or a list of them, by name or as a table; not {stages!r}"
+                f"a pipeline must be a stage or a list of stages, not {stages!r}"
             )
         specs = [stages] if isinstance(stages, str | Mapping | Stage) else list(stages)
         if not specs:
@@ -48,7 +48,7 @@ class Pipeline:
             raise ConfigurationError(f"a pipeline ends with a rule, not with {last.name!r}")
         wrong = [stage.name for stage in before if not isinstance(stage, PreAggregator)]
         if wrong:
-            raise ConfigurationError(f"only the last stage is a rule, {wrong[0]!r} is one too")
+            raise ConfigurationError(f"only the last stage may be a rule: {wrong[0]!r} is one too")
         return Pipeline(tuple(s for s in before if isinstance(s, PreAggregator)), last)
 
     @property

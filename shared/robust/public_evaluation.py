@@ -20,8 +20,8 @@ PASS = 4096
 MODELS = 8
 """Largest number of models in one forward pass."""
 NUMBERS = 1 << 22
-"""Largest number of parameters in all models of one forward pass together. This bounds the memory
-that is needed in addition to the rows (16 MiB in float32)."""
+"""Largest total number of parameters of the models in one forward pass. It bounds the memory that
+is needed in addition to the rows (16 MiB in float32)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,8 +97,8 @@ def public_samples(context: Context, stage: str) -> tuple[Tensor, Tensor, Tensor
 def information(logits_BC: Tensor) -> Tensor:
     """mean_i H(P_i) - H(mean_i P_i), P = softmax(z): minus the mutual information of x and class.
 
-    It is in [-ln C, 0]. It is smallest if predictions are certain and all classes are predicted
-    equally often, and 0 if all predictions are the same (SDEA, equation 6).
+    The value is in [-ln C, 0]. It is smallest if predictions are certain and all classes are
+    predicted equally often, and 0 if all predictions are the same (SDEA, equation 6).
 
     >>> information(1e3 * torch.eye(2))
     tensor(-0.6931)
@@ -116,7 +116,7 @@ def _entropies(log_C: Tensor) -> Tensor:
 
 
 def _models(rows: Rows, reference_D: Tensor) -> Iterator[Tensor]:
-    """Yields blocks (K, D) of models; each block overwrites the memory of the one before."""
+    """Yields blocks (K, D) of models; each block overwrites the memory of the previous block."""
     many = max(1, min(MODELS, NUMBERS // max(rows.dim, 1), len(rows)))
     block_KD = rows.block_ND.new_empty(many, rows.dim)
     for start in range(0, len(rows), many):

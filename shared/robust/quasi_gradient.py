@@ -44,7 +44,7 @@ class QuasiGradientRule(Rule):
 
     @abstractmethod
     def weigh(self, distances_MM: Tensor, f: int, dim: int) -> Weighting:
-        """Weights for rows of `dim` coordinates with these squared distances, at most f hostile."""
+        """Weights for rows of `dim` coordinates, from their distances, if at most f are hostile."""
 
     def threshold(self, distances_MM: Tensor, f: int) -> float:
         """ξ for these rows."""

@@ -54,7 +54,7 @@ class Search:
 
 
 def movement(predict: Predict, start_D: Tensor, synthetic: Synthetic, steps: int) -> Tensor:
-    """θ_steps - θ_0 (K, D) of gradient descent on each client's synthetic samples, all at once.
+    """The movement θ_steps - θ_0 (K, D) by gradient descent on each client's synthetic samples.
 
     θ <- θ - rate ∇ CE(z(x; θ), softmax(label)), from the same θ_0 = `start_D`.
     """

@@ -1,4 +1,4 @@
-"""How clients respond when their starting models move, and what is remembered to measure that.
+"""How clients respond when their starting models move, and the memory needed to measure this.
 
 Legend: H clients remembered, K numbers of a sketch.
 """
@@ -22,7 +22,7 @@ NEAR = 1e-5
 
 @dataclass(frozen=True)
 class Response:
-    """How a client's upload u reacted to the movement of its starting model w.
+    """How a client's upload u reacted when its starting model w had moved.
 
     Δu and Δw are the differences from the client's last upload and last starting model.
 
@@ -62,7 +62,7 @@ class Known:
 
 
 def respond(upload_K: Tensor, start_K: Tensor, before_K: Tensor, from_K: Tensor) -> Response | None:
-    """How an upload reacted to the movement of its starting model; None if the model did not move.
+    """How an upload reacted when its starting model had moved; None if the model did not move.
 
     Args:
         upload_K, start_K: sketches of this upload and of the model that it started from.
@@ -82,7 +82,7 @@ def respond(upload_K: Tensor, start_K: Tensor, before_K: Tensor, from_K: Tensor)
 
 def recalled(state: State) -> dict[str, Known]:
     """What a detector's state holds about each client, by client id."""
-    # A state that was loaded from storage is on the device of the models.
+    # A state loaded from storage is on the same device as the models.
     state = State({name: held.cpu() for name, held in state.tensors.items()}, state.ids)
     numbers = {name: state.by_id(name) for name in NUMBERS}
     correlations = state.by_id("correlation")

@@ -23,8 +23,8 @@ def sketch(vector_D: Tensor, size: int) -> Tensor:
     """Sketch (K,) of a vector, in float32 on the CPU: sums of every K-th coordinate, random signs.
 
     y_k = sum_j s_{k + jK} x_{k + jK} with random signs s. Inner products are preserved in
-    expectation, <y, y'> ~ <x, x'>, with a standard deviation of about |x| |x'| / sqrt(K). They are
-    exact if the vectors have at most K coordinates.
+    expectation, <y, y'> ~ <x, x'>, with a standard deviation of about |x| |x'| / sqrt(K). Inner
+    products are exact if the vectors have at most K coordinates.
 
     Args:
         vector_D: a vector; never written to.
@@ -43,7 +43,7 @@ def sketch(vector_D: Tensor, size: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Traces:
-    """The sketches that a detector remembers rows by.
+    """The sketches by which a detector remembers rows.
 
     Args:
         upload_MK: sketch of every raw upload.

@@ -1,7 +1,7 @@
 """Spectra of weighted rows, computed from their squared distances alone.
 
-The relative accuracy of each distance depends on its two rows only, so a row at 1e30 does not
-affect the accuracy of the others once it is left out. No second N x D block is created.
+The relative accuracy of a distance depends only on its two rows. A row at 1e30 therefore does not
+affect the accuracy of the other rows once it is left out. No second N x D block is created.
 
 Legend: M rows, S rows with a positive weight (the support), T Lanczos steps.
 """
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 DENSE = 400
-"""For more rows than this, Lanczos steps compute the top eigenpair alone."""
+"""With more rows than this, Lanczos steps compute only the top eigenpair."""
 STEPS, CHECK, RESIDUAL = 200, 10, 1e-10
 """Largest number of Lanczos steps, number of steps between two checks for convergence, and largest
 residual |G v - λ v| as a share of the eigenvalue λ."""
@@ -158,8 +158,8 @@ def capped_simplex(weights_M: Tensor, cap: float) -> Tensor:
     sorted_M, order_M = weights_M.sort(descending=True, stable=True)
     tail_M = sorted_M.flip(0).cumsum(0).flip(0)
     counts_M = torch.arange(len(weights_M), dtype=weights_M.dtype)
-    # If k rows are at the cap, the others share 1 - k cap. The smallest k for which no other row
-    # exceeds the cap gives the projection.
+    # If k rows are at the cap, the others share 1 - k cap.
+    # The smallest k with no other row above the cap gives the projection.
     scales_M = (1 - counts_M * cap) / tail_M
     fits_M = (scales_M * sorted_M <= cap * (1 + 1e-12)) & (tail_M > 0)
     if not bool(fits_M.any()):

@@ -21,15 +21,25 @@ class Served(Protocol[Model]):
         """Whether both are the same model."""
 
 
+def origin(served: Served[Model], client: str, started: Model) -> Model:
+    """The model that an upload is added to.
+
+    It is the model that the client trained from. If that was the client's challenged model, the
+    client's own model takes its place: a challenge must not move the row of an upload that does not
+    depend on it.
+    """
+    challenged = served.challenged(client)
+    unchanged = challenged is None or not served.same(started, challenged)
+    return started if unchanged else served.own(client)
+
+
 def offset(
     served: Served[Model], client: str, started: Model, isolates: bool = False
 ) -> tuple[Model, Model] | None:
     """The models (start, base) of a row `(start - base) + upload`; None if they are the same.
 
-    The start is the model that the client trained from. If that was the client's challenged model,
-    the client's own model takes its place: a challenge must not move the row of an upload that does
-    not depend on it. The base is the global model, or the client's own model if groups of clients
-    share nothing.
+    The start is the `origin` of the upload. The base is the global model, or the client's own model
+    if groups of clients share nothing.
 
     Args:
         served: the models that clients were served.
@@ -37,8 +47,6 @@ def offset(
         started: the model that the client trained from.
         isolates: whether groups of clients share nothing (`Customizer.isolates`).
     """
-    challenged = served.challenged(client)
-    if challenged is not None and served.same(started, challenged):
-        started = served.own(client)
+    start = origin(served, client, started)
     base = served.own(client) if isolates else served.reference()
-    return None if served.same(started, base) else (started, base)
+    return None if served.same(start, base) else (start, base)

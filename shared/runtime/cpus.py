@@ -8,7 +8,7 @@ LIMITS = Path("/sys/fs/cgroup")
 
 
 def available() -> float:
-    """How many processors this process may use, within its container's quota if there is one."""
+    """How many processors this process may use, within its container's quota, if any."""
     affine = hasattr(os, "sched_getaffinity")
     cpus = float(len(os.sched_getaffinity(0)) if affine else os.cpu_count() or 1)
     quota = limit("cpu.max")
@@ -23,6 +23,6 @@ def threads() -> int:
 
 
 def limit(name: str) -> list[str]:
-    """The words in the file of one of the container's limits; empty if there is no such file."""
+    """The values in the file of one of the container's limits; empty if there is no such file."""
     path = LIMITS / name
     return path.read_text().split() if path.exists() else []

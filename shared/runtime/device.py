@@ -33,7 +33,7 @@ def to_device(
 ) -> Tensor:
     """Copies values to a device; the host does not wait until they have arrived.
 
-    Work that is started on the device afterwards sees the values. A copy to the CPU does wait, so
+    Operations that the device starts afterwards see the values. A copy to the CPU does wait, so
     that its result can be read at once.
 
     Args:

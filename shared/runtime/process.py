@@ -30,7 +30,7 @@ def secrets_folder() -> Path | None:
     if not given:
         return None
     if not Path(given).is_dir():
-        raise ConfigurationError(f"{SECRETS} names {given!r}, which is no folder")
+        raise ConfigurationError(f"{SECRETS} names {given!r}, which is not a folder")
     return Path(given)
 
 
@@ -45,7 +45,7 @@ def secret(variable: str) -> str | None:
 
 
 class ServiceSettings(BaseSettings):
-    """Settings of a process; each field is RAMPART_<FIELD>, and its docstring the flag's help."""
+    """Settings of a process; a field is RAMPART_<FIELD>, and its docstring is the flag's help."""
 
     model_config = SettingsConfigDict(
         env_prefix="RAMPART_", extra="ignore", frozen=True, use_attribute_docstrings=True
@@ -76,7 +76,7 @@ def read_settings(service: str, settings: type[S]) -> S:
 
 
 def explain_settings(error: ValidationError, prefix: str) -> str:
-    """Describes wrong settings in one line: each one's variable, and what is wrong with it.
+    """Describes wrong settings in one line: the variable of each setting, and what is wrong.
 
     Args:
         error: the validation error.
@@ -118,8 +118,8 @@ def run_service(
         sys.stderr.write(f"error: {error}\n")
         return 2
     telemetry.configure(service, found.log_level)
-    # There are few reference cycles but many live objects. Collecting less often saves a tenth of
-    # the time.
+    # There are few reference cycles but many live objects.
+    # Collecting less often saves a tenth of the time.
     gc.set_threshold(20_000, 25, 25)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -60,4 +60,4 @@ def check_distinct(numbers: Iterable[int]) -> None:
     """Raises `ValueError` if a number occurs twice."""
     twice = sorted(number for number, times in Counter(numbers).items() if times > 1)
     if twice:
-        raise ValueError(f"listed twice: {format_ranges(twice)}")
+        raise ValueError(f"these numbers are listed twice: {format_ranges(twice)}")

@@ -7,7 +7,7 @@ from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
 
 NAMES = {"levelname": "level", "name": "logger", "exc_info": "error"}
-"""Names in a line for some fields of a log record; `extra` fields keep their names."""
+"""How fields of a log record are called in a line; `extra` fields keep their names."""
 
 
 def formatter(service: str) -> logging.Formatter:

@@ -1,8 +1,9 @@
-"""The buffered policy in simulation: no barrier, every K-th arrival refreshes the global model.
+"""The buffered policy in simulation: no barrier; every K-th upload refreshes the global model.
 
-Every client trains from the model that it was given and asks for the next one when it is done. The
-duration of the training is drawn from an exponential distribution of mean 1, with a seed for each
-client and round, so the experiment determines the order of arrivals. A probe is answered at once.
+Every client trains from the model that it was given, and asks for the next model when it has
+finished. The duration of a training is drawn from an exponential distribution with mean 1. The draw
+is seeded for each client and round, so the experiment determines the order of arrivals. A client
+answers a probe at once.
 
 Legend: K clients, D parameters.
 """

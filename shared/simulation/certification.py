@@ -1,8 +1,8 @@
-"""What a majority vote of separately trained models certifies, measured by training all of them.
+"""Measures what a majority vote of separately trained models certifies, by training all models.
 
 Disjoint groups (FLCert-D) are implemented by a customizer, and train in one federation. Random
-subsets (FLCert-P) overlap, so a client would have to train many models in a round; instead, one
-federation is simulated for each subset.
+subsets (FLCert-P) overlap, so in one federation a client would have to train many models per round.
+Instead, one federation is simulated for each subset.
 
 Legend: T test samples, C classes.
 """
@@ -75,13 +75,13 @@ def certify_groups(
         )
     if experiment.fraction < 1:
         raise ConfigurationError(
-            f"{experiment.name} draws {experiment.fraction:.0%} of its clients for a round, and "
-            "one that leaves changes who else is drawn: set fraction = 1"
+            f"{experiment.name} selects {experiment.fraction:.0%} of its clients for a round, "
+            "so a client that leaves changes which others are selected: set fraction = 1"
         )
     if experiment.policy != "sync":
         raise ConfigurationError(
-            f"{experiment.name} ends its rounds by arrivals, and one that hurries changes who else "
-            'is in them: set policy = "sync"'
+            f"{experiment.name} ends its rounds by arrivals, so a fast client changes which others "
+            'are in them: set policy = "sync"'
         )
     simulation = Simulation.of(experiment, device)
     while not simulation.ended:
@@ -122,7 +122,7 @@ def certify_subsets(
     device: str = "cpu",
     on_progress: Progress = lambda done, of: None,
 ) -> Certificate:
-    """Trains one federation for each random subset of k clients, counts what the vote certifies.
+    """Trains a federation for each random subset of k clients, and counts what the vote certifies.
 
     Args:
         experiment: the experiment whose clients are drawn; each subset runs the experiment's rule
@@ -158,7 +158,7 @@ def certify_subsets(
 
 
 def trained(experiment: Experiment, clients: Collection[str], device: str = "cpu") -> Simulation:
-    """Runs a federation of some of the experiment's clients to its end, and returns it."""
+    """Runs a federation of some clients of the experiment to its end; returns the federation."""
     simulation = Simulation.of(experiment, device)
     simulation.server.absent = frozenset(experiment.client_names) - set(clients)
     while not simulation.ended:

@@ -1,7 +1,8 @@
 """Checkpoints: the state of a simulated federation in one file, which is replaced atomically.
 
-The file is in the safetensors format. It holds every tensor as it is; the rest of the state (names,
-numbers, and which tensor goes where) is JSON in the file's metadata. Nothing in it can run code.
+The file is in the safetensors format. The file holds every tensor unchanged. The rest of the state
+(names, numbers, and which tensor goes where) is JSON in the file's metadata. Nothing in the file
+can run code.
 """
 
 import json
@@ -47,7 +48,7 @@ HOST = {"index_K", "mix_MK", "mix_LM", "weights_M", "metadata"}
 
 
 def save(path: Path, memory: Mapping[str, Any]) -> None:
-    """Replaces the content of the file by this state; if that fails, the file stays as it was.
+    """Replaces the content of the file by this state; if that fails, the file is unchanged.
 
     Args:
         path: the file.
@@ -73,7 +74,7 @@ def load(path: Path, device: str = "cpu") -> dict[str, Any]:
             # Copies are aligned as fresh tensors are; the last bits of sums may depend on that.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - safe_open is no mapping
     except (SafetensorError, KeyError, ValueError) as error:
-        raise ConfigurationError(f"{path} is no checkpoint of a simulation: {error}") from None
+        raise ConfigurationError(f"{path} is not a checkpoint of a simulation: {error}") from None
     there = {name: tensor.to(device) for name, tensor in tensors.items()}
     memory: dict[str, Any] = _decode(encoded, there, tensors)
     return memory

@@ -1,4 +1,4 @@
-"""The clients of a simulated federation: all of them train honestly at once, then attacks follow.
+"""The clients of a simulated federation: first all train honestly, then attacks change uploads.
 
 Legend: K clients of a round, F = 1 attacker, B honest clients, M attackers of the round,
 D parameters.
@@ -101,7 +101,7 @@ class Clients:
             return {}
         sent_KD = reference_D.repeat(len(names), 1)
         trained = self._train(names, sent_KD, round_, measure=False)
-        if STEPS in trained.personal:  # A probe spends privacy as a round does.
+        if STEPS in trained.personal:  # A probe spends as much privacy budget as a round.
             self._keep(names, {STEPS: trained.personal[STEPS]})
         update_KD, _ = self.updates(names, trained, {}, sent_KD, reference_D, round_)
         return dict(zip(names, update_KD, strict=True))
@@ -114,7 +114,7 @@ class Clients:
         round_: int,
         offers: Offers = (),
     ) -> Uploads:
-        """Trains these clients for a round, updates their personal state, returns the uploads."""
+        """Trains these clients for a round, and updates their personal state; returns uploads."""
         trained = self._train(names, sent_KD, round_, True, offers)
         self._keep(names, trained.personal)
         columns = {key: column.tolist() for key, column in trained.metrics.items()}
@@ -131,7 +131,7 @@ class Clients:
         )
 
     def vote(self, voters: Sequence[Tensor]) -> dict[str, dict[str, float]]:
-        """Each client's counts on its own test samples if these models (D,) decide by majority."""
+        """Each client's counts on its own test samples when these models (D,) vote."""
         counts = vote(self.learner, Cohort.of(self.data, device=self.device), voters)
         columns = {name: column.tolist() for name, column in counts.items()}
         return {
@@ -226,7 +226,7 @@ class Clients:
         full = Knowledge(
             participants=len(names),
             attackers=len(hostile),
-            # If only attackers are probed, there is no honest update that they could see.
+            # If only attackers are probed, there is no honest update for them to see.
             honest_BD=honest_BD if honest else colluders_MD,
             honest_sent_BD=honest_sent_BD if honest else colluders_sent_MD,
             round=round_,
@@ -246,7 +246,7 @@ class Clients:
             if poison is not None and poison.active(round_, self.experiment.seed):
                 own_FD = poison.upload(own_FD)
             if group.attack is not None:
-                # An attacker without contact to others does not know which of them were drawn.
+                # An attacker without contact to others does not know who was selected.
                 alone = group.attack.asks_for == "agnostic"
                 known = replace(
                     full,

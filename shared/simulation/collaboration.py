@@ -2,12 +2,12 @@
 
     λ_i = Π_[0,1]( (√(Pdim / m_i) - Φ_i) / ((f / n) G_i²) )
 
-Collaboration helps a client to the extent that its own m_i samples are too few to determine a model
-of pseudo-dimension Pdim. Collaboration harms in two ways: the others' data differ (Φ), and a robust
-rule cannot distinguish all differences from attacks (f/n · G²). The paper says what Φ and G² bound,
-but not how to measure them. Here both are measured at pilot models. The pilot model of a client is
-what the client learns alone (λ = 0) from every second one of its training samples, in as many
-rounds as the experiment has.
+Collaboration helps a client if its own m_i samples are too few to determine a model of
+pseudo-dimension Pdim. Collaboration does harm because other clients' data differ (Φ), and because a
+robust rule cannot distinguish all differences from attacks (f/n · G²). The paper says what Φ and G²
+bound, but not how to measure them. This module measures both at pilot models. The pilot model of a
+client is what the client learns alone (λ = 0) from every second one of its training samples, in as
+many rounds as the experiment has.
 
 - Pdim: the model's number of parameters, or the personalizer's `pdim`.
 - Φ_i: a supremum over pilot models h of the gap |e_i(h) - e_C(h)|. Here e_j(h) is the share of
@@ -16,8 +16,8 @@ rounds as the experiment has.
   Φ_i is the larger of two numbers: the gap at the client's own pilot model, and the (f + 1)-th
   largest gap at the other clients' pilot models.
 - G_i²: the spread of all clients' gradients at client i's own pilot model, as the server receives
-  them, attacked or not. It is taken over the n - f gradients that are nearest to their robust
-  aggregate: the mean squared distance between these and their mean.
+  them, attacked or not. The spread is the mean squared distance to the mean, over the n - f
+  gradients that are nearest to the robust aggregate.
 
 Each of Φ and G² estimates a supremum over all models from below, so λ tends to be too large.
 
@@ -82,7 +82,7 @@ def estimate(first: "ExactRound") -> Estimates:
     chosen, f = learner.personalizer, clients.experiment.server.f or 0
     assert isinstance(chosen, Interpolated)
     if learner.scoring.counted != "correct":
-        raise ConfigurationError('lambda = "formula" is for classification: give a number')
+        raise ConfigurationError('lambda = "formula" is only for classification: set a number')
     cohort = clients.cohort(first.round)
     halves = _halves(cohort, clients.device)
     pilot_PD = _alone(first, halves)
@@ -118,7 +118,7 @@ def discrepancies(wrong_PN: Tensor, f: int) -> Tensor:
 
 
 def _halves(cohort: Cohort, device: str) -> Cohort:
-    """Every client's training samples, of which every second one is held out for testing."""
+    """Every client's training samples, with every second one held out for testing."""
     halves = []
     for k, count in enumerate(cohort.train_K):
         x, y = cohort.x_train_KN[k, :count], cohort.y_train_KN[k, :count]
@@ -156,7 +156,7 @@ def _whole(cohort: Cohort) -> Batch:
 
 
 def _dissimilarity(first: "ExactRound", pilot_D: Tensor, update_ND: Tensor, f: int) -> float:
-    """Of the n - f rows nearest to the aggregate, the mean squared distance to their mean."""
+    """The mean squared distance of the n - f rows nearest to the aggregate to their own mean."""
     rows = first.arrive(update_ND, pilot_D)
     state = first.server.rounds.plan.pipeline.init(rows.dim)
     aggregate_D, _ = first.aggregate(rows, pilot_D, state)

@@ -110,7 +110,7 @@ class Simulation:
                 device does not exist.
         """
         began = time.perf_counter()
-        validate(experiment)
+        experiment = validate(experiment)
         usable(device)
         clients = Clients.of(experiment, device)
         initial_D = clients.learner.initial_model().to(device)
@@ -122,7 +122,7 @@ class Simulation:
 
     @property
     def candidates(self) -> set[str]:
-        """The clients that may be drawn for the next round."""
+        """The clients that may be selected for the next round."""
         return self.members - self.server.quarantined.keys()
 
     @property
@@ -137,7 +137,7 @@ class Simulation:
 
     @property
     def threads(self) -> int:
-        """The number of threads that pays off for the federation's training."""
+        """The number of threads that is fastest for the federation's training."""
         clients = len(self.clients.names) * self.experiment.fraction
         batch = self.experiment.training.batch_size
         return wanted(self.clients.learner.spec.dim, round(clients * batch))
@@ -161,7 +161,7 @@ class Simulation:
         return self.records[-1]
 
     def _round(self, round_: int, ended: Callable[[str], None]) -> RoundRecord:
-        """A round of the sync policy: all clients that were drawn take part."""
+        """A round under the sync policy: all selected clients take part."""
         experiment, clients, server = self.experiment, self.clients, self.server
         names = select(experiment.seed, round_, self.candidates, experiment.fraction)
         probed = server.clients_to_probe(names)
@@ -199,11 +199,11 @@ class Simulation:
         """
         if memory["digest"] != self.experiment.digest():
             raise ConfigurationError(
-                "the checkpoint is of another experiment: resume with its file, seed and rounds"
+                "the checkpoint is from another experiment: resume with its file, seed and rounds"
             )
         if len(records) < memory["rounds"]:
             raise ConfigurationError(
-                f"the checkpoint follows round {memory['rounds']}, records end at {len(records)}"
+                f"the checkpoint has {memory['rounds']} rounds, the records have {len(records)}"
             )
         self.records = list(records[: memory["rounds"]])
         self.seconds = memory["seconds"]
@@ -213,7 +213,7 @@ class Simulation:
             self.flow.recall(memory["flow"])
 
     def result(self, accuracy: Final = "last") -> "SimulationResult":
-        """The result so far; `accuracy` is `accuracy_of` of `final_figures`."""
+        """The result so far; `accuracy` is passed on to `final_figures` as `accuracy_of`."""
         rounds = [record.metrics for record in self.records]
         voters = self.server.voters()
         return SimulationResult(

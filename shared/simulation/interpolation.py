@@ -27,7 +27,7 @@ from rampart_fl.shared.simulation.collaboration import estimate
 from rampart_fl.shared.simulation.server import Server
 
 ELEMENTS = 1 << 24
-"""The most numbers that the gradients computed in one pass may have together."""
+"""Largest total number of elements of the gradients that one pass computes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +113,7 @@ class ExactRound:
     def movements(
         self, models_PD: Tensor, places: Sequence[int], batch: Batch
     ) -> Iterator[tuple[int, Tensor]]:
-        """All clients' uploads (N, D) after one step from the model at each of these places."""
+        """All clients' uploads (N, D) after one step from the model at each of these positions."""
         learner, n = self.clients.learner, len(self.clients.names)
         size = max(1, ELEMENTS // (n * (models_PD.shape[1] + batch.x_KB[0].numel())))
         for start in range(0, len(places), size):
@@ -125,7 +125,7 @@ class ExactRound:
                 yield i, -self.rate * decayed_ND
 
     def arrive(self, update_ND: Tensor, model_D: Tensor) -> Rows:
-        """The rows that the server receives for a model, once the attackers have changed theirs."""
+        """The rows that the server receives for a model, including the attackers' changed rows."""
         clients, names = self.clients, self.clients.names
         sent_ND, true = model_D.expand_as(update_ND), Trained(update_ND, {}, {})
         received_ND, _ = clients.updates(names, true, {}, sent_ND, model_D, self.round)
@@ -163,7 +163,7 @@ def _batch(cohort: Cohort, batches: Batches, step: int, like: Tensor) -> Batch:
     clients = torch.arange(len(like))
     steps = [step % own for own in batches.steps_K]
     weight_KB = batches.weight_KSB[clients, steps]
-    width = int((weight_KB > 0).sum(1).max())  # Padding comes last.
+    width = int((weight_KB > 0).sum(1).max())  # Padding is at the end.
     at_KB = batches.index_KSB[clients, steps, :width].to(like.device)
     clients = clients.to(like.device)[:, None]
     return Batch(

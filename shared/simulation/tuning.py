@@ -55,7 +55,7 @@ def coarse_to_fine(
     [1e-06, 0.0001, 0.001, 0.01, 0.1, 1.0, 100.0]
     """
     if not 0 < low < high or points < 2:
-        raise ConfigurationError(f"no grid of {points} values from {low:g} to {high:g}")
+        raise ConfigurationError(f"cannot make a grid of {points} values from {low:g} to {high:g}")
     step, scores = (high / low) ** (1 / (points - 1)), dict[float, float]()
 
     def best() -> float:
@@ -84,9 +84,9 @@ def search_weight(
 ) -> Search:
     """Searches for the weight of a term that gives a simulated experiment the best final figure.
 
-    The experiment's other terms and settings stay as they are. The score of a weight is the mean of
-    one final figure over the seeds. That figure is measured on the clients' test samples, so give
-    the search seeds that the final run does not use: other seeds mean other partitions and splits.
+    The experiment's other terms and settings stay unchanged. The score of a weight is the mean of
+    one final figure over the seeds. The figure is measured on the clients' test samples. Give the
+    search other seeds than the final run, so that partitions and splits differ.
 
     Args:
         experiment: the experiment to simulate.

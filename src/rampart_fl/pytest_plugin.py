@@ -8,9 +8,9 @@
         assert "mine" in running.operator.rounds()[-1].participants
 
 Every call starts the real services on loopback: the aggregator, and a Redis that fsyncs every
-write. Their files are in a temporary folder that pytest makes for the call. They stop when the
-test ends, whatever its outcome. `rampart_fl.services.console.testing.run` does the same without
-pytest.
+write. The files of the services are in a temporary folder that pytest makes for the call. The
+services stop when the test ends, whatever its outcome. `rampart_fl.services.console.testing.run`
+does the same without pytest.
 
 pytest imports this module in every run, so it imports the services only when they are used.
 """

@@ -1,4 +1,4 @@
-"""What the contract suites need to know of single members: parameters, context, exemptions.
+"""What the contract suites need to know about single members: parameters, context, exemptions.
 
 A member that is not named here is tested with its defaults. An exemption names the contract that
 does not hold by the rule's own definition, and says why. Rules whose breakdown is "none" promise no
@@ -32,14 +32,14 @@ class Case:
     """Bound on the bias under attack, in multiples of the honest rows' largest deviation."""
 
     def skip(self, contract: str) -> None:
-        """Skips the test where the member is exempt from this contract."""
+        """Skips the test if the member is exempt from this contract."""
         if contract in self.exempt:
             pytest.skip(self.exempt[contract])
         if contract == "robust" and self.name in UNBOUNDED:
             pytest.skip("says of itself that one row can move it anywhere")
 
     def context(self, dim: int = D) -> Context:
-        """Everything any member may ask of its context."""
+        """Everything that a member may need from its context."""
         draws = torch.Generator().manual_seed(9)
         features = max(dim // 4, 1)
         return Context(

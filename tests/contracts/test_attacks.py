@@ -1,4 +1,4 @@
-"""What every attack keeps to, whatever it does: found by the registries, listed nowhere.
+"""The contract of all attacks; the registries find the attacks, so there is no list.
 
 Legend: F attackers, B benign clients, D coordinates, S samples.
 """
@@ -81,7 +81,7 @@ def round_of(dtype: torch.dtype = torch.float32, **changes: Any) -> tuple[Tensor
 
 
 def run(attack: ModelAttack, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
-    """The uploads, crafted with as much knowledge as the attack asks for."""
+    """The uploads, crafted with the knowledge that the attack asks for."""
     return attack.apply(own_FD, knowledge.limited_to(attack.asks_for))
 
 

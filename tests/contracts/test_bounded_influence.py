@@ -1,4 +1,4 @@
-"""No f rows, whatever they hold and claim, move a robust rule further than its honest rows allow.
+"""No f rows, whatever their values and claims, move a robust rule further than honest rows allow.
 
 The yardstick is the honest rows' own: a rule that follows directions or distances stays within a
 few of their deviations from their mean; one that bounds lengths stays within their norms.

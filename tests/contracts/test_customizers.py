@@ -1,4 +1,4 @@
-"""What every customizer keeps, whichever it is."""
+"""The contract of all customizers."""
 
 import pytest
 import torch
@@ -44,7 +44,7 @@ def models(found: Customization) -> dict[str, Tensor]:
 
 
 def received(found: Customization) -> dict[str, Tensor]:
-    """What each client trains from, where that is not the global model."""
+    """The models from which clients train, if these are not the global model."""
     firsts = {client: names[0] for client in IDS if (names := found.names_for(client))}
     made = models(found)
     return {client: made[name] for client, name in firsts.items() if name != GLOBAL}

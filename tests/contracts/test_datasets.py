@@ -1,4 +1,4 @@
-"""What every data set keeps: shape and classes known beforehand, numbers in range."""
+"""The contract of all data sets: shape and classes are known in advance, numbers are in range."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def _offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write(folder: Path, name: str) -> None:
-    """A small file as the data set's own looks: channels last, integers, or texts."""
+    """A small file in the data set's own format: channels last, integers, or texts."""
     shape, draws = datasets.build(name).shape, np.random.default_rng(3)
     shape = (*shape[1:], shape[0]) if len(shape) == 3 else shape
     arrays = {}
@@ -40,7 +40,7 @@ def write(folder: Path, name: str) -> None:
 def member(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Dataset:
-    """Every data set, with a small file where it is read from one."""
+    """Every data set, with a small file if the data set is read from a file."""
     if request.param in FROM_FILES:
         write(tmp_path, request.param)
         monkeypatch.setenv(VARIABLE, str(tmp_path))

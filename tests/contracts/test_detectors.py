@@ -1,4 +1,4 @@
-"""What every detector keeps, whichever it is."""
+"""The contract of all detectors."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -35,7 +35,7 @@ QUICK: Mapping[str, Mapping[str, Any]] = {
 
 @pytest.fixture(params=detectors.names())
 def detector(request: pytest.FixtureRequest) -> Detector:
-    """Every registered detector, told that F rows may be hostile where it asks."""
+    """Every registered detector; those that take a bound get F."""
     return detectors.parse({"name": request.param, **QUICK.get(request.param, {})}, f=F)
 
 

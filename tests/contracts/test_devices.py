@@ -1,4 +1,4 @@
-"""What every member does on another device: the same, all of it there, hardly ever waiting."""
+"""On another device, every member gives the same result, stays there, and hardly ever waits."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace

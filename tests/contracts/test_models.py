@@ -1,4 +1,4 @@
-"""What every model keeps: logits of the right shape, one vector, a stacked form that agrees."""
+"""The contract of all models: logits of the right shape, one vector, an equal stacked form."""
 
 from math import prod
 

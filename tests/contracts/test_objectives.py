@@ -1,5 +1,8 @@
-"""What every objective keeps: all clients at once as one by one, padding counts for nothing, no
-writes, a weight of 0 changes no bit, and attackers train without it."""
+"""The contract of all objectives.
+
+Training all clients at once equals training them one by one, padding has no effect, and arguments
+are not written to. A weight of 0 changes no bit, and attackers train without objectives.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any

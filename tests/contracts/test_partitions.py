@@ -1,4 +1,4 @@
-"""What every partition keeps: seeded, disjoint, sorted, and it says no clearly."""
+"""The contract of all partitions: seeded, disjoint and sorted parts, and clear errors."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What every personalizer keeps: all clients at once as one by one, no writes, own state only."""
+"""The contract of all personalizers: all clients at once equal one by one; own state only."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,7 +68,7 @@ def test_state_starts_as_a_copy_of_the_first_model(learner: Learner) -> None:
 
 
 def rounds(learner: Learner, personal: dict[str, Tensor], first: int, count: int) -> list[Any]:
-    """Rounds of all clients, one after another; every one receives the same models."""
+    """Several rounds of all clients; in each round, all clients receive the same models."""
     received_KD, _ = start(learner, torch.float64)
     cohort, found = Cohort.of(clients(), torch.float64), []
     for round_ in range(first, first + count):
@@ -111,7 +111,7 @@ def test_a_personal_model_changes_nothing_that_it_is_made_from(learner: Learner)
 
 
 def test_a_client_that_sits_out_keeps_its_state(learner: Learner) -> None:
-    """Training some of the clients gives them what training all of them does."""
+    """Training some of the clients gives the same result as training all of them."""
     received_KD, personal = start(learner, torch.float64)
     (everyone,) = rounds(learner, personal, 3, 1)
     at = [2, 0]

@@ -1,4 +1,4 @@
-"""What every pre-aggregator keeps, whichever it is, alone and in front of every rule."""
+"""The contract of all pre-aggregators, alone and in front of every rule."""
 
 from collections.abc import Callable
 from typing import Any
@@ -122,7 +122,7 @@ def test_the_catalogue_knows_its_source(preaggregator: Any) -> None:
 def test_rules_compose_behind_it(
     rule: Any, preaggregator: Any, updates_ND: Tensor, make_rows: MakeRows
 ) -> None:
-    """Behind any pre-aggregator a rule gives what it gives for the rows written out."""
+    """After any pre-aggregator, a rule gives the same result as for the materialized rows."""
     if rule.name == "monna":
         pytest.skip("its pivot is a client, and buckets have other names")
     mixed, _, _ = run(preaggregator, make_rows(updates_ND.double()), f=1)

@@ -1,4 +1,4 @@
-"""What every aggregation rule keeps, whichever it is."""
+"""The contract of all aggregation rules."""
 
 from collections.abc import Callable
 from dataclasses import replace

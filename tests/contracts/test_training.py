@@ -1,7 +1,7 @@
-"""What training keeps for every model, objective and personalizer: K clients at once are K clients.
+"""Training K clients at once equals training each, for all models, objectives, personalizers.
 
-Models are held to plain torch loops; objectives and personalizers, alone and together, on a network
-with batch normalization, to one client after another.
+The tests compare models with plain torch loops. On a network with batch normalization, they compare
+objectives and personalizers, alone and combined, with one client after another.
 """
 
 from dataclasses import replace
@@ -152,7 +152,7 @@ def test_every_objective_with_every_personalizer_trains_all_as_one_by_one(
 
 
 def test_running_statistics_follow_batches_alone() -> None:
-    """Ditto's pull, decay and momentum leave them to the batches that each model saw."""
+    """Ditto's pull, decay and momentum do not change running statistics; only batches do."""
     module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, momentum=0.2), nn.Linear(4, CLASSES))
     network = Stacked(module.double())
     member = personalizers.build("ditto", **{"lambda": 2.0})

@@ -1,4 +1,4 @@
-"""What the deployment files say, parsed, and what the code says, to hold them against."""
+"""The parsed deployment files, and the facts of the code with which tests compare them."""
 
 import functools
 import os
@@ -45,9 +45,9 @@ def root() -> Path:
 
 @pytest.fixture
 def settings_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Check:
-    """Starts a process of an image as far as its settings, and gives these.
+    """Starts a process of an image until it has read its settings, and returns the settings.
 
-    Every RAMPART_ variable and every secret's file has to be a field of the process's settings.
+    Every RAMPART_ variable and every file of a secret must be a field of these settings.
     """
 
     def read(
@@ -81,7 +81,7 @@ def settings_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Check:
 
 
 class Loader(yaml.SafeLoader):
-    """YAML in which a key may not stand twice."""
+    """YAML in which no key may occur twice."""
 
 
 def _mapping(loader: Loader, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -101,7 +101,7 @@ def load() -> Callable[[str], list[Any]]:
 
 
 def env_lines(text: str, commented: bool = False) -> dict[str, str]:
-    """NAME=value lines; with `commented`, those behind a # too, which come last."""
+    """NAME=value lines; with `commented`, also those after a #, which come last."""
     found = {}
     for mark in ("", "#") if commented else ("",):
         for line in re.findall(rf"^{mark}([A-Za-z_]+=.*)$", text, re.MULTILINE):
@@ -132,5 +132,5 @@ def routes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str
 
 @pytest.fixture(scope="session")
 def app_paths(routes: Callable[[str], dict[str, set[str]]]) -> Callable[[str], set[str]]:
-    """Paths that a process of a role answers GET on."""
+    """Paths for which a process of a role answers GET."""
     return lambda role: {path for path, methods in routes(role).items() if "get" in methods}

@@ -1,4 +1,4 @@
-"""docker-compose.yml says nothing that the code does not know."""
+"""docker-compose.yml uses only names and settings that the code knows."""
 
 import importlib.util
 import re
@@ -42,7 +42,7 @@ def compose(
     load: Callable[[str], list[Any]],
     read_env: Callable[..., dict[str, str]],
 ) -> dict[str, Any]:
-    """The file under three sets of variables, with the services that these start."""
+    """The file with each of three sets of variables, and the services that these start."""
     example = (root / ".env.example").read_text()
     variables: dict[str, str] = {}
     if request.param != "defaults":

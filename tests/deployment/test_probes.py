@@ -1,4 +1,4 @@
-"""The paths that platforms ask answer as they have to, with Redis away."""
+"""The paths of probes give the right answers while Redis is away."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 async def http(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """A process of each role whose Redis is tried again and again, and does not answer."""
+    """A process of each role that keeps trying to reach a Redis that does not answer."""
     settings = Settings.model_validate(
         {
             "role": request.param,

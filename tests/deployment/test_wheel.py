@@ -1,4 +1,4 @@
-"""The wheel in a user's environment, beside a repository with its own `services/` and `shared/`."""
+"""The wheel in a user's environment, next to a repository with `services/` and `shared/`."""
 
 import os
 import re
@@ -82,7 +82,7 @@ class Halving(Schedule):
 
 @pytest.fixture(scope="module")
 def built(root: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The source distribution, and the wheel that is built from it alone."""
+    """The source distribution, and the wheel that is built only from it."""
     folder = tmp_path_factory.mktemp("built")
     source = folder / "source"
     ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "runs", "tests")
@@ -135,7 +135,7 @@ def pythons(
 
 
 def package(folder: Path, name: str, version: str, code: str, entries: str) -> None:
-    """Puts a package where pip would."""
+    """Installs a package to the folder that pip would use."""
     module = name.replace("-", "_")
     metadata = folder / f"{module}-{version}.dist-info"
     metadata.mkdir(parents=True)
@@ -170,6 +170,7 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.processes
 def test_both_have_every_file_and_one_package(built: tuple[Path, Path], root: Path) -> None:
     sdist, wheel = built
     kinds = {".py", ".toml", ".c", ".typed"}

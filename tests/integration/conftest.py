@@ -155,7 +155,7 @@ class Arena:
         return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
     def stores(self, action: Callable[[Stores], Any]) -> Any:
-        """What an action on the federation's state gives."""
+        """The result of an action on the federation's state."""
 
         async def act() -> Any:
             url = f"redis://127.0.0.1:{self.local.redis_port}/0"
@@ -250,7 +250,7 @@ def siege(start_arena: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             assert arena.put(name, arena.update(), "/v1/rounds/0/update").status == 200
         arena.wait_for(1)
         expired = token_hash(arena.tokens["oldie"])
-        arena.stores(lambda stores: stores.clients.change_token("oldie", expired, 1.0))
+        arena.stores(lambda stores: stores.clients.change_token("oldie", expired, 1.0, None))
         assert arena.call("DELETE", "/v1/clients/gone/token", arena.operator).status == 204
         arena.local.operator.decide("eve", "evict", "a test")
         arena.receipt = json.loads(arena.put("ada", arena.update(1)).body)

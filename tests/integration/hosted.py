@@ -24,6 +24,7 @@ from pydantic import SecretStr
 
 from rampart_fl.services.aggregator.server import serve
 from rampart_fl.services.aggregator.settings import Settings
+from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.console.launcher.local import to_toml
 from rampart_fl.services.console.launcher.processes import free_port
@@ -230,7 +231,8 @@ class Hosted(TestClients):
 
         async def join(stores: Stores) -> None:
             await stores.clients.add_join_tokens(
-                {token_hash(one): {"expires_at": now + 60} for one in joins}
+                {token_hash(one): {"expires_at": now + 60} for one in joins},
+                Attribution("owner", "a test", now),
             )
             for name, one, token in zip(names, joins, tokens, strict=True):
                 hashes = token_hash(one), token_hash(token)
@@ -279,7 +281,7 @@ class Hosted(TestClients):
         self.stores(move)
 
     def stores(self, action: Callable[[Stores], Any]) -> Any:
-        """What an action on the federation's state gives."""
+        """The result of an action on the federation's state."""
 
         async def act() -> Any:
             async with aclosing(

@@ -127,7 +127,7 @@ def check_replay(
     clients: dict[str, Scripted],
     folder: Path,
 ) -> Replay:
-    """The same federation again, from its events and uploads, comes to the same digests."""
+    """Repeating the federation from its events and uploads gives the same digests."""
     events: list[Event] = ask(lambda stores: stores.events.read("0-0", 0.1, count=100_000))
     counts = Counter(event.receipt.digest for event in events if event.type == "update")
     assert set(counts.values()) == {1}

@@ -1,4 +1,4 @@
-"""Real agents against the simulator: the same experiment comes to the same, over HTTP or without.
+"""Real agents and the simulator get the same result from the same experiment.
 
 Legend: D coordinates.
 """
@@ -115,7 +115,7 @@ def test_the_network_comes_to_what_the_simulator_comes_to(host: Host, tmp_path: 
 
 
 def test_challenges_travel_as_they_are_simulated(host: Host, tmp_path: Path) -> None:
-    """Copies are put on trial, start from models of their own, and are judged alike."""
+    """Senders of copies are put on trial, start from their own models, and get equal verdicts."""
     attack = '[[attackers]]\ncount = 3\nattack = { name = "ipm", epsilon = 0.5 }\n'
     text = small(rounds=6, fraction=0.8, clients=8) + attack
     experiment = Experiment.parse(text.replace('"response"', '"response", "challenge"'))
@@ -150,7 +150,7 @@ def test_challenges_travel_as_they_are_simulated(host: Host, tmp_path: Path) -> 
 def test_every_mode_decides_over_http_as_it_is_simulated(
     host: Host, tmp_path: Path, eviction: str
 ) -> None:
-    """Of two that attack, f = 1 lets one be barred at a time."""
+    """With two attackers and f = 1, only one may be barred at a time."""
     text = small(rounds=5, fraction=1.0, clients=5) + ATTACKERS.replace("sign_flip", "gaussian")
     text = text.replace('"response"', '{ name = "norm_bound", threshold = 3 }')
     text = text.replace("[server]", f"[server]\nf = 1\neviction = {{ {eviction} }}")
@@ -222,7 +222,7 @@ def test_raw_uploads_judge_alike_over_http(host: Host, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("kept")
 def test_running_statistics_travel_as_they_are_simulated(host: Host, tmp_path: Path) -> None:
-    """Over HTTP too, nothing but their median reaches anybody, whether customized or probed."""
+    """Over HTTP, too, only the median of the statistics reaches clients, customized or probed."""
     text = small(rounds=3, fraction=0.6, clients=4).replace(
         'name = "cnn"\nchannels = [4, 8]\nhidden = 16',
         'name = "wide_resnet"\ndepth = 10\nwidth = 1',

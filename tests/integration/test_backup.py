@@ -1,4 +1,4 @@
-"""A federation that was backed up as docs/operations.md says goes on from the copy to the same end.
+"""A federation that was backed up as docs/operations.md says continues to the same result.
 
 The backup is of Redis first, then of the blobs, with nothing deleted in between: between rounds
 while the federation is paused, or in mid-round while the worker is away. It is restored into other
@@ -51,7 +51,7 @@ def follow(federation: LocalFederation, until: Callable[[FederationStatus], bool
 
 
 def finish(federation: LocalFederation) -> chaos.Run:
-    """Waits for a federation's end; what it came to."""
+    """Waits for a federation's end; returns its result."""
     follow(federation, lambda status: status.phase == "done")
     operator = federation.operator
     records = [chaos.comparable(record) for record in operator.rounds()]
@@ -59,7 +59,7 @@ def finish(federation: LocalFederation) -> chaos.Run:
 
 
 def back_up(source: Path, target: Path) -> None:
-    """Redis first, then the blobs; these again if some vanish under the copy."""
+    """Copies Redis first, then the blobs; repeats the blobs if some vanish during the copy."""
     shutil.copytree(source / "redis", target / "redis")
     while True:
         try:

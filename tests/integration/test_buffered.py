@@ -1,4 +1,4 @@
-"""The buffered policy over HTTP: no barrier, the K-th arrival refreshes, the stale weighs less."""
+"""The buffered policy over HTTP: no barrier, K-th upload refreshes, stale updates weigh less."""
 
 from collections.abc import Callable
 from pathlib import Path

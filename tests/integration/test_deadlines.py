@@ -1,4 +1,4 @@
-"""When a round closes: k of n with a deadline, too few, at least so long, at most so many."""
+"""When a round closes: k of n with a deadline, too few updates, shortest time, most updates."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""After the last round: everyone measures the final models, keeps them, and strangers get theirs.
+"""After the last round: clients measure and keep final models; newcomers get customized ones.
 
 Legend: D coordinates.
 """

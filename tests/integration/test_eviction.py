@@ -1,4 +1,4 @@
-"""What a federation over HTTP does about clients that its detector would evict."""
+"""How a federation over HTTP treats clients that its detector wants to evict."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +29,7 @@ def start(hosted: Hosted, hold: Hold, names: list[str] = HOSTILE) -> dict[str, A
 
 
 def out(record: RoundRecord) -> dict[str, str]:
-    """The decisions about all who did not count."""
+    """The decisions about all clients whose rows were left out."""
     return {v.client: v.decision for v in record.verdicts if v.decision != "accepted"}
 
 

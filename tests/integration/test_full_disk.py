@@ -1,4 +1,4 @@
-"""A disk that is full for a while: refused by name, nobody ends, and the federation goes on."""
+"""A disk that is full for a while: clear refusals, no process ends, the federation continues."""
 
 import errno
 import os

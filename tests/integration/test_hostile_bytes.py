@@ -1,4 +1,4 @@
-"""Hostile bytes put to a running federation: each file is refused by name.
+"""Hostile bytes sent to a running federation: each file is refused with its own problem type.
 
 test_hostile_requests.py goes on with the same federation and looks at what became of it.
 

@@ -1,4 +1,4 @@
-"""Hostile requests to a running federation: each is refused by name, and nobody else notices."""
+"""Hostile requests to a federation: each gets its own problem type, and nobody else is affected."""
 
 import contextlib
 import json
@@ -56,26 +56,26 @@ def join(prepare: Callable[[Any], str], **body: Any) -> Callable[[Any], Any]:
 
 
 def used(siege: Any) -> str:
-    """A join token that somebody joined with."""
+    """A join token with which somebody has joined already."""
     (token,) = siege.local.operator.mint_unbound(1).tokens
     siege.call("POST", "/v1/clients", token, json={"token_hash": token_hash(mint())})
     return str(token)
 
 
 def expired(siege: Any) -> str:
-    """A join token of the past."""
+    """A join token that has expired."""
     (token,) = siege.local.operator.mint_unbound(1, lifetime=0.001).tokens
     time.sleep(0.01)
     return str(token)
 
 
 def fresh(siege: Any) -> str:
-    """A join token that is good."""
+    """A valid join token."""
     return str(siege.local.operator.mint_unbound(1).tokens[0])
 
 
 def drip(first: bytes, siege: Any) -> Any:
-    """Bytes one by one, each in time, for as long as the server puts up with it."""
+    """Sends bytes one by one, each in time, for as long as the server accepts them."""
     with siege.connect() as connection:
         connection.sendall(first)
         over = threading.Event()
@@ -160,6 +160,31 @@ def many_streams(siege: Any) -> Any:
             stream.sendall(siege.head("GET /v1/events", None, token))
             assert stream.recv(12) == b"HTTP/1.1 200"
         return siege.call("GET", "/v1/events", siege.operator)
+
+
+def viewer(method: str, path: str, **options: Any) -> Callable[[Any], Any]:
+    """A request with the token of a viewer."""
+
+    def send(siege: Any) -> Any:
+        made = siege.local.operator.add_operator(f"v-{token_hash(mint())[:12]}", "viewer")
+        return siege.call(method, path, made.token, **options)
+
+    return send
+
+
+def dismissed(lifetime: float | None) -> Callable[[Any], Any]:
+    """A request with the token of an operator that was revoked, or whose lifetime is over."""
+
+    def send(siege: Any) -> Any:
+        operator, name = siege.local.operator, f"d-{token_hash(mint())[:12]}"
+        token = operator.add_operator(name, "operator", lifetime).token
+        if lifetime is None:
+            operator.revoke_operator(name)
+        else:
+            time.sleep(2 * lifetime)  # Until the token has expired.
+        return siege.call("GET", "/v1/ticket", token)
+
+    return send
 
 
 def mint_with(**body: Any) -> Callable[[Any], Any]:
@@ -268,6 +293,23 @@ CASES: dict[str, tuple[str, int, Callable[[Any], Any]]] = {
     "join-as-ada": ("conflict", 409, join(fresh, client_id="ada")),
     "join-as-path": ("invalid-request", 422, join(fresh, client_id="../ada")),
     "join-with-role": ("invalid-request", 422, join(fresh, role="operator")),
+    "viewer-as-client": ("forbidden", 403, viewer("GET", "/v1/ticket")),
+    "viewer-evicts": ("read-only", 403, viewer("POST", "/v1/clients/ada/evict", json={})),
+    "viewer-stops": ("read-only", 403, viewer("POST", "/v1/federation/stop")),
+    "viewer-customizes": ("read-only", 403, viewer("POST", "/v1/customize", content=b"x")),
+    "viewer-promotes-itself": (
+        "read-only",
+        403,
+        viewer("POST", "/v1/operators", json={"name": "me", "role": "operator"}),
+    ),
+    "revoked-operator": ("operator-revoked", 401, dismissed(None)),
+    "expired-operator": ("operator-expired", 401, dismissed(0.01)),
+    "client-adds-an-operator": (
+        "forbidden",
+        403,
+        ask("POST", "/v1/operators", json={"name": "mallory", "role": "operator"}),
+    ),
+    "client-reads-the-audit-log": ("forbidden", 403, ask("GET", "/v1/audit")),
     # Paths.
     "dots": ("not-found", 404, raw("GET /v1/models/..%2f..%2f..%2fetc%2fpasswd")),
     "plain-dots": ("not-found", 404, raw("GET /v1/models/../../../../etc/passwd")),
@@ -321,6 +363,33 @@ CASES: dict[str, tuple[str, int, Callable[[Any], Any]]] = {
         "conflict",
         409,
         ask("POST", "/v1/clients/ada/confirm", "operator", json={}),
+    ),
+    "owner-revoked": ("forbidden", 403, ask("DELETE", "/v1/operators/owner", "operator")),
+    "reason-with-control-characters": (
+        "invalid-request",
+        422,
+        ask("POST", "/v1/federation/pause", "operator", json={"reason": "\x1b[2J"}),
+    ),
+    "reason-with-half-a-pair": (
+        "invalid-request",
+        422,
+        ask(
+            "POST",
+            "/v1/federation/pause",
+            "operator",
+            content=b'{"reason": "\\ud800"}',
+            headers=JSON,
+        ),
+    ),
+    "endless-reason": (
+        "too-large",
+        413,
+        ask("POST", "/v1/federation/pause", "operator", json={"reason": "x" * 2**20}),
+    ),
+    "long-reason-in-a-query": (
+        "invalid-request",
+        422,
+        ask("DELETE", f"/v1/operators/ada?reason={'x' * 65_000}", "operator"),
     ),
     "endless-since": ("invalid-request", 422, ask("GET", f"/v1/rounds?since={NINES}", "operator")),
     "endless-cap": ("invalid-request", 422, mint_with(sample_cap=10**20)),

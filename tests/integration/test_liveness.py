@@ -1,4 +1,4 @@
-"""What goes on while a round is decided, and while a thousand requests wait."""
+"""What still works while a round is decided, and while a thousand requests wait."""
 
 import asyncio
 import re

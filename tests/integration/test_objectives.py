@@ -1,4 +1,4 @@
-"""Local objectives over HTTP: agents and simulator agree; the noise is nobody's to know."""
+"""Local objectives over HTTP: agents and simulator agree, and nobody can know the noise."""
 
 from collections.abc import Callable
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""Attackers over HTTP: unseen on the wire, back after an eviction, and all-knowing through a tap.
+"""Attackers over HTTP: unnoticed on the wire, back after an eviction, full knowledge by a tap.
 
 The agents are those of the services, on a thread of the test; the aggregator is real.
 """
@@ -93,7 +93,7 @@ class RedTeam:
         slots: Sequence[int] | None = None,
         further: int = 0,
     ) -> dict[str, Any]:
-        """What all agents are told."""
+        """The settings that all agents get."""
         tokens = self.hosted.operator.mint(list(names)).tokens
         if further:
             tokens += self.hosted.operator.mint_unbound(further).tokens
@@ -192,7 +192,7 @@ def test_an_attacker_sends_the_requests_of_an_honest_client(
 def test_colluders_that_join_first_meet_in_the_first_round(
     red_team: Callable[..., RedTeam], requests: dict[str, list[tuple[str, str, list[str]]]]
 ) -> None:
-    """To be told to wait before a round is drawn is not to be left out of it."""
+    """A client that has to wait before a round's selection may still be selected."""
     team = red_team(clients=3, rounds=2, phases=collecting())
     team.meet(2)
     team.attack('{"name": "lie", "z": 1}', ["mal", "moe"], [0, 1])
@@ -233,7 +233,7 @@ def test_an_evicted_attacker_comes_back_and_is_judged_like_any_newcomer(
 
 
 def test_full_knowledge_comes_through_the_tap(red_team: Callable[..., RedTeam]) -> None:
-    """Mimics upload exactly what an honest client uploaded in the very same round."""
+    """Mimics upload exactly the update of an honest client in the same round."""
     team = red_team(tap=mint(), clients=5, rounds=2, phases=collecting())
     team.meet(2)
     team.defend(["ann", "ben", "cat"])
@@ -301,7 +301,7 @@ def test_norm_riding_stays_just_below_the_threshold(
 def test_attackers_know_over_http_what_they_know_in_simulation(
     red_team: Callable[..., RedTeam], attack: str | dict[str, Any], server: dict[str, Any]
 ) -> None:
-    """And as many of them: now and then one of the three is not drawn."""
+    """Attackers know how many attackers take part: sometimes one of the three is not selected."""
     data = {"dataset": "digits", "clients": 6, "reserved": 50}
     fraction = 0.7 if attack == "lie" else 1.0
     tables = {"server": server, "data": data, "phases": collecting(), "fraction": fraction}

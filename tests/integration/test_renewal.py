@@ -1,4 +1,4 @@
-"""Clients renew their tokens while they take part; what has been replaced is worth nothing."""
+"""Clients renew their tokens while they take part; a replaced token is no longer valid."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""The rounds of a federation over HTTP: who is drawn, who is probed, who comes and goes.
+"""The rounds of a federation over HTTP: which clients are selected or probed, join or leave.
 
 Legend: D coordinates, M clients in the pool.
 """

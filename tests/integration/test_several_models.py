@@ -1,4 +1,4 @@
-"""Several global models over HTTP: who gets which, who may load which, what they come to.
+"""Several global models over HTTP: who gets and may load which model, and the results.
 
 Legend: D coordinates.
 """
@@ -222,7 +222,7 @@ def test_votes_of_real_agents_are_those_of_the_simulator(host: Host, tmp_path: P
 
 
 def test_clusters_train_their_own_models(host: Host) -> None:
-    """Half of the clients move one way and half the other; one of them sits a round out."""
+    """Half of the clients move in one direction and half in the other; one misses a round."""
 
     class Sided(Receiving):
         def update(self, round_: int, kind: str, dim: int) -> NDArray[np.float32]:

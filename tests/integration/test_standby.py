@@ -1,4 +1,4 @@
-"""One federation over several processes: an api, a worker, and a worker that stands by."""
+"""One federation over several processes: an api, a worker, and a standby."""
 
 import secrets
 import time
@@ -23,7 +23,7 @@ SERVER = {**FEDCAP, "detectors": [{"name": "norm_bound", "threshold": 5}]}
 
 
 class Parted(TestClients):
-    """A federation whose roles are processes of their own.
+    """A federation in which each role is a separate process.
 
     Args:
         given: the experiment.
@@ -143,7 +143,7 @@ def test_the_standby_takes_over_and_comes_to_the_same(
 
 
 def answers(port: int) -> bool:
-    """Whether a process is up."""
+    """Whether a process is running."""
     try:
         return httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=5).status_code == 200
     except httpx.TransportError:

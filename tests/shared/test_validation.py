@@ -17,27 +17,27 @@ EXACT = {"name": "interpolated", "mode": "exact"}
 BREAKS: dict[str, tuple[dict[str, Any], str]] = {
     "Detectors compare no clients of groups that share nothing.": (
         {**DIGITS, "server": {"customizer": "flcert", "detectors": ["robust_distance"]}},
-        "flcert lets nothing of one group reach another, and robust_distance judges clients by "
-        "those of all groups; use norm_bound or none",
+        "flcert isolates groups from each other, but robust_distance compares clients of all "
+        "groups; use norm_bound or no detector",
     ),
     "Groups that share nothing share no running statistics.": (
         {**RESNET, "server": {"customizer": "flcert"}},
-        "flcert lets nothing of one group reach another, and running statistics are the median of "
-        "all clients': use a model without batch normalization",
+        "flcert isolates groups from each other, but running statistics are medians over all "
+        "clients: use a model without batch normalization",
     ),
     "All clients train from the global model if a detector retraces their training.": (
         {**DIGITS, "server": {**RETRACES, "customizer": "fedcap"}},
-        "fedredefense retraces training from the global model, and with the customizer fedcap "
-        "clients train from others: use global_model",
+        "fedredefense retraces training from the global model, but with the customizer fedcap, "
+        "clients start elsewhere; use global_model",
     ),
     "Clients upload the training of the whole model if a detector retraces it.": (
         {**DIGITS, "server": RETRACES, "personalizer": "fedper"},
-        "fedredefense retraces training of the whole model, and uploads of the personalizer "
-        "fedper are not that: use another one",
+        "fedredefense retraces training of the whole model on all samples, but the personalizer "
+        "fedper trains otherwise; use another personalizer",
     ),
     "A customizer that recovers models gets whole ones.": (
         {**DIGITS, "server": {"customizer": "clustered", "calibrate": False}},
-        "clustered needs whole models: calibrate = true",
+        "clustered needs whole models: set calibrate = true",
     ),
     "Clients report on the models of the same round.": (
         {
@@ -46,7 +46,7 @@ BREAKS: dict[str, tuple[dict[str, Any], str]] = {
             "personalizer": "fedfomo",
             "policy": "buffered",
         },
-        "fedfomo reads what clients report of a round's models: policy = sync",
+        "fedfomo reads what clients report about the models of one round: set policy = sync",
     ),
     "A personalizer that weighs offered models is offered some.": (
         {**DIGITS, "personalizer": "fedfomo"},
@@ -67,7 +67,7 @@ BREAKS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "Root samples fit the clients' model and classes.": (
         {**DIGITS, "server": {"rule": "fltrust", "root": {"dataset": "cifar100"}}},
-        "cifar100 has 100 classes, the clients' digits 10: its labels are of no use",
+        "cifar100 has 100 classes, the clients' digits 10: its labels cannot be used",
     ),
     "Public samples fit the clients' model, and their classes if a stage needs labels.": (
         {**DIGITS, "server": {"public": {"dataset": "wisdm"}}},
@@ -75,7 +75,7 @@ BREAKS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "Only images are augmented.": (
         {**WISDM, "server": {"public": {"dataset": "wisdm", "augmentation": "weak"}}},
-        "server.public: augmentation is for images, the samples have shape (43,)",
+        "server.public: augmentation is for images, but the samples have shape (43,)",
     ),
     "Rounds can have enough rows for every stage.": (
         {**DIGITS, "fraction": 0.25, "server": {"rule": "krum", "f": 3}},
@@ -83,8 +83,8 @@ BREAKS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "Settings that assume a common model are absent if there is none.": (
         {**DIGITS, "personalizer": EXACT, "fraction": 0.5, "server": {"momentum": 0.9}},
-        "interpolated in exact mode has no common model, it takes plain steps of every client "
-        "towards an aggregate of its own: leave out server.momentum, fraction",
+        "interpolated in exact mode has no common model: every client takes plain steps towards "
+        "its own aggregate. Leave out server.momentum, fraction",
     ),
 }
 """By constraint: tables that break it, and what the user is told."""
@@ -133,7 +133,7 @@ def test_each_setting_that_assumes_a_common_model_is_named(
     unfit: dict[str, Any], named: str
 ) -> None:
     tables = {**DIGITS, **unfit, "personalizer": EXACT}
-    with pytest.raises(ConfigurationError, match=f"aggregate of its own: leave out {named}$"):
+    with pytest.raises(ConfigurationError, match=rf"its own aggregate\. Leave out {named}$"):
         validate(Experiment.from_tables(tables))
 
 

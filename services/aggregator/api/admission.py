@@ -1,7 +1,8 @@
 """Admission: turns an upload's bytes into a checked, durable blob, or refuses the upload.
 
-The body's bytes are counted while they arrive, written and hashed on threads, and checked against
-the model's spec. Decompression stops at the largest size that a file for the model can have.
+The event loop counts the body's bytes while they arrive. Threads write and hash the bytes, and
+check the file against the model's spec. Decompression stops at the largest size that a file for the
+model can have.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from rampart_fl.shared.protocol.refusals import (
 PIECE = 1 << 18
 """Number of bytes written to the disk at once."""
 ZSTD_WINDOW = 1 << 23
-"""Largest window in bytes that a frame may use; RFC 9659 allows this for the zstd encoding."""
+"""Largest window in bytes that a zstd frame may need; RFC 9659 sets this limit for HTTP."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,12 @@ def check_length(length: str | None, size_cap: int) -> int:
     if not length.isascii() or not length.isdigit() or len(length) > 19:
         raise Malformed(f"Content-Length {length[:40]!r} is not a number")
     if int(length) > size_cap:
-        raise TooLarge(f"{int(length)} bytes; at most {size_cap} are read")
+        raise TooLarge(f"{int(length)} bytes; the limit is {size_cap}")
     return int(length)
 
 
 def check_encoding(encoding: str | None) -> bool:
-    """Whether the body's encoding is zstd; raises `UnsupportedMedia` unless zstd or identity."""
+    """Whether the encoding is zstd; raises `UnsupportedMedia` if neither zstd nor identity."""
     name = (encoding or "identity").strip().lower()
     if name not in {"identity", "zstd"}:
         raise UnsupportedMedia(f"content encoding {name[:40]!r}; known: identity, zstd")
@@ -97,8 +98,8 @@ class Admission:
             length: number of bytes that the request declared.
             zstd: whether the body is compressed with zstd.
             limits: bounds on the body.
-            judge: checks the whole file on a thread; returns the report of an upload to admit, or
-                None to discard its bytes.
+            judge: checks the complete file on a thread; returns the report of an admitted upload,
+                or None if the bytes are to be discarded.
         Raises:
             SlowBody: no bytes came for too long, or the average rate was too low.
             TooLarge: there are more bytes than declared or, decompressed, than allowed.
@@ -121,7 +122,7 @@ class Admission:
     async def _stream(
         self, body: AsyncIterator[bytes], length: int, limits: Limits, upload: "_Upload"
     ) -> bytearray:
-        """Writes a body in pieces on the disk's threads; returns the last piece unwritten."""
+        """Writes a body in pieces on the disk's threads, but returns the last piece unwritten."""
         loop = asyncio.get_running_loop()
         last_moment = loop.time() + limits.idle + length / limits.rate
         buffer, received = bytearray(), 0
@@ -130,7 +131,7 @@ class Admission:
                 async for chunk in body:
                     received += len(chunk)
                     if received > length:
-                        raise TooLarge(f"more bytes came than the {length} declared")
+                        raise TooLarge(f"more bytes arrived than the {length} declared")
                     buffer += chunk
                     if len(buffer) >= PIECE:
                         limit.reschedule(None)  # Time spent on the disk does not count.
@@ -140,7 +141,7 @@ class Admission:
                         buffer = bytearray()
                     limit.reschedule(min(loop.time() + limits.idle, last_moment))
         except TimeoutError:
-            raise SlowBody(f"{received} of {length} bytes came in time") from None
+            raise SlowBody(f"{received} of {length} bytes arrived in time") from None
         if upload.pending is not None:
             await upload.pending
         if received < length:
@@ -162,7 +163,7 @@ class _Upload:
         self.writer.write(piece)
 
     def finish(self, last: bytearray, zstd: bool, size_cap: int, judge: Judge) -> Admitted:
-        """Writes the last piece, decompresses, judges and commits, in a single call."""
+        """Writes the last piece; then decompresses, judges and commits the body."""
         self.write(last)
         assert self.writer is not None
         if not zstd:

@@ -5,10 +5,12 @@ from fastapi import FastAPI
 from rampart_fl.services.aggregator.api.problems import SmallBodies, add_problem_handlers
 from rampart_fl.services.aggregator.api.request_timing import RequestTiming
 from rampart_fl.services.aggregator.api.routes import (
+    audit,
     clients,
     federation,
     models,
     operations,
+    operators,
     records,
     tap,
     tickets,
@@ -41,6 +43,8 @@ def create_app(runtime: Runtime) -> FastAPI:
         app.include_router(training.router)
         app.include_router(models.router)
         app.include_router(clients.router)
+        app.include_router(operators.router)
+        app.include_router(audit.router)
     if runtime.settings.test_tap is not None:
         app.include_router(tap.router)
     app.add_middleware(SmallBodies, seconds=runtime.settings.body_idle)

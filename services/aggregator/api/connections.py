@@ -1,4 +1,4 @@
-"""HTTP connections with bounds that an application cannot set, on heads, bodies and answers.
+"""HTTP connections with limits on heads, bodies and answers that an application cannot set.
 
 By default, uvicorn
 
@@ -44,7 +44,7 @@ def open_files() -> int:
 
 
 class Connection(HttpToolsProtocol):
-    """One connection; a timer runs while it waits for a head or for the rest of an unread body."""
+    """A connection with a timer for heads and for the rest of bodies that nobody reads."""
 
     patience: ClassVar[float] = 30.0
     """Seconds for a head, for the rest of a body that nobody reads, and for a pause in reading an
@@ -58,7 +58,7 @@ class Connection(HttpToolsProtocol):
 
     @classmethod
     def bounded(cls, patience: float, most: int) -> type["Connection"]:
-        """A subclass with this time limit and this largest number of connections."""
+        """A subclass with `patience` as its time limit, and `most` as its limit on connections."""
         return type(cls.__name__, (cls,), {"patience": patience, "most": most})
 
     @property
@@ -87,7 +87,7 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Called when the client stops reading; starts the time limit for it to continue."""
+        """Called when the client stops reading; starts the time limit of this pause."""
         super().pause_writing()
         self._stalled = self.loop.call_later(self.patience, self.transport.abort)
 
@@ -132,7 +132,7 @@ class Connection(HttpToolsProtocol):
         self._refuse(Malformed("the request is not valid HTTP"))
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Does nothing, where uvicorn would log two lines; the request is answered as usual."""
+        """Does nothing; uvicorn's method logs two lines. The request is answered as usual."""
 
     def _arm(self) -> None:
         self._disarm()
@@ -151,7 +151,7 @@ class Connection(HttpToolsProtocol):
     def _expired(self) -> None:
         self._timer = None
         if self._head and not self._serving and not self._body_open:
-            self._refuse(SlowHead(f"the headers did not come within {self.patience:g} seconds"))
+            self._refuse(SlowHead(f"the headers did not arrive within {self.patience:g} seconds"))
         else:
             self.transport.close()
 

@@ -7,9 +7,10 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
 
 from rampart_fl.services.aggregator.api.identities import Known
+from rampart_fl.services.aggregator.api.operator_tokens import Actor
 from rampart_fl.services.aggregator.api.runtime import Runtime
-from rampart_fl.shared.protocol.refusals import Forbidden, Malformed, Unauthorized
-from rampart_fl.shared.runtime.tokens import matches, token_hash
+from rampart_fl.shared.protocol.refusals import Forbidden, Malformed, ReadOnly, Unauthorized
+from rampart_fl.shared.runtime.tokens import token_hash
 
 
 async def get_runtime(request: Request) -> Runtime:
@@ -35,15 +36,21 @@ async def bearer(request: Request, _: Annotated[object, Depends(SCHEME)]) -> str
 
 
 Bearer = Annotated[str, Depends(bearer)]
+UNKNOWN_CLIENT = "unknown or revoked client token"
 
 
 async def identify(runtime: RuntimeDep, token: Bearer) -> Known:
     """The client that the token belongs to; only the token identifies a client."""
     known = await runtime.identities.of(token_hash(token))
     if known is None:
-        if matches(token, runtime.operator_hash):
+        if await runtime.operators.of(token) is not None:
             raise Forbidden("an operator's token cannot act as a client")
-        raise Unauthorized("unknown or revoked client token")
+        raise Unauthorized(UNKNOWN_CLIENT)
+    return present(runtime, known)
+
+
+def present(runtime: Runtime, known: Known) -> Known:
+    """Notes that a client sent a request; refuses a client whose token has expired."""
     if known.expires_at < time.time():
         raise Unauthorized("this client token has expired; rotate a token before it expires")
     runtime.hub.saw(known.client)
@@ -61,23 +68,44 @@ async def client_id(known: KnownDep) -> str:
 ClientDep = Annotated[str, Depends(client_id)]
 
 
-async def require_operator(runtime: RuntimeDep, token: Bearer) -> None:
-    """Refuses everyone but operators."""
-    if matches(token, runtime.operator_hash):
-        return
+async def identify_operator(request: Request, runtime: RuntimeDep, token: Bearer) -> Actor:
+    """The operator that sent the request; a viewer may only send GET requests."""
+    actor = await runtime.operators.of(token)
+    if actor is not None:
+        return permitted(request, actor)
     if await runtime.identities.of(token_hash(token)) is not None:
         raise Forbidden("this request needs an operator's token")
     raise Unauthorized("unknown token")
 
 
-OperatorDep = Depends(require_operator)
+def permitted(request: Request, actor: Actor) -> Actor:
+    """Refuses a viewer's request that may change something."""
+    if actor.role == "viewer" and request.method != "GET":
+        raise ReadOnly(f"{actor.name} is a viewer; this request needs the role operator")
+    return actor
 
 
-async def client_or_operator(runtime: RuntimeDep, token: Bearer) -> str | None:
+OperatorDep = Depends(identify_operator)
+ActorDep = Annotated[Actor, OperatorDep]
+
+
+async def identify_anyone(request: Request, runtime: RuntimeDep, token: Bearer) -> Known | Actor:
+    """The client or the operator that sent the request."""
+    known = await runtime.identities.of(token_hash(token))
+    if known is not None:
+        return present(runtime, known)
+    actor = await runtime.operators.of(token)
+    if actor is None:
+        raise Unauthorized(UNKNOWN_CLIENT)
+    return permitted(request, actor)
+
+
+AnyoneDep = Annotated[Known | Actor, Depends(identify_anyone)]
+
+
+async def client_or_operator(caller: AnyoneDep) -> str | None:
     """The id of the client that sent the request, or None for an operator."""
-    if matches(token, runtime.operator_hash):
-        return None
-    return (await identify(runtime, token)).client
+    return caller.client if isinstance(caller, Known) else None
 
 
 CallerDep = Annotated[str | None, Depends(client_or_operator)]

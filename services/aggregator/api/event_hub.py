@@ -19,7 +19,7 @@ from rampart_fl.shared.errors import Unavailable
 log = logging.getLogger(__name__)
 
 PAUSE = 0.005
-"""Seconds between reads of the stream, so that one read gets all events of a burst."""
+"""Pause in seconds between two reads of the stream, so that one read gets all events of a burst."""
 FOR_ONE = frozenset(
     {"ticket", "evicted", "confirmed", "reinstated", "dismissed", "released", "customized"}
 )
@@ -66,7 +66,8 @@ class EventHub:
         """Listens for events about a topic, which is the id of a client or of a request.
 
         Yields a function that waits up to a number of seconds for the next event, and returns
-        whether one came. Events between entering the context and waiting are not missed.
+        whether one came. Events that happen after the context is entered and before the wait starts
+        are not missed.
         """
         loop = asyncio.get_running_loop()
         heard = asyncio.Event()

@@ -1,6 +1,6 @@
 """Sends models: a small one as a whole, a large one in pieces.
 
-Memory therefore never holds a whole large model while a slow client reads it.
+While a slow client reads a large model, memory therefore never holds the whole model.
 """
 
 import asyncio

@@ -109,8 +109,8 @@ def add_problem_handlers(app: FastAPI) -> None:
 class SmallBodies:
     """Middleware that bounds the size and the time of every body that is not an upload.
 
-    FastAPI's own `max_body_size` sets no time limit. It also answers in plain text, even if the
-    application has an error handler.
+    FastAPI's own `max_body_size` sets no time limit. That limit also answers in plain text, even if
+    the application has an error handler.
     """
 
     def __init__(self, app: Any, seconds: float) -> None:
@@ -118,7 +118,7 @@ class SmallBodies:
         self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on after reading its body within the bounds; uploads stay unread."""
+        """Reads a request's body within the bounds, then passes it on; leaves uploads unread."""
         if scope["type"] != "http" or is_upload(scope["method"], scope["path"]):
             await self._app(scope, receive, send)
             return
@@ -147,7 +147,7 @@ class SmallBodies:
                     if not message.get("more_body", False):
                         return messages
         except TimeoutError:
-            raise SlowBody(f"the body did not come within {self._seconds:g} seconds") from None
+            raise SlowBody(f"the body did not arrive within {self._seconds:g} seconds") from None
 
 
 def is_upload(method: str, path: str) -> bool:

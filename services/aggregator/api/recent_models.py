@@ -1,4 +1,4 @@
-"""Caches recently requested models in memory, because clients of a round often ask for the same."""
+"""Caches recently requested models in memory, because clients often request the same model."""
 
 import asyncio
 from collections import OrderedDict
@@ -39,7 +39,7 @@ class RecentModels:
             reading.add_done_callback(lambda read: self._keep(digest, read))
         else:
             self._held.move_to_end(digest)
-        return await asyncio.shield(reading)  # Other requests may wait for it, too.
+        return await asyncio.shield(reading)  # Other requests may wait for this read.
 
     def _read(self, digest: str) -> bytes | None:
         with self._blobs.open(digest) as file:

@@ -8,11 +8,11 @@ from rampart_fl.services.aggregator.api.problems import Receive, Scope, Send
 from rampart_fl.services.aggregator.metrics import Metrics
 
 HELD = ("/ticket", "/events")
-"""Endings of routes that hold requests on purpose; these are not timed."""
+"""How the paths of long polls end. Long polls are not timed, because they wait on purpose."""
 
 
 class RequestTiming:
-    """Records each request's seconds by route and status, less the time it was held on purpose."""
+    """Records each request's duration by route and status, excluding time spent in a long poll."""
 
     def __init__(self, app: Any, metrics: Metrics) -> None:
         self._app = app

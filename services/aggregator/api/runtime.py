@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rampart_fl.services.aggregator.api.admission import Admission
 from rampart_fl.services.aggregator.api.event_hub import EventHub
 from rampart_fl.services.aggregator.api.identities import Identities
+from rampart_fl.services.aggregator.api.operator_tokens import OperatorTokens
 from rampart_fl.services.aggregator.api.recent_models import RecentModels
 from rampart_fl.services.aggregator.api.upload_slots import UploadSlots
 from rampart_fl.services.aggregator.metrics import Metrics
@@ -66,7 +67,8 @@ class Runtime:
         self.identities = Identities(self.stores.clients, self.hub)
         self.metrics = Metrics()
         self.upload_slots = UploadSlots(settings.uploads, self.metrics)
-        self.operator_hash = token_hash(settings.operator_token.get_secret_value())
+        owner = token_hash(settings.operator_token.get_secret_value())
+        self.operators = OperatorTokens(owner, self.stores.operators)
         self.warnings: list[str] = []
         self.tap_hash = (
             token_hash(settings.test_tap.get_secret_value()) if settings.test_tap else ""

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from rampart_fl.services.aggregator.state.round_entry import RoundEntry
-from rampart_fl.shared.protocol.messages import NO_VERDICT, VerdictMatrix
 from rampart_fl.shared.protocol.refusals import InvalidRequest
+from rampart_fl.shared.protocol.stored_rounds import NO_VERDICT, VerdictMatrix
 
 MOST = 4 << 20
 """The largest number of cells, so that one request needs little memory."""

@@ -5,9 +5,45 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from rampart_fl.services.aggregator.state.audit_log import (
+    AUDITED,
+    UNAUDITED,
+    Act,
+    Attribution,
+    AuditLog,
+)
 from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys
 from rampart_fl.services.aggregator.state.redis_access import RedisAccess
 from rampart_fl.services.aggregator.state.redis_records import by_client
+from rampart_fl.shared.protocol.audit import timestamp
+
+ADD_JOINS = (
+    AUDITED
+    + """
+-- KEYS joins; ARGV joins_json (by hash)
+local joins = cjson.decode(ARGV[1])
+for hash in pairs(joins) do
+  if redis.call('HEXISTS', KEYS[1], hash) == 1 then return {'added'} end
+end
+if not recorded() then return {'moved'} end
+for hash, join in pairs(joins) do redis.call('HSET', KEYS[1], hash, join) end
+return {'added'}
+"""
+)
+
+REVOKE_JOIN = (
+    AUDITED
+    + """
+-- KEYS joins; ARGV join_hash
+local raw = redis.call('HGET', KEYS[1], ARGV[1])
+if not raw then return {'unknown'} end
+local used = cjson.decode(raw).used
+if used then return {'used', used} end
+if not recorded() then return {'moved'} end
+redis.call('HDEL', KEYS[1], ARGV[1])
+return {'revoked'}
+"""
+)
 
 JOIN = """
 -- KEYS joins clients tokens events; ARGV join_hash now wished fresh token_hash expires default_cap
@@ -41,6 +77,8 @@ local client = cjson.decode(raw)
 if ARGV[2] ~= client.token_hash and redis.call('HEXISTS', KEYS[2], ARGV[2]) == 1 then
   return {'taken'}
 end
+if ARGV[2] == '' and client.token_hash == '' then return {'done', raw} end
+if not recorded() then return {'moved'} end
 redis.call('HDEL', KEYS[2], client.token_hash)
 client.token_hash = ARGV[2]
 client.expires_at = tonumber(ARGV[3])
@@ -63,16 +101,31 @@ class ClientStore:
         redis: the connection to Redis.
         keys: the keys of the clients and their tokens.
         run: keys of the run, whose event log reports joins and changed tokens.
+        audit: the log of what operators do.
     """
 
     redis: RedisAccess
     keys: FederationKeys
     run: RunKeys
+    audit: AuditLog
 
-    async def add_join_tokens(self, joins: Mapping[str, Mapping[str, Any]]) -> None:
+    async def add_join_tokens(
+        self, joins: Mapping[str, Mapping[str, Any]], by: Attribution
+    ) -> None:
         """Stores join tokens, keyed by their hash."""
-        mapping = {hash_: json.dumps(join) for hash_, join in joins.items()}
-        await self.redis.ask("hset", self.keys.joins, mapping=mapping)
+        clients = [join["client_id"] for join in joins.values() if "client_id" in join]
+        until = max(join["expires_at"] for join in joins.values())
+        details: dict[str, Any] = {"count": len(joins), "expires_at": timestamp(until)}
+        if clients:
+            details["clients"] = clients
+        act = Act("make-join-tokens", by, details=details)
+        texts = {hash_: json.dumps(join) for hash_, join in joins.items()}
+        await self.audit.perform(act, ADD_JOINS, (self.keys.joins,), json.dumps(texts))
+
+    async def revoke_join_token(self, join_hash: str, by: Attribution) -> str:
+        """Revokes a join token; returns "revoked", "unknown" or "used" (by a client to join)."""
+        act = Act("revoke-join-token", by, join_hash)
+        return (await self.audit.perform(act, REVOKE_JOIN, (self.keys.joins,), join_hash))[0]
 
     async def join(
         self,
@@ -112,14 +165,25 @@ class ClientStore:
         client = json.loads(answer[2]) if len(answer) > 2 else {}
         return answer[0], answer[1] if len(answer) > 1 else "", client
 
-    async def change_token(self, client: str, token_hash: str, expires: float) -> str:
+    async def change_token(
+        self, client: str, token_hash: str, expires: float, by: Attribution | None
+    ) -> str:
         """Replaces a client's token, or revokes it if the hash is empty.
 
+        Args:
+            client: the client's id.
+            token_hash: hash of the new token.
+            expires: Unix time at which the new token expires.
+            by: the operator who does it; None for the client itself.
         Returns:
             "done", "unknown" (there is no such client) or "taken" (another client's token).
         """
         keys = (self.keys.clients, self.keys.tokens, self.run.events)
-        return (await self.redis.run(CHANGE, keys, client, token_hash, expires))[0]
+        given = (client, token_hash, expires)
+        if by is None:
+            return (await self.redis.run(UNAUDITED + CHANGE, keys, *given))[0]
+        act = Act("replace-token" if token_hash else "revoke-token", by, client)
+        return (await self.audit.perform(act, AUDITED + CHANGE, keys, *given))[0]
 
     async def of_token(self, token_hash: str) -> dict[str, Any] | None:
         """{client, expires_at} of the token with this hash."""

@@ -1,18 +1,22 @@
 """The barred clients: evictions, quarantines, and proposals that wait for an operator."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rampart_fl.services.aggregator.state.audit_log import AUDITED, Act, Attribution, AuditLog
 from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys
 from rampart_fl.services.aggregator.state.redis_access import RedisAccess, asking
 from rampart_fl.services.aggregator.state.redis_records import Barred, by_client
 
-EVICT = """
+EVICT = (
+    AUDITED
+    + """
 -- KEYS clients evicted tickets events pulls quarantined; ARGV client why
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return {'unknown'} end
-if redis.call('HSETNX', KEYS[2], ARGV[1], ARGV[2]) == 0 then return {'already'} end
+if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 1 then return {'already'} end
+if not recorded() then return {'moved'} end
+redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
 redis.call('HDEL', KEYS[3], ARGV[1])
 redis.call('HDEL', KEYS[5], ARGV[1])
 redis.call('HDEL', KEYS[6], ARGV[1])
@@ -20,33 +24,48 @@ redis.call('XADD', KEYS[4], '*', 'type', 'evicted', 'client', ARGV[1],
   'reason', cjson.decode(ARGV[2]).reason)
 return {'evicted'}
 """
+)
 
-REINSTATE = """
+REINSTATE = (
+    AUDITED
+    + """
 -- KEYS clients evicted events quarantined; ARGV client reason
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return {'unknown'} end
-local held = redis.call('HDEL', KEYS[2], ARGV[1]) + redis.call('HDEL', KEYS[4], ARGV[1])
-if held == 0 then return {'already'} end
+local barred = redis.call('HEXISTS', KEYS[2], ARGV[1]) + redis.call('HEXISTS', KEYS[4], ARGV[1])
+if barred == 0 then return {'already'} end
+if not recorded() then return {'moved'} end
+redis.call('HDEL', KEYS[2], ARGV[1])
+redis.call('HDEL', KEYS[4], ARGV[1])
 redis.call('XADD', KEYS[3], '*', 'type', 'reinstated', 'client', ARGV[1], 'reason', ARGV[2])
 return {'reinstated'}
 """
+)
 
-CONFIRM = """
+CONFIRM = (
+    AUDITED
+    + """
 -- KEYS quarantined evicted events; ARGV client proposal why reason
 -- The proposal stands in full, so that no other than the one that was read is confirmed.
 if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return {'gone'} end
+if not recorded() then return {'moved'} end
 redis.call('HDEL', KEYS[1], ARGV[1])
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[3])
 redis.call('XADD', KEYS[3], '*', 'type', 'confirmed', 'client', ARGV[1], 'reason', ARGV[4])
 return {'confirmed'}
 """
+)
 
-DISMISS = """
+DISMISS = (
+    AUDITED
+    + """
 -- KEYS quarantined events; ARGV client proposal reason
 if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return {'gone'} end
+if not recorded() then return {'moved'} end
 redis.call('HDEL', KEYS[1], ARGV[1])
 redis.call('XADD', KEYS[2], '*', 'type', 'dismissed', 'client', ARGV[1], 'reason', ARGV[3])
 return {'dismissed'}
 """
+)
 
 
 @dataclass(frozen=True)
@@ -57,40 +76,47 @@ class EvictionStore:
         redis: the connection to Redis.
         keys: the keys of the run.
         federation: keys of the federation, for the clients.
+        audit: the log of what operators do.
     """
 
     redis: RedisAccess
     keys: RunKeys
     federation: FederationKeys
+    audit: AuditLog
 
-    async def evict(self, client: str, why: Mapping[str, Any]) -> str:
+    async def evict(self, client: str, by: Attribution) -> str:
         """Evicts a client; returns "evicted", "already" or "unknown"."""
         keys = self.keys
         names = (
             *(self.federation.clients, keys.evicted, keys.tickets),
             *(keys.events, keys.pulls, keys.quarantined),
         )
-        return (await self.redis.run(EVICT, names, client, json.dumps(why)))[0]
+        why = json.dumps({"reason": by.reason, "detector": "operator", "at": by.time})
+        act = Act("evict", by, client)
+        return (await self.audit.perform(act, EVICT, names, client, why))[0]
 
-    async def reinstate(self, client: str, reason: str) -> str:
+    async def reinstate(self, client: str, by: Attribution) -> str:
         """Undoes an eviction or a quarantine; returns "reinstated", "already" or "unknown"."""
         keys = self.keys
         names = (self.federation.clients, keys.evicted, keys.events, keys.quarantined)
-        return (await self.redis.run(REINSTATE, names, client, reason))[0]
+        act = Act("reinstate", by, client)
+        return (await self.audit.perform(act, REINSTATE, names, client, by.reason))[0]
 
-    async def confirm(self, client: str, reason: str) -> str:
+    async def confirm(self, client: str, by: Attribution) -> str:
         """Evicts a client as proposed; returns "confirmed", or "gone" if there is no proposal."""
         raw, proposal = await self._proposal(client)
         why = {k: v for k, v in proposal.items() if k not in ("kind", "until")}
-        stands = json.dumps({**why, "confirmed": reason})
+        stands = json.dumps({**why, "confirmed": by.reason})
         keys = (self.keys.quarantined, self.keys.evicted, self.keys.events)
-        return (await self.redis.run(CONFIRM, keys, client, raw, stands, reason))[0]
+        act, given = Act("confirm", by, client), (client, raw, stands, by.reason)
+        return (await self.audit.perform(act, CONFIRM, keys, *given))[0]
 
-    async def dismiss(self, client: str, reason: str) -> str:
+    async def dismiss(self, client: str, by: Attribution) -> str:
         """Dismisses a proposal; returns "dismissed", or "gone" if there is no proposal."""
         raw, _ = await self._proposal(client)
         keys = (self.keys.quarantined, self.keys.events)
-        return (await self.redis.run(DISMISS, keys, client, raw, reason))[0]
+        act = Act("dismiss", by, client)
+        return (await self.audit.perform(act, DISMISS, keys, client, raw, by.reason))[0]
 
     async def _proposal(self, client: str) -> tuple[str, dict[str, Any]]:
         """The proposal to evict a client, as stored text and parsed; both empty if none exists."""

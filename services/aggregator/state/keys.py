@@ -11,6 +11,10 @@ and updates are kept in the blob store. The keys of the federation (`FederationK
     joins        hash    SHA-256 of a join token -> {expires_at, client_id?, sample_cap?, used?}
     seen         zset    id -> time of its last request
     attempts:A:W number  attempts of name A in time window W
+    operators    hash    name -> {role, token_hash, created_at, created_by, expires_at, revoked_at}
+    operator_tokens hash SHA-256 of an operator's token, former ones too -> name
+    audit        list    entries of the audit log, oldest first (see shared/protocol/audit.py)
+    audit_head   string  hash of the last of them
 
 The keys of the run, which is one experiment with its rounds (`RunKeys`):
 
@@ -50,7 +54,7 @@ def prefix_of(namespace: str) -> str:
 
 
 class FederationKeys:
-    """Keys of what belongs to the federation: the worker's lease, and the clients.
+    """Keys of what belongs to the federation: the worker's lease, clients, operators, audit.
 
     Args:
         prefix: the prefix of all keys.
@@ -64,6 +68,10 @@ class FederationKeys:
         self.tokens = f"{prefix}tokens"
         self.joins = f"{prefix}joins"
         self.seen = f"{prefix}seen"
+        self.operators = f"{prefix}operators"
+        self.operator_tokens = f"{prefix}operator_tokens"
+        self.audit = f"{prefix}audit"
+        self.audit_head = f"{prefix}audit_head"
 
     def attempts(self, name: str, window: int) -> str:
         """The key of the attempts of one name in one time window."""

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from rampart_fl.shared.protocol.messages import VERDICT_CODES, Digest
+from rampart_fl.shared.protocol.messages import Digest
+from rampart_fl.shared.protocol.stored_rounds import VERDICT_CODES
 
 ROUNDS = 64
 """The largest number of rounds in a segment."""

@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 
+from rampart_fl.services.aggregator.state.audit_log import AUDITED, Act, Attribution, AuditLog
 from rampart_fl.services.aggregator.state.keys import SCHEMA, FederationKeys, RunKeys
 from rampart_fl.services.aggregator.state.redis_access import FENCED, RedisAccess
 from rampart_fl.services.aggregator.state.redis_records import (
@@ -16,6 +17,7 @@ from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Mode
 from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol.audit import ActName
 
 FOUND = (
     FENCED
@@ -30,25 +32,37 @@ return {'founded'}
 """
 )
 
-STATUS = """
+STATUS = (
+    AUDITED
+    + """
 -- KEYS federation events; ARGV status
 local now = redis.call('HGET', KEYS[1], 'status')
 if not now then return {'unfounded'} end
 if now == 'finished' or (now == 'stopping' and ARGV[1] ~= 'stopping') then return {'over', now} end
+if now == ARGV[1] then return {'already', now} end
+if not recorded() then return {'moved'} end
 redis.call('HSET', KEYS[1], 'status', ARGV[1])
 redis.call('XADD', KEYS[2], '*', 'type', ARGV[1])
 return {'done', ARGV[1]}
 """
+)
 
-MODE = """
+MODE = (
+    AUDITED
+    + """
 -- KEYS federation events; ARGV mode reason
 local now = redis.call('HGET', KEYS[1], 'status')
 if not now then return {'unfounded'} end
 if now == 'finished' or now == 'stopping' then return {'over', now} end
+if redis.call('HGET', KEYS[1], 'mode') == ARGV[1] then return {'already', ARGV[1]} end
+if not recorded() then return {'moved'} end
 redis.call('HSET', KEYS[1], 'mode', ARGV[1])
 redis.call('XADD', KEYS[2], '*', 'type', 'mode', 'mode', ARGV[1], 'reason', ARGV[2])
 return {'done', ARGV[1]}
 """
+)
+STEERS: dict[str, ActName] = {"paused": "pause", "running": "resume", "stopping": "stop"}
+"""The act that sets each status."""
 
 FINISH = (
     FENCED
@@ -71,11 +85,13 @@ class RunStore:
         redis: the connection to Redis.
         keys: the keys of the run.
         federation: keys of the federation, for the worker's fencing token.
+        audit: the log of what operators do.
     """
 
     redis: RedisAccess
     keys: RunKeys
     federation: FederationKeys
+    audit: AuditLog
 
     async def found(
         self,
@@ -130,23 +146,25 @@ class RunStore:
         """Only the small fields; None before a worker has founded the federation."""
         return parse_brief(await self.redis.ask("hmget", self.keys.federation, BRIEF))
 
-    async def set_status(self, status: str) -> tuple[str, str]:
+    async def set_status(self, status: str, by: Attribution) -> tuple[str, str]:
         """Sets the status to running, paused or stopping.
 
         Returns:
-            ("done" | "over" | "unfounded", the current status; "" if unfounded).
+            ("done" | "already" | "over" | "unfounded", the current status; "" if unfounded).
         """
-        answer = await self.redis.run(STATUS, (self.keys.federation, self.keys.events), status)
+        act, keys = Act(STEERS[status], by), (self.keys.federation, self.keys.events)
+        answer = await self.audit.perform(act, STATUS, keys, status)
         return answer[0], answer[1] if len(answer) > 1 else ""
 
-    async def set_mode(self, mode: Mode, reason: str) -> tuple[str, str]:
+    async def set_mode(self, mode: Mode, by: Attribution) -> tuple[str, str]:
         """Sets the mode of evictions from now on.
 
         Returns:
-            ("done", the mode), ("over", the status) or ("unfounded", "").
+            ("done" | "already", the mode), ("over", the status) or ("unfounded", "").
         """
+        act = Act("mode", by, details={"mode": mode})
         keys = (self.keys.federation, self.keys.events)
-        answer = await self.redis.run(MODE, keys, mode, reason)
+        answer = await self.audit.perform(act, MODE, keys, mode, by.reason)
         return answer[0], answer[1] if len(answer) > 1 else ""
 
     async def finish(self, fence: int) -> None:

@@ -19,6 +19,8 @@ class Snapshot(BaseModel):
     - `global_model` and `reference` are digests of models, and `state` is the digest of the blob
       with the stages' state, if they have any.
     - `pool` has the receipts of the surviving rows, which are calibrated against `reference`.
+    - `origins` has, by client, the digest of the model that the upload of a row was added to,
+      unless that is the model that the client trained from.
     - `customized` has the digests of all models but the global one, by the models' names.
     - `assignment` has, by client, the names of the client's models, unless that is only the model
       named like the client.
@@ -37,6 +39,7 @@ class Snapshot(BaseModel):
     reference: str
     state: str | None = None
     pool: tuple[Receipt, ...] = ()
+    origins: dict[str, str] = {}
     customized: dict[str, str] = {}
     assignment: dict[str, tuple[str, ...]] = {}
     groups: tuple[str, ...] = ()
@@ -68,11 +71,6 @@ class Snapshot(BaseModel):
         """Digest of the model that a client would train from if it were not challenged."""
         return self.handed(client, final=True)["model"]
 
-    def unchanged(self) -> dict[str, str]:
-        """Maps each challenged model's digest to that of its client's unchallenged model."""
-        models = {c: self.customized[name] for c, name in self.challenged.items()}
-        return {digest: self.own(client) for client, digest in models.items()}
-
     def knows(self, client: str) -> bool:
         """Whether a client has its own model, a group's model, or a challenged one."""
         names = names_for(client, self.customized, self.assignment, self.groups)
@@ -82,4 +80,5 @@ class Snapshot(BaseModel):
         """Digests of all blobs that the snapshot refers to."""
         uploads = {digest for r in self.pool for digest in (r.digest, r.started) if digest}
         models = {self.global_model, self.reference, *self.customized.values()}
+        models |= set(self.origins.values())
         return uploads | models | ({self.state} if self.state else set())

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rampart_fl.services.aggregator.state.attempt_counter import AttemptCounter
+from rampart_fl.services.aggregator.state.audit_log import AuditLog
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.client_store import ClientStore
 from rampart_fl.services.aggregator.state.customization_store import CustomizationStore
@@ -11,6 +12,7 @@ from rampart_fl.services.aggregator.state.event_log import EventLog
 from rampart_fl.services.aggregator.state.eviction_store import EvictionStore
 from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys, prefix_of
 from rampart_fl.services.aggregator.state.lease_store import LeaseStore
+from rampart_fl.services.aggregator.state.operator_store import OperatorStore
 from rampart_fl.services.aggregator.state.record_store import RecordStore
 from rampart_fl.services.aggregator.state.redis_access import RedisAccess, connect
 from rampart_fl.services.aggregator.state.round_store import RoundStore
@@ -29,6 +31,8 @@ class Stores:
     lease: LeaseStore
     clients: ClientStore
     attempts: AttemptCounter
+    operators: OperatorStore
+    audit: AuditLog
 
     # What belongs to the run.
     run: RunStore
@@ -50,16 +54,19 @@ class Stores:
         """
         redis, prefix = RedisAccess(connect(url, password)), prefix_of(namespace)
         federation, run = FederationKeys(prefix), RunKeys(prefix)
+        audit = AuditLog(redis, federation)
         return Stores(
             redis=redis,
             lease=LeaseStore(redis, federation, run),
-            clients=ClientStore(redis, federation, run),
+            clients=ClientStore(redis, federation, run, audit),
             attempts=AttemptCounter(redis, federation),
-            run=RunStore(redis, run, federation),
+            operators=OperatorStore(redis, federation, audit),
+            audit=audit,
+            run=RunStore(redis, run, federation, audit),
             rounds=RoundStore(redis, run, federation),
             tickets=TicketStore(redis, run, federation),
             uploads=UploadStore(redis, run),
-            evictions=EvictionStore(redis, run, federation),
+            evictions=EvictionStore(redis, run, federation, audit),
             customizations=CustomizationStore(redis, run, federation),
             events=EventLog(redis, run),
         )

@@ -11,7 +11,7 @@ from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.worker.vectors import Vectors
 from rampart_fl.shared.protocol.messages import Receipt
 from rampart_fl.shared.robust.sketch import sketch
-from rampart_fl.shared.round.calibration import offset
+from rampart_fl.shared.round.calibration import Served, offset, origin
 from rampart_fl.shared.round.pool import Pool
 from rampart_fl.shared.round.rounds import Rounds
 
@@ -46,6 +46,30 @@ class ServedDigests:
         return one == other
 
 
+@dataclass(frozen=True)
+class RememberedDigests:
+    """The digests of the models that the rows of a snapshot's pool were calibrated by."""
+
+    snapshot: Snapshot
+
+    def reference(self) -> str:
+        """The digest of the model that rows are relative to."""
+        return self.snapshot.reference
+
+    def own(self, client: str) -> str:
+        """The digest of the model that the client's upload was added to."""
+        return self.snapshot.origins[client]
+
+    def challenged(self, client: str) -> str | None:
+        """The digest of the model that the client trained from, if its row has another origin."""
+        started = {receipt.client: receipt.started for receipt in self.snapshot.pool}
+        return started[client] if client in self.snapshot.origins else None
+
+    def same(self, one: str, other: str) -> bool:
+        """Whether both are the same model."""
+        return one == other
+
+
 class Arrivals:
     """Fills a pool with accepted uploads.
 
@@ -56,8 +80,10 @@ class Arrivals:
         pool: the pool to fill, whose reference is that of `served`.
     """
 
-    def __init__(self, rounds: Rounds, vectors: Vectors, served: ServedDigests, pool: Pool) -> None:
+    def __init__(self, rounds: Rounds, vectors: Vectors, served: Served[str], pool: Pool) -> None:
         self.pool = pool
+        self.origins: dict[str, str] = {}
+        """Digests of the models that uploads were added to, if clients trained from others."""
         self._plan = rounds.plan
         self._trainable = rounds.spec.trainable
         self._vectors = vectors
@@ -74,6 +100,9 @@ class Arrivals:
         assert started is not None
         self._vectors.read(receipt.digest, self.pool.row(receipt.client))
         start_K = self._sketch(started) if self._plan.traces else None
+        added_to = origin(self._served, receipt.client, started)
+        if added_to != started:
+            self.origins[receipt.client] = added_to
         models = self._offset(receipt.client, started)
         self.pool.admit(receipt.client, start_K, models, receipt.diverged)
 

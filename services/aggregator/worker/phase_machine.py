@@ -167,7 +167,7 @@ class PhaseMachine:
 
     def _collect(self, state: State, heard: Sequence[Event], now: float) -> Step:
         """Handles events of the open round; with a buffer, only up to the one that fills it."""
-        full = self._quota(len(state.expected)) if self._buffered else None
+        full = self._quota(state.expected) if self._buffered else None
         after, answers = handle_events(state, heard, self._buffered, full)
         if after.stale:
             return Step(after, answers, commands.ReadStanding())
@@ -175,13 +175,13 @@ class PhaseMachine:
 
     def _review(self, state: State, answers: tuple[Command, ...], now: float) -> Step:
         """Closes the round if enough updates came, fails it if too few did, or waits for more."""
-        bounds, expected = self.experiment.phases.collecting, len(state.expected)
+        bounds, expected = self.experiment.phases.collecting, state.expected
         if state.status == "stopping":
             return _fail(state, answers, "stopped by the operator")
         if not expected:
             barring = "of this round was evicted" if state.selected else "is quarantined"
             return _fail(state, answers, f"every client {barring}")
-        arrived, soonest = len(state.arrived - state.barred), state.opened_at + bounds.time.min
+        arrived, soonest = state.counted, state.opened_at + bounds.time.min
         if arrived >= self._quota(expected) and now >= soonest:
             return self._close(state, answers)
         if state.deadline is not None and now >= state.deadline:

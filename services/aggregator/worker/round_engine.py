@@ -13,7 +13,11 @@ from torch import Tensor
 
 from rampart_fl.services.aggregator.state.blobs import Blobs, BlobWriter
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
-from rampart_fl.services.aggregator.worker.arrivals import Arrivals, ServedDigests
+from rampart_fl.services.aggregator.worker.arrivals import (
+    Arrivals,
+    RememberedDigests,
+    ServedDigests,
+)
 from rampart_fl.services.aggregator.worker.stage_state import load_state, store_state
 from rampart_fl.services.aggregator.worker.vectors import Vectors
 from rampart_fl.shared.errors import ConfigurationError
@@ -26,6 +30,7 @@ from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Receipt, VerdictRecord
 from rampart_fl.shared.protocol.traffic import model_bytes
 from rampart_fl.shared.robust.models import Models
+from rampart_fl.shared.round.calibration import Served
 from rampart_fl.shared.round.pool import Claim
 from rampart_fl.shared.round.rounds import Neighbours, Rounds
 from rampart_fl.shared.runtime.stopwatch import Stopwatch
@@ -122,7 +127,8 @@ class RoundEngine:
         """Restores the state after a published round, and loads the pool from blobs again."""
         self.snapshot, self.neighbours, self.arrivals = snapshot, None, None
         if self.probes and snapshot.pool:
-            again = self._arrivals(snapshot.reference, [r.client for r in snapshot.pool])
+            clients = [receipt.client for receipt in snapshot.pool]
+            again = self._arrivals(RememberedDigests(snapshot), clients)
             for receipt in snapshot.pool:
                 again.load(receipt)
             claims = {r.client: Claim(r.samples, r.metrics) for r in snapshot.pool}
@@ -131,13 +137,12 @@ class RoundEngine:
     def open_round(self, clients: Iterable[str]) -> None:
         """Allocates the rows of a new round."""
         assert self.snapshot is not None
-        self.arrivals = self._arrivals(self.snapshot.global_model, clients)
+        served = ServedDigests(self.snapshot, self.snapshot.global_model)
+        self.arrivals = self._arrivals(served, clients)
 
-    def _arrivals(self, reference: str, clients: Iterable[str]) -> Arrivals:
-        assert self.snapshot is not None
+    def _arrivals(self, served: Served[str], clients: Iterable[str]) -> Arrivals:
         spare_ND, self._spare_ND = self._spare_ND, None
-        pool = self.rounds.pool(self._vectors.read(reference), clients, spare_ND)
-        served = ServedDigests(self.snapshot, reference)
+        pool = self.rounds.pool(self._vectors.read(served.reference()), clients, spare_ND)
         return Arrivals(self.rounds, self._vectors, served, pool)
 
     def load(self, receipts: Iterable[Receipt]) -> None:
@@ -196,12 +201,13 @@ class RoundEngine:
         state_digest = store_state(self._blobs, outcome.state)
         ended("store")
 
-        survivors = outcome.survivors.ids
+        survivors, origins = outcome.survivors.ids, self.arrivals.origins
         self.snapshot = Snapshot(
             global_model=global_model,
             reference=before.global_model,
             state=state_digest,
             pool=tuple(receipts[c] for c in survivors) if self.keeps_pool else (),
+            origins={c: origins[c] for c in survivors if c in origins} if self.probes else {},
             customized=customized,
             assignment={c: n for c, n in customization.assignment.items() if n != (c,)},
             groups=customization.groups,

@@ -23,25 +23,28 @@ def handle_events(
     Returns:
         The next state, and the commands that answer the events.
     """
-    selected, arrived, evicted = set(state.selected), set(state.arrived), set(state.evicted)
-    pulls, stale, position = list(state.pulls), state.stale, state.position
-    answers, updates = list[Command](), list[Event]()
+    joined, evicted, pulls = set[str](), set(state.evicted), list(state.pulls)
+    stale, position = state.stale, state.position
+    answers, updates = list[Command](), dict[str, Event]()
+
+    def arrived(client: str) -> bool:
+        return client in state.arrived or client in updates
+
     for event in events:
         position = event.position
         match event.type:
             case "update" if buffered or event.round == state.round:
-                if event.client not in arrived:
-                    arrived.add(event.client)
-                    updates.append(event)
+                if not arrived(event.client):
+                    updates[event.client] = event
             case "probe" if buffered or event.round == state.round:
                 answers.append(commands.AnswerProbe(event))
             case "pull":
-                if event.client in arrived:
+                if arrived(event.client):
                     pulls.append(event.client)
                 else:
                     answers.append(commands.GrantTicket(event.client))
             case "joined" if buffered:
-                selected.add(event.client)
+                joined.add(event.client)
                 stale = True
             case "opened":  # Only evictions since then took a ticket of this round.
                 evicted.clear()
@@ -53,14 +56,15 @@ def handle_events(
                 stale = True
             case "customize":
                 answers.append(commands.AnswerCustomize(event))
-        if full is not None and len(arrived) >= full:
+        if full is not None and len(state.arrived) + len(updates) >= full:
             break
     if updates:
-        answers.append(commands.LoadUpdates(tuple(updates)))
+        answers.append(commands.LoadUpdates(tuple(updates.values())))
     after = replace(
         state,
-        selected=frozenset(selected),
-        arrived=frozenset(arrived),
+        # A union copies every client: it is only made if there is something to add.
+        selected=state.selected | joined if joined else state.selected,
+        arrived=state.arrived.union(updates) if updates else state.arrived,
         evicted=frozenset(evicted),
         pulls=tuple(pulls),
         stale=stale,

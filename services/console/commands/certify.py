@@ -19,14 +19,14 @@ def certify(
     subsets: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Let this many random subsets of clients vote, in place of disjoint groups."
+            min=1, help="Let this many random subsets of clients vote, instead of disjoint groups."
         ),
     ] = None,
     size: Annotated[int | None, typer.Option(min=1, help="Clients in each subset.")] = None,
     error: Annotated[
         float,
         typer.Option(
-            min=1e-12, max=0.5, help="Probability that a radius is too large, for subsets."
+            min=1e-12, max=0.5, help="Probability that a subset vote's radius is too large."
         ),
     ] = 0.001,
     rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds.")] = None,
@@ -39,7 +39,7 @@ def certify(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
-    """Trains groups apart, and prints the accuracy that m hostile clients cannot change.
+    """Trains groups of clients apart; prints the accuracy that m hostile clients cannot change.
 
     The groups are those of the experiment's flcert customizer, or random subsets of its clients.
     """
@@ -73,7 +73,7 @@ def certify(
 
 def describe(found: "Certificate") -> str:
     """The certificate as Markdown."""
-    sure = f", each radius right with probability {1 - found.error:g}" if found.error else ""
+    sure = f", each radius is right with probability {1 - found.error:g}" if found.error else ""
     lines = [
         f"{found.voters} models of {found.scheme} among {found.clients} clients vote on "
         f"{found.samples} test samples{sure}; {found.present} attackers took part.",

@@ -19,13 +19,13 @@ OPENED = ExitStack()
 Url = Annotated[
     str | None,
     typer.Option(
-        envvar="RAMPART_AGGREGATOR", help="URL of the aggregator, by default that of the last `up`."
+        envvar="RAMPART_AGGREGATOR", help="Aggregator's URL; by default, from the last `up`."
     ),
 ]
 Token = Annotated[str | None, typer.Option(envvar="RAMPART_OPERATOR_TOKEN", help="Operator token.")]
 Ca = Annotated[str | None, typer.Option(envvar="RAMPART_CA_CERTIFICATE", help="CA bundle for TLS.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
-Reason = Annotated[str, typer.Option(help="Reason, kept with the decision.")]
+Reason = Annotated[str, typer.Option(help="Reason, kept in the audit log.")]
 
 
 def connect(url: str | None, token: str | None, ca: str | None) -> Operator:

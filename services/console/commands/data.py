@@ -26,7 +26,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
 
 @data.command("list")
 def list_(as_json: Json = False) -> None:
-    """Lists every data set: samples, shape, classes, source, and whether it is here."""
+    """Lists every data set: samples, shape, classes, source, and whether this machine has it."""
     from rampart_fl.shared.learning.data.datasets import datasets
 
     rows = [_about(datasets.build(name)) for name in datasets.names()]
@@ -72,7 +72,7 @@ def fetch(
 @data.command()
 def check(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Data sets; by default all that are here.")
+        list[str] | None, typer.Argument(help="Data sets; by default, all on this machine.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -86,7 +86,7 @@ def check(
         source = member.source()
         if not source.present:
             raise ConfigurationError(
-                f"data set {name!r} is not here; it comes from {source.kind}: {source.place}"
+                f"data set {name!r} is missing; it comes from {source.kind}: {source.place}"
             )
         samples = member.load()
         if samples.x.shape != (len(samples.y), *member.shape):
@@ -129,7 +129,7 @@ def show(
     seed: Annotated[int | None, typer.Option(min=0, help="Random seed.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Shows how many samples of each class every client holds; of a sweep, its base experiment."""
+    """Shows how many samples of each class every client holds; for a sweep, in its base."""
     from rampart_fl.services.console.studies.class_counts import counted, picture, table, tables
     from rampart_fl.shared.experiment import Experiment
     from rampart_fl.shared.experiment.sweep import Sweep

@@ -30,12 +30,12 @@ def matrix(
     ],
     attacks: Annotated[
         str,
-        typer.Option(help="Names, separated by commas; parameters as in lie:knows=full; or none."),
+        typer.Option(help="Attacks, separated by commas, such as none,ipm,lie:knows=full."),
     ] = "none,sign_flip,label_flip,lie,ipm,min_max",
     defences: Annotated[
         str,
         typer.Option(
-            help="Rules, pipelines such as nnm+krum, fedcap, fedcap-paper; local_only, fine_tuned."
+            help="Rules, pipelines such as nnm+krum, fedcap, fedcap-paper, local_only, fine_tuned."
         ),
     ] = BY_DEFAULT,
     network: Annotated[
@@ -43,7 +43,7 @@ def matrix(
     ] = False,
     seeds: Annotated[
         int,
-        typer.Option(min=1, help="Runs of each cell; seeds count up from the experiment's seed."),
+        typer.Option(min=1, help="Runs per cell; their seeds follow the experiment's seed."),
     ] = 5,
     rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Cells to run at the same time.")] = 1,
@@ -52,15 +52,15 @@ def matrix(
     ] = Path("runs/matrix"),
     accuracy: Annotated[
         Literal["local", "customized", "personalized"],
-        typer.Option(help="Model of the heat map: after local training, as received, or personal."),
+        typer.Option(help="Model that the heat map shows: locally trained, received, or personal."),
     ] = "local",
     as_json: Annotated[bool, typer.Option("--json", help="Print the matrix as JSON.")] = False,
 ) -> None:
-    """Runs every attack against every defence: accuracy, attack success, DAcc, FPR, FNR.
+    """Runs every attack against every defence; reports accuracy, attack success, DAcc, FPR and FNR.
 
-    Accuracies are of the model received, the same after local training, and the personal one: mean
-    and standard deviation over seeds. Writes matrix.md, matrix.json and the heat map matrix.png.
-    Runs that ended before are taken from OUTPUT/cells.
+    Reports the accuracy of three models: the received one, the same after local training, and the
+    personal one. Every figure is a mean over seeds with its standard deviation. Writes matrix.md,
+    matrix.json and the heat map matrix.png. Takes runs that are already finished from OUTPUT/cells.
     """
     from rampart_fl.services.console.studies.matrix import follow, plan
     from rampart_fl.services.console.studies.matrix_figures import Matrix

@@ -16,7 +16,7 @@ from rampart_fl.shared.protocol.messages import RoundRecord
 
 
 def status(url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False) -> None:
-    """Shows where a federation stands."""
+    """Shows the status of a federation: phase, round, clients, and uploads received."""
     found = connect(url, token, ca).status()
     if as_json:
         emit(found.model_dump(mode="json"))
@@ -37,7 +37,7 @@ def _in_words(name: str, value: Any) -> str:
 
 def rounds(
     number: Annotated[
-        int | None, typer.Argument(help="Show this round, with all its evidence.")
+        int | None, typer.Argument(help="Round to show with all its evidence.")
     ] = None,
     last: Annotated[int, typer.Option(min=1, help="Number of rounds to list.")] = 20,
     url: Url = None,
@@ -45,7 +45,7 @@ def rounds(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Lists finished rounds, or shows one with its verdicts, scores and reasons."""
+    """Lists finished rounds, or shows one round with its verdicts, scores and reasons."""
     operator = connect(url, token, ca)
     if number is not None:
         found = operator.rounds(number, 1)
@@ -146,4 +146,4 @@ def watch(
             view.show(found, records)
             if found.phase == "done":
                 return
-            time.sleep(0.5)  # The table shows the status, which is polled.
+            time.sleep(0.5)  # Polling is enough for the table.

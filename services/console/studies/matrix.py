@@ -1,7 +1,7 @@
 """`rampart matrix`: every attack against every defence, one experiment per cell, resumable.
 
-A cell is the base experiment with other attackers and another server. The file with the figures of
-a cell is named after the digest of that experiment, so that no experiment is run twice.
+A cell is the base experiment with other attackers and another server. The figures of a cell are in
+a file named after the digest of its experiment, so that no experiment is run twice.
 """
 
 import re
@@ -27,8 +27,8 @@ from rampart_fl.shared.runtime.tokens import mint
 from rampart_fl.shared.validation import validate
 
 NOBODY = "none"
-"""The attack of the row in which all clients behave honestly. Its figures are over the same clients
-as in the other rows, without the designated attackers, so that the rows can be compared."""
+"""The name of the row in which all clients behave honestly. As in the other rows, the figures leave
+out the designated attackers, so that the rows can be compared."""
 FEDCAP = {"name": "fedcap", "alpha": 10, "phi": 0.1}
 DETECTORS: dict[str, list[Any]] = {
     "fedcap": ["response", "challenge"],
@@ -102,7 +102,7 @@ def attacked(base: Experiment, attack: str) -> dict[str, Any]:
 
 
 def defended(tables: dict[str, Any], defence: str, f: int) -> dict[str, Any]:
-    """These tables with another defence: a pipeline with one global model, FedCAP or a baseline.
+    """The tables with another defence: a pipeline with one global model, FedCAP or a baseline.
 
     Args:
         tables: tables of an experiment.
@@ -153,7 +153,7 @@ def plan(
             hostile = sum(group["count"] for group in tables["attackers"])
             for defence in defences:
                 chosen = defended(tables, defence, hostile)
-                if defence == LOCAL_ONLY:  # No exchange: one run serves all attacks.
+                if defence == LOCAL_ONLY:  # Attacks have no effect here.
                     chosen["attackers"] = attacked(base, NOBODY)["attackers"]
                 experiment = validate(Experiment.from_tables(chosen))
                 cells.append(Cell(attack, defence, experiment, network))
@@ -191,14 +191,14 @@ def networked(experiment: Experiment, folder: Path) -> dict[str, Any]:
 
 
 def figures_of(cell: Cell, folder: Path) -> dict[str, Any]:
-    """A run's figures, cached or new; after a failure the error, which is not cached."""
+    """A run's figures, cached or new; if the run failed, the error, which is not cached."""
 
     def run() -> dict[str, Any]:
         if not cell.network:
             return simulated(cell.experiment)
         runs = folder / "runs" / cell.file.removesuffix(".json")
         figures = networked(cell.experiment, runs)
-        shutil.rmtree(runs)  # Every client's models and updates are no longer needed.
+        shutil.rmtree(runs)  # The clients' models and updates are no longer needed.
         return figures
 
     try:
@@ -212,10 +212,10 @@ def _place(cell: Cell, folder: Path) -> Path:
 
 
 def read(cell: Cell, figures: dict[str, Any]) -> dict[str, Any]:
-    """Adapts a run's figures to its cell.
+    """Adapts a run's figures to the cell of the run.
 
-    In the row without an attack, every evicted client was honest. A client of `local_only` receives
-    no model, and its personal model is the one after local training.
+    In the row without an attack, every evicted client was honest. Under `local_only`, a client
+    receives no model, and its personal model is the locally trained one.
     """
     if "error" in figures:
         return figures
@@ -233,7 +233,7 @@ def read(cell: Cell, figures: dict[str, Any]) -> dict[str, Any]:
 def run(
     cells: Sequence[Cell], folder: Path, jobs: int = 1
 ) -> Iterator[tuple[Cell, dict[str, Any]]]:
-    """Runs cells, at most `jobs` at the same time; yields each cell and its figures as it ends.
+    """Runs cells, at most `jobs` at the same time; yields each ended cell and its figures.
 
     Cells with the same experiment share one run.
     """
@@ -256,7 +256,7 @@ def follow(
     for cell, figures in run(before, folder):
         found(cell, figures)
     if before:
-        sys.stderr.write(f"{len(before)} of {len(cells)} runs are kept in {folder / 'cells'}\n")
+        sys.stderr.write(f"{len(before)} of {len(cells)} runs are already in {folder / 'cells'}\n")
     show(
         "matrix",
         len(ahead),

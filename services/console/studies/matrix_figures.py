@@ -13,9 +13,9 @@ ACCURACIES = {
     "customized": "as received",
     "personalized": "of the personal model",
 }
-"""The models whose accuracy is shown. Only the first is available under every defence, so only the
-first compares all defences. It is the model that a client has after it has trained the received
-model on its own data, as in Table I of the FedCAP paper."""
+"""The models whose accuracy is shown. The first is the model that a client has after it has trained
+the received model on its own data, as in Table I of the FedCAP paper. Only this model exists under
+every defence, so only this model can be used to compare all defences."""
 JUDGED = {"dacc": "DAcc", "fpr": "FPR", "fnr": "FNR"}
 """Titles of the figures that a detector determines, keyed by figure."""
 FIGURES = {
@@ -79,7 +79,7 @@ class Matrix:
         self._runs: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
 
     def add(self, cell: Cell, figures: dict[str, Any]) -> None:
-        """Adds one run's figures; without a detector they exclude DAcc, FPR and FNR."""
+        """Adds one run's figures; leaves out DAcc, FPR and FNR if the defence has no detector."""
         if not cell.experiment.server.detectors:
             figures = {name: v for name, v in figures.items() if name not in JUDGED}
         self._runs[cell.attack, cell.defence].append({"seed": cell.experiment.seed, **figures})
@@ -93,7 +93,7 @@ class Matrix:
         return Mean.of(self._by_seed(attack, defence, figure).values())
 
     def lost(self, attack: str, defence: str, figure: str) -> Mean | None:
-        """A figure without an attack minus the figure under it: the mean over seeds."""
+        """The mean over seeds of how much an attack lowers a figure."""
         calm = self._by_seed(NOBODY, defence, figure)
         now = self._by_seed(attack, defence, figure)
         return Mean.of(calm[seed] - now[seed] for seed in now if seed in calm)
@@ -118,12 +118,12 @@ class Matrix:
         return [f for f in FIGURES if any(cell for row in self.grid(f) for cell in row)]
 
     def worst(self, defence: str, figure: str) -> Mean | None:
-        """A figure under the attack that lowers it most."""
+        """The value of a figure under the attack that lowers it most."""
         hostile = [self.mean(a, defence, figure) for a in self.attacks if a != NOBODY]
         return min((one for one in hostile if one), key=lambda one: one.value, default=None)
 
     def costly(self, defence: str, figure: str) -> int | None:
-        """How many attacks cost a defence `COSTLY` or more; None if no cost is known."""
+        """How many attacks cost a defence at least `COSTLY`; None if no cost is known."""
         lost = [self.lost(attack, defence, figure) for attack in self.attacks if attack != NOBODY]
         known = [one.value for one in lost if one]
         return sum(value >= COSTLY for value in known) if known else None

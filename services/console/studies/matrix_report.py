@@ -20,8 +20,8 @@ from rampart_fl.services.console.studies.matrix_figures import (
 )
 
 REFERENCES = f"""\
-`{LOCAL_ONLY}` trains every client by itself: it receives nothing, and no attack reaches it.
-`fine_tuned` is plain averaging whose clients keep the model that local training made."""
+`{LOCAL_ONLY}` trains every client by itself: clients receive nothing, so no attack affects them.
+`fine_tuned` is plain averaging after which each client keeps its locally trained model."""
 
 
 def markdown(matrix: Matrix, about: dict[str, Any]) -> str:
@@ -33,8 +33,8 @@ def markdown(matrix: Matrix, about: dict[str, Any]) -> str:
     lines = [
         f"# Attacks and defences: {about['experiment']}",
         "",
-        f"{facts}. All in percent, of the honest clients: mean ± standard deviation over seeds; "
-        "- where there is no such figure.",
+        f"{facts}. All in percent, over the honest clients: mean ± standard deviation over seeds; "
+        "a dash means that there is no such figure.",
         "",
         *REFERENCES.splitlines(),
         *_summary(matrix),
@@ -80,7 +80,7 @@ def _summary(matrix: Matrix) -> list[str]:
 
 
 def _table(matrix: Matrix, grid: Grid, without: str = "") -> list[str]:
-    """A table of attacks by defences without empty rows and columns, and without one attack."""
+    """A table of attacks (rows) and defences (columns), without empty ones and the given attack."""
     lines = [
         (attack, row)
         for attack, row in zip(matrix.attacks, grid, strict=True)

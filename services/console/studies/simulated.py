@@ -20,15 +20,14 @@ from rampart_fl.shared.protocol.messages import FederationStatus, RoundRecord
 from rampart_fl.shared.runtime import durable
 from rampart_fl.shared.runtime.threads import use
 from rampart_fl.shared.simulation import Simulation, SimulationResult, checkpoint
-from rampart_fl.shared.validation import validate
 
 
 class Folder:
     """The folder of a simulation.
 
-    It has experiment.toml, checkpoint.safetensors and records.jsonl, which has one round's record
-    per line in the format of `/v1/rounds`. A finished run adds result.json and accuracy.png or
-    error.png.
+    The folder has experiment.toml, checkpoint.safetensors and records.jsonl. Each line of
+    records.jsonl is a round's record in the format of `/v1/rounds`. A finished run adds result.json
+    and accuracy.png or error.png.
     """
 
     def __init__(self, path: Path) -> None:
@@ -47,7 +46,7 @@ class Folder:
         """
         if not resume and self.records.exists():
             raise ConfigurationError(
-                f"{self.path} holds a run: go on with --resume, or choose another folder"
+                f"{self.path} already holds a run: continue with --resume, or choose another folder"
             )
         records: list[RoundRecord] = []
         if self.checkpoint.exists():
@@ -104,7 +103,7 @@ def run(
         accuracy: the rounds from which the final accuracies are computed.
         threads: number of compute threads; by default the simulation chooses it.
     """
-    simulation = Simulation.of(validate(experiment), device)
+    simulation = Simulation.of(experiment, device)
     _, hostile = sides(experiment)
     with ExitStack() as opened:
         file = None
@@ -127,7 +126,7 @@ def run(
 
 
 def standing(simulation: Simulation) -> FederationStatus:
-    """The status of a simulation, in the form in which services report that of a federation."""
+    """The status of a simulation, in the form that the services use for a federation's status."""
     experiment, records = simulation.experiment, simulation.records
     took_part: Sequence[str] = records[-1].participants if records else []
     return FederationStatus(

@@ -11,7 +11,9 @@ from rampart_fl.shared.attacks.data import attacks
 
 @attacks.register("label_flip")
 class LabelFlip(DataAttack):
-    """y -> (y + 1) mod C, or C - 1 - y for the mirrored variant.
+    """Moves every label to the next class, or mirrors it.
+
+    y -> (y + 1) mod C, or C - 1 - y for the mirrored variant.
 
     In the mirrored variant with an odd number of classes, the middle class keeps its label.
 

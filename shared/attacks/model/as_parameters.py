@@ -11,11 +11,13 @@ from rampart_fl.shared.attacks.wrapping import Wrapper
 
 @attacks.register("as_parameters")
 class AsParameters(Wrapper):
-    """u = v - w, so that the upload leads to the model v: the crafted update, which is near zero.
+    """Uploads the update of the inner attack as if it were a model.
+
+    u = v - w for the crafted update v, so that the upload leads to a model v near zero.
 
     w is the model that the attacker trained from. The code behind the tables of the SDEA paper runs
-    LIE, Min-Max and Min-Sum in this way, which explains why the columns of these tables for the
-    three attacks and for noise are much alike.
+    LIE, Min-Max and Min-Sum in this way, which explains why the columns of these tables for these
+    three attacks and for noise are nearly equal.
 
     >>> import torch
     >>> knowledge = Knowledge(4, 1, torch.tensor([[1.0], [3.0]]), reference_D=torch.tensor([5.0]))
@@ -25,7 +27,7 @@ class AsParameters(Wrapper):
 
     paper = "SDEA's code"
     attack: ModelAttack = Field(default="lie", validate_default=True)
-    """The attack inside: a name, or a table with its name and parameters."""
+    """The inner attack: a name, or a table with its name and parameters."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         crafted_FD = super().craft(own_FD, knowledge)

@@ -24,10 +24,10 @@ class Fang(Colluding):
     """Moves the aggregate against s, the signs of the honest mean.
 
     `krum`: all attackers upload u = -λ s; λ is halved from an upper bound until Krum would pick u.
-    `trimmed_mean` and `median`: every attacker draws each coordinate from an interval that begins
-    at or beyond the extreme honest value on the side opposite to s. With full knowledge the
-    interval is between e and e / b or between e and b e for the extreme e, whichever is opposite to
-    s; otherwise it is μ ∓ [3σ, 4σ].
+    `trimmed_mean` and `median`: every attacker draws each coordinate from an interval. The interval
+    begins at or beyond the extreme honest value e, on the side opposite to s. With full knowledge,
+    it lies between e and e / b or between e and b e, whichever leads away from s. Otherwise, the
+    interval is μ ∓ [3σ, 4σ].
 
     >>> knowledge = Knowledge(20, 2, torch.tensor([[1.0], [2.0]]))
     >>> crafted = Fang(knows="full").apply(torch.zeros(2, 1), knowledge)
@@ -38,11 +38,12 @@ class Fang(Colluding):
     paper = "Fang et al., Local model poisoning attacks, 2020; MSDFL, section VII"
     identical: ClassVar[bool] = False
     version: Literal["krum", "trimmed_mean", "median"] = "trimmed_mean"
-    """The rule that is attacked; as in the paper, the attack on the last two is the same."""
+    """The rule that is attacked; as in the paper, the attacks on trimmed mean and median are the
+    same."""
     b: float = Field(default=2.0, gt=1)
     """Factor that bounds how far uploads go past the extremes, with full knowledge."""
     least: float = Field(default=1e-5, gt=0)
-    """The halving of λ stops below this value."""
+    """Smallest λ: the halving stops below this value."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         known_BD = honest(knowledge)

@@ -9,7 +9,7 @@ from rampart_fl.shared.attacks.wrapping import Wrapper
 
 @attacks.register("gap_inflation")
 class GapInflation(Wrapper):
-    """Claims the loss gap `gap` so that the update of the attack inside gets a large weight.
+    """Claims the loss gap `gap`, so that the inner attack's update gets a large weight.
 
     A rule that weights rows by softmax(q_i gap_i / μ) then follows the attacker alone.
 

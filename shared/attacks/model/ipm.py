@@ -10,7 +10,9 @@ from rampart_fl.shared.attacks.model import attacks
 
 @attacks.register("ipm")
 class IPM(Colluding):
-    """u = -epsilon mean(B), so that the aggregate's inner product with the honest mean is negative.
+    """Uploads a negative multiple of the honest mean.
+
+    u = -epsilon mean(B), so that the aggregate's inner product with the honest mean is negative.
 
     A plain mean becomes (n - m (1 + epsilon)) / n times the honest mean.
 

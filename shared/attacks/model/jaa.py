@@ -19,12 +19,14 @@ from rampart_fl.shared.errors import ConfigurationError
 
 @attacks.register("jaa")
 class JAA(LIE):
-    """θ = θ_t, then `steps` gradient steps on β |θ - θ_t|² + α |J(θ)|_F²; the upload leads to θ.
+    """Uploads LIE's target, moved to a model that is more stable.
+
+    θ = θ_t, then `steps` gradient steps on β |θ - θ_t|² + α |J(θ)|_F²; the upload leads to θ.
 
     θ_t is the model that LIE's upload leads to. |J|_F² is the squared norm of the model's Jacobian
     on the attacker's data, as `Knowledge.jacobian` estimates it. The paper specifies neither its
-    loss L_LIE nor the two coefficients nor the optimizer. This is our interpretation: the squared
-    distance to the target replaces the loss L_LIE.
+    loss L_LIE nor the two coefficients nor the optimizer. In our interpretation, the squared
+    distance to the target replaces L_LIE.
 
     >>> knowledge = Knowledge(
     ...     participants=20,

@@ -12,8 +12,8 @@ from rampart_fl.shared.attacks.model import attacks
 def largest_z(participants: int, attackers: int) -> float:
     """z = Φ⁻¹((n - m - s) / (n - m)), where s = ⌊n/2⌋ + 1 - m honest supporters are needed.
 
-    The share is kept half a client away from 0 and 1, because z would be infinite there. The share
-    reaches 1 if the attackers already are the majority.
+    The share (n - m - s) / (n - m) is kept half a client away from 0 and 1, where z would be
+    infinite. The share reaches 1 if the attackers already are the majority.
 
     >>> round(largest_z(20, 6), 6)
     0.366106
@@ -27,7 +27,9 @@ def largest_z(participants: int, attackers: int) -> float:
 
 @attacks.register("lie")
 class LIE(Statistical):
-    """u = mean - z std, with the mean and the standard deviation of each coordinate.
+    """Shifts the mean of the known updates by z standard deviations in each coordinate.
+
+    u = mean - z std, with the mean and the standard deviation of each coordinate.
 
     >>> import torch
     >>> knowledge = Knowledge(20, 6, torch.tensor([[0.0], [2.0], [4.0]]))

@@ -15,7 +15,7 @@ from rampart_fl.shared.errors import ConfigurationError
 class Mimic(Colluding):
     """u = x_target, the update of one honest client.
 
-    The copies look honest. A rule that drops rare updates then drops those of other honest clients.
+    The copies look honest. A rule that drops rare updates then drops other honest clients' updates.
 
     >>> import torch
     >>> knowledge = Knowledge(3, 1, torch.tensor([[1.0], [5.0]]))
@@ -25,7 +25,8 @@ class Mimic(Colluding):
 
     paper = "Karimireddy et al., Byzantine-robust learning on heterogeneous datasets, 2022; ByzFL"
     knows: Literal["partial", "full"] = "full"
-    """The updates that it can copy: those of benign clients, or those of fellow attackers."""
+    """The updates that the attack can copy: those of benign clients, or those of fellow
+    attackers."""
     target: int = Field(default=0, ge=0)
     """Position of the copied client among the known ones, in the order of their ids."""
 
@@ -33,6 +34,6 @@ class Mimic(Colluding):
         known_BD = honest(knowledge)
         if self.target >= len(known_BD):
             raise ConfigurationError(
-                f"mimic has no client {self.target}: {len(known_BD)} honest updates are known"
+                f"mimic cannot copy client {self.target}: only {len(known_BD)} updates are known"
             )
         return everyone(known_BD[self.target], own_FD)

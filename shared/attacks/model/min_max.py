@@ -11,7 +11,9 @@ from rampart_fl.shared.attacks.optimized import Line, Optimized
 
 @attacks.register("min_max")
 class MinMax(Optimized):
-    """u = μ + γ p with the largest γ for which max_i |u - x_i| ≤ max_ij |x_i - x_j|.
+    """Moves as far from the mean as the largest distance between known updates allows.
+
+    u = μ + γ p with the largest γ for which max_i |u - x_i| ≤ max_ij |x_i - x_j|.
 
     γ = min_i (-b_i + sqrt(b_i² + a (limit² - |μ - x_i|²))) / a, with a = |p|², b_i = p·(μ - x_i).
 
@@ -33,7 +35,7 @@ class MinMax(Optimized):
         if bool((inner_B < 0).any()):
             return None
         root_B = inner_B.sqrt()
-        # For either sign of b, the form that does not subtract nearly equal numbers.
+        # For each sign of b, use the form that does not subtract nearly equal numbers.
         ends_B = (slack_B / (b_B + root_B)).where(b_B > 0, (root_B - b_B) / a)
         gamma = float(ends_B.min())
         starts_B = -(b_B + root_B) / a

@@ -17,7 +17,9 @@ ROUNDING = 1e-14
 
 @attacks.register("min_sum")
 class MinSum(Optimized):
-    """u = μ + γ p with the largest γ for which Σ_i |u - x_i|² ≤ max_i Σ_j |x_i - x_j|².
+    """Moves as far from the mean as the sums of distances between known updates allow.
+
+    u = μ + γ p with the largest γ for which Σ_i |u - x_i|² ≤ max_i Σ_j |x_i - x_j|².
 
     γ = max_i |x_i - μ| / |p|, because the sum of squares at u exceeds that at the mean by
     B |u - μ|². Sums of unsquared distances are convex in γ; bisection finds the largest γ at which
@@ -41,8 +43,8 @@ class MinSum(Optimized):
         if self.squared:
             farthest = line.squares_B.max() if self.bound == "max" else line.squares_B.min()
             return float((farthest / line.curvature).sqrt())
-        # Between two updates the sum of the distances to both is constant. Rounding alone may lift
-        # such a sum past the limit.
+        # On the segment between two updates, the sum of the distances to both is constant.
+        # Rounding alone may lift this sum past the limit.
         limit *= 1 + ROUNDING
         # A sum of B distances is at least B γ |p| minus the sum at the mean.
         at_mean = float(self.cost(line.distances(0)[:, None]))

@@ -9,7 +9,10 @@ from rampart_fl.shared.attacks.model import attacks
 
 @attacks.register("model_replacement")
 class ModelReplacement(ModelAttack):
-    """u -> scale u; a plain mean of n clients then moves as if the attacker were alone.
+    """Scales the update, so that it dominates a plain mean.
+
+    The upload is u times `scale`. With n as the scale, a plain mean of n clients moves as if the
+    attacker were alone.
 
     >>> import torch
     >>> ModelReplacement().apply(torch.tensor([[1.0, -2.0]]), Knowledge(20, 1))

@@ -1,4 +1,4 @@
-"""Norm riding: the largest update against the honest direction that the detectors accept.
+"""Norm riding: uploads the largest update against the honest direction that detectors accept.
 
 Legend: F attackers whose uploads are crafted in one call, M attackers of the round, B known honest
 updates, K = B + M clients, D coordinates.
@@ -23,19 +23,22 @@ HALVINGS = 20
 
 @attacks.register("norm_riding")
 class NormRiding(ModelAttack):
-    """u = -L c / |c| - o, with o = sent - reference and c = o + own update.
+    """Uploads against the honest direction, with a calibrated norm just below the limit.
+
+    u = -L c / |c| - o, with o = sent - reference and c = o + own update.
 
     The server adds o to calibrate an upload. The calibrated update therefore points against the
     honest one, c, and has norm L. An attacker with c = 0 uploads -o.
 
-    Without knowledge, L = (1 - margin) threshold, and the attacker takes the model that it was sent
-    for the reference (o = 0). That is exact if all clients are sent the same model; if models are
-    customized, the norm misses the threshold by up to |o|.
+    Without knowledge, L = (1 - margin) threshold, and the attacker assumes that the model that it
+    was sent is the reference (o = 0). This assumption is exact if all clients are sent the same
+    model. If models are customized, the norm misses the threshold by up to |o|.
 
-    With full knowledge, o is exact. The threshold is then replaced by the largest length that the
-    server's own detectors accept, without any evidence, when all attackers upload in this way; it
-    stays if they accept every length. Detectors that judge the upload itself may accept no length
-    at all; the calibrated update is then the smallest share of c that they accept.
+    With full knowledge, o is exact. The attacker then replaces the threshold by the largest length
+    that the server's own detectors accept without recording evidence, when all attackers upload in
+    this way. The attacker keeps the threshold if the detectors accept every length. Detectors that
+    judge the upload itself may accept no length at all. The calibrated update is then the smallest
+    share of c that they accept.
 
     >>> import torch
     >>> NormRiding(threshold=10, margin=0).apply(torch.tensor([[3.0, 4.0]]), Knowledge(4, 1))

@@ -39,7 +39,7 @@ class RandomNoise(ModelAttack):
             return std_F1 * noise_FD.to(own_FD.device)
         if knowledge.initial is None:
             raise ConfigurationError(
-                f"random_noise with reading {self.reading!r} needs a way to draw a fresh model"
+                f"random_noise with reading {self.reading!r} needs `initial` to draw a fresh model"
             )
         start_FD = starts(own_FD, knowledge, self.name)
         fresh_FD = torch.stack([knowledge.initial(draw) for draw in draws]).to(start_FD)
@@ -52,5 +52,5 @@ def starts(own_FD: Tensor, knowledge: Knowledge, attack: str) -> Tensor:
     """The models (F, D) in float64 that the attackers trained from."""
     start = knowledge.reference_D if knowledge.sent_FD is None else knowledge.sent_FD
     if start is None:
-        raise ConfigurationError(f"{attack} needs the model that the attackers started from")
+        raise ConfigurationError(f"{attack} needs the model from which the attackers started")
     return start.to(own_FD.device, torch.float64).expand_as(own_FD)

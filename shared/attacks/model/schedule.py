@@ -17,8 +17,8 @@ from rampart_fl.shared.attacks.model import attacks
 class Schedule(ModelAttack):
     """Runs every listed attack in its own rounds.
 
-    If several attacks are active in a round, they act in the listed order, each on the uploads of
-    the attack before it.
+    If several attacks are active in a round, they act in the listed order, each on the previous
+    attack's uploads.
 
     >>> import torch
     >>> change = Schedule(
@@ -31,7 +31,7 @@ class Schedule(ModelAttack):
     [-1.0, 3.0]
     """
 
-    paper = "Rampart: a change of attack in mid-run"
+    paper = "Rampart: a change of attack during a run"
     attacks: tuple[ModelAttack, ...] = Field(min_length=1)
     """The attacks: names, or tables with `name` and parameters such as `from_round`."""
 

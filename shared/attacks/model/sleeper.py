@@ -10,7 +10,7 @@ from rampart_fl.shared.attacks.wrapping import Wrapper
 
 @attacks.register("sleeper")
 class Sleeper(Wrapper):
-    """The honest u before round `wakes`, and the attack inside from that round on.
+    """Uploads the honest u before round `wakes`, and runs the inner attack from that round on.
 
     >>> import torch
     >>> sleeper = Sleeper(attack="sign_flip", wakes=3)

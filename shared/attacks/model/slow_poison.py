@@ -15,9 +15,11 @@ from rampart_fl.shared.seeding import generator
 
 @attacks.register("slow_poison")
 class SlowPoison(Statistical):
-    """u = clamp(mean + min(strength, pace (t + 1)) s std, lowest, highest) after t attacked rounds.
+    """Drifts in one fixed direction, further in every attacked round.
 
-    s has a random sign for each coordinate. It is drawn once for the whole run, so that small steps
+    u = clamp(mean + min(strength, pace (t + 1)) s std, lowest, highest) after t attacked rounds.
+
+    s has a random sign for each coordinate. s is drawn once for the whole run, so that small steps
     add up. Each coordinate stays within the range of the known updates.
 
     >>> known_BD = torch.tensor([[0.0], [2.0], [4.0]])

@@ -18,10 +18,12 @@ from rampart_fl.shared.attacks.wrapping import Wrapper
 
 @attacks.register("sybil_clones")
 class SybilClones(Wrapper):
-    """u_f = v + jitter |v| e_f, with the first attacker's upload v and a random unit vector e_f.
+    """Every attacker uploads a copy of the first attacker's crafted update.
 
-    Without jitter all copies are equal; with a little jitter, comparing bytes does not reveal that
-    they are copies.
+    u_f = v + jitter |v| e_f, with the first attacker's upload v and a random unit vector e_f.
+
+    Without jitter, all copies are equal. With a little jitter, comparing bytes does not reveal the
+    copies.
 
     >>> own_FD = torch.tensor([[1.0], [7.0]])
     >>> SybilClones().apply(own_FD, Knowledge(4, 2, honest_BD=own_FD, colluders_MD=own_FD))

@@ -1,7 +1,7 @@
 """Reads arrays from files as samples and labels, and checks them.
 
-The files are local: they come from a folder of the user who runs the process, or Rampart made them
-from OpenML's tables. They are never unpickled, so no code in them can run.
+The files are local: the user who runs the process provides them, or Rampart makes them from
+OpenML's tables. Rampart never unpickles files, so they cannot run code.
 
 Legend: n samples.
 """
@@ -45,11 +45,11 @@ def archive(path: str | Path) -> Iterator[NpzFile]:
             be found later, while the file is open.
     """
     try:
-        # Open the file here, because numpy would not close a file that turns out to be no archive.
+        # Open the file here, because numpy does not close a file that is not an archive.
         with Path(path).open("rb") as file:
             found = np.load(file, allow_pickle=False)
             if not isinstance(found, NpzFile):
-                raise ValueError("one array, not an .npz archive of several")
+                raise ValueError("a single array, not an .npz archive of arrays")
             yield found
     except ConfigurationError:
         raise
@@ -82,5 +82,5 @@ def labels(array: np.ndarray, n: int, classes: int, what: str) -> Tensor:
             f"{what} holds {array.dtype} of shape {array.shape}, not {n} integers"
         )
     if int(array.min()) < 0 or int(array.max()) >= classes:
-        raise ConfigurationError(f"{what} lies outside 0..{classes - 1}")
+        raise ConfigurationError(f"{what} has numbers outside 0..{classes - 1}")
     return torch.as_tensor(array.astype(np.int64))

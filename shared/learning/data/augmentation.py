@@ -19,7 +19,7 @@ RATIO = (3 / 4, 4 / 3)
 JITTER = 0.4
 """Brightness, contrast and saturation are each multiplied by a random factor in 1 ± this."""
 GREY = 0.2
-"""Probability that a view has no colours."""
+"""Probability that a view is shown in grey."""
 BLURRED = 0.5
 """Probability that a view is blurred."""
 SIGMA = (0.1, 2.0)
@@ -65,8 +65,8 @@ def weak(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
 def strong(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
     """A weak view with random brightness, contrast and saturation, often blurred, in [0, 1].
 
-    These changes are the usual ones in contrastive learning (Chen et al., SimCLR, 2020) except the
-    change of hue. The SDEA paper, for which this is meant, does not define its strong augmentation.
+    The changes of colour and the blur are those of SimCLR (Chen et al., 2020), without the change
+    of hue. The SDEA paper uses strong augmentation but does not define it.
 
     Args:
         x_BCHW: images in [0, 1]; images without three channels have no colours to change.
@@ -94,7 +94,7 @@ def strong(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
 
 
 def luminance(x_BCHW: Tensor) -> Tensor:
-    """Brightness (B, 1, H, W): three channels weighted by LUMA, other images' channel mean."""
+    """Brightness (B, 1, H, W): three channels weighted by LUMA, or else the channels' mean."""
     if x_BCHW.shape[1] != len(LUMA):
         return x_BCHW.mean(1, keepdim=True)
     weights = to_device(LUMA, x_BCHW.device, x_BCHW.dtype)

@@ -42,9 +42,9 @@ class ClientData:
 def client_data(data: Data, slot: int, seed: int) -> ClientData:
     """The data of the client in one slot, 0 <= slot < data.clients.
 
-    Each process reads and divides the data set once. The partition depends on the seed alone. A
-    client's split into training and test samples depends on the seed and the slot alone. Every
-    process therefore draws the same data.
+    Each process reads and divides the data set once. The partition depends only on the seed. A
+    client's split into training and test samples depends only on the seed and the slot. All
+    processes therefore get the same data.
 
     >>> own = client_data(Data(dataset="digits", clients=20), slot=3, seed=1)
     >>> len(own.y_train), len(own.y_test)
@@ -55,7 +55,7 @@ def client_data(data: Data, slot: int, seed: int) -> ClientData:
     samples, parts = divided(data, seed)
     part = parts[slot]
     if len(part) < 2:
-        raise ConfigurationError(f"client {slot} got {len(part)} samples; it needs two or more")
+        raise ConfigurationError(f"client {slot} got {len(part)} samples; it needs at least two")
     if samples.held_out is not None:
         test, train = part[samples.held_out[part]], part[~samples.held_out[part]]
         return _own(samples, train, test, slot)
@@ -68,7 +68,7 @@ def _own(samples: Samples, train: Tensor, test: Tensor, slot: int) -> ClientData
     if not len(train) or not len(test):
         raise ConfigurationError(
             f"client {slot} got {len(train)} samples for training and {len(test)} for testing; "
-            "it needs one or more of each"
+            "it needs at least one of each"
         )
     return ClientData(
         samples.take(train), samples.y[train], samples.take(test), samples.y[test], samples.classes
@@ -76,10 +76,11 @@ def _own(samples: Samples, train: Tensor, test: Tensor, slot: int) -> ClientData
 
 
 def divided(data: Data, seed: int) -> tuple[Samples, tuple[Tensor, ...]]:
-    """The data set, and for every slot the positions (long, sorted) of the client's samples in it.
+    """The data set, and for every slot the positions (long, sorted) of that client's samples.
 
     First, `data.reserved` samples are drawn and withheld from all clients. The partition divides
-    the rest. A client that then has more than `data.samples` samples loses the excess at random.
+    the rest. If a client then has more than `data.samples` samples, a random choice of this size is
+    kept.
     """
     return _divided(data.model_dump_json(exclude={"test_fraction"}), seed)
 
@@ -90,7 +91,7 @@ def _divided(table: str, seed: int) -> tuple[Samples, tuple[Tensor, ...]]:
     samples = datasets.parse(data.dataset).drawn(seed) or _samples(json.dumps(data.dataset))
     n = len(samples.y)
     if data.reserved >= n:
-        raise ConfigurationError(f"{data.reserved} of {n} samples are reserved: none are left")
+        raise ConfigurationError(f"{data.reserved} of {n} samples are reserved, so none are left")
     order = torch.randperm(n, generator=generator(seed, "reserved"))
     rest = order[data.reserved :].sort().values
     shares = partitions.parse(data.partition).split(

@@ -2,8 +2,8 @@
 
 The samples can come from any data set and are converted to the shape that the model takes. A grey
 image is copied to all channels, a colour image becomes its luminance, and images are resized by
-bilinear interpolation (for example USPS from 16x16 to 28x28). If they come from the clients' own
-data set, they are samples that no client holds.
+bilinear interpolation (for example USPS from 16x16 to 28x28). Samples from the clients' own data
+set are samples that no client holds.
 
 Legend: n samples, C channels, H rows, W columns.
 """
@@ -72,7 +72,7 @@ def server_data(
     if source.name == own.name:
         if source != own:
             raise ConfigurationError(
-                f"the server's {source.name} must have the parameters of the clients' own"
+                f"the server's {source.name} must have the same parameters as the clients'"
             )
         samples, parts = divided(data, seed)
         free = torch.ones(len(samples.y), dtype=torch.bool)
@@ -84,7 +84,7 @@ def server_data(
         pool, hint = torch.arange(len(samples.y)), ""
     if len(pool) < size:
         raise ConfigurationError(
-            f"the server is to hold {size} samples of {source.name}, {len(pool)} are free{hint}"
+            f"the server needs {size} samples of {source.name}, but only {len(pool)} are free{hint}"
         )
     draws = generator(seed, "server data", role)
     picks = pool[torch.randperm(len(pool), generator=draws)[:size]].sort().values
@@ -94,7 +94,7 @@ def server_data(
 
 
 def fitting(spec: "str | dict[str, Any]", size: int, data: Data, labels: bool = False) -> Dataset:
-    """The data set, after a check that the clients' model can take it; reads no samples.
+    """Checks, without reading samples, that the clients' model can take the data set; returns it.
 
     Raises:
         ConfigurationError: the samples cannot be converted, or labels are needed and the number of
@@ -112,7 +112,7 @@ def fitting(spec: "str | dict[str, Any]", size: int, data: Data, labels: bool = 
     if labels and source.classes != own.classes:
         raise ConfigurationError(
             f"{source.name} has {source.classes} classes, the clients' {own.name} {own.classes}: "
-            f"its labels are of no use"
+            f"its labels cannot be used"
         )
     return source
 

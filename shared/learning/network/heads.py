@@ -1,4 +1,4 @@
-"""The head of a model: the coordinates of its vector that clients may keep to themselves.
+"""The head of a model: the coordinates of the model's vector that clients may keep to themselves.
 
 Legend: D parameters.
 """
@@ -25,7 +25,7 @@ def last_linear(module: nn.Module) -> str:
     layers = module.named_modules()
     names: list[str] = [name for name, layer in layers if isinstance(layer, nn.Linear)]
     if not names:
-        raise ConfigurationError("the model has no linear layer to be its head; name one: head")
+        raise ConfigurationError("the model has no linear layer to use as its head; name one: head")
     return names[-1]
 
 
@@ -62,18 +62,18 @@ def _mask(spec: ModelSpec, layer: str, device: str) -> Tensor:
             mask_D[start:stop] = True
     if not bool(mask_D.any()):
         names = ", ".join(tensor.name for tensor in spec.tensors)
-        raise ConfigurationError(f"no tensor of the model stands under {layer!r}; it has {names}")
+        raise ConfigurationError(f"the model has no layer {layer!r} with tensors; it has {names}")
     return to_device(mask_D, device)
 
 
 def check_body(module: nn.Module, spec: ModelSpec, head: str | None = None) -> None:
-    """Refuses a model that is all head, because clients that keep their heads would share nothing.
+    """Refuses a model without a body, because clients that keep their heads would share nothing.
 
     Raises:
         ConfigurationError: the model has no such head, or no body besides it.
     """
     if bool(head_of(module, spec, head).all()):
-        raise ConfigurationError("the model is all head: there is no body that clients could share")
+        raise ConfigurationError("the model is all head, so there is no body to share")
 
 
 def check_output(module: nn.Module, head: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""How fast a network's outputs change with its parameters: norms of its Jacobian, with gradients.
+"""Norms of a network's Jacobian (how fast outputs change with parameters), and their gradients.
 
 The Jacobian J of the logits z with respect to the parameters θ is never formed. If q_a is a random
 direction on the unit sphere of R^C, drawn for every sample a, then

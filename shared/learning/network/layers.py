@@ -35,7 +35,7 @@ class TextEmbedding(nn.Module):
 
 
 def text_embedding(ids: Tensor, rows: Tensor, weight: Tensor) -> Tensor:
-    """Σ v / √n over the last dimension, without padding; v are the given rows of the weight."""
+    """Σ v / √n over the tokens without padding, where v are the given rows of the weight."""
     inside = (ids != 0).unsqueeze(-1).to(weight.dtype)
     total = (functional.embedding(rows, weight) * inside).sum(-2)
     return total / inside.sum(-2).clamp(min=1).sqrt()

@@ -1,4 +1,4 @@
-"""Many models of one architecture run as one: K vectors applied to K batches at once.
+"""Runs many models of one architecture as one: applies K vectors to K batches at once.
 
 A module runs stacked if it consists of sequences and residual blocks of the layers that
 `rampart_fl.shared.learning.network.stacked_layers` supports. Any other module runs through
@@ -46,8 +46,8 @@ class Stacked:
     def at_once(self, x_KB: Tensor) -> int:
         """How many models run fastest on such batches in one pass.
 
-        On a CPU, these are as many models as have their largest layer in cache (measured with
-        `benchmarks/training.py`). On other devices, all models run in one pass.
+        On a CPU, this is the number of models whose largest layers together fit in cache (measured
+        with `benchmarks/training.py`). On other devices, all models run in one pass.
         """
         if self._layer is None or x_KB.device.type != "cpu":
             return sys.maxsize
@@ -115,7 +115,7 @@ class Stacked:
                 logits: Tensor = torch.func.vmap(one)(dict(parameters), x_KB)
             except torch.OutOfMemoryError:
                 raise
-            except RuntimeError:  # vmap has no batching rule, or control flow depends on data.
+            except RuntimeError:  # vmap cannot run this module.
                 self._vmaps = False
             else:
                 return logits
@@ -132,8 +132,8 @@ class Stacked:
             {name: tensors[name].detach().clone() for name in statistics(self.module)},
         )
         for k, x_B in enumerate(x_KB):
-            # In training mode the module updates its running statistics in place. Through these
-            # views, it updates `moved`.
+            # In training mode, the module updates its running statistics in place.
+            # Through these views, the module updates `moved`.
             own = {name.removeprefix(STATISTIC): t[k] for name, t in {**tensors, **moved}.items()}
             if inside_KB is None:
                 found.append(torch.func.functional_call(self.module, own, (x_B,)))
@@ -149,7 +149,7 @@ class Stacked:
 
 
 def widest(module: nn.Module, shape: tuple[int, ...]) -> int:
-    """How many numbers a module's largest activation has on a batch of a shape; computes nothing.
+    """Number of elements of a module's largest activation on a batch; only traces shapes.
 
     >>> widest(nn.Sequential(nn.Linear(3, 7), nn.Linear(7, 2)), (5, 3))
     35

@@ -1,4 +1,4 @@
-"""Layers of K models run at once.
+"""Layers that run K models at once.
 
 Convolutions run as one grouped convolution in channels-last memory, linear layers as one batched
 product, and batch normalization with each model's own statistics.
@@ -83,7 +83,7 @@ def stacked(name: str, layer: nn.Module) -> Layer | None:
 
 
 def _pooled_first(parts: list[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
-    """Swap each ReLU with a max pooling right after it: the same bits, computed on fewer numbers.
+    """Swap each ReLU with a max pooling right after it: bit-identical, and less to compute.
 
     Both orders select the same element of a window, and neither passes a gradient to an element
     that is not positive.
@@ -121,8 +121,8 @@ def _convolution(name: str, layer: nn.Conv2d) -> Layer:
     def apply(h: Tensor, run: Pass) -> Tensor:
         weight = run.tensors[_join(name, "weight")].flatten(0, 1)
         bias = run.tensors[_join(name, "bias")].flatten() if layer.bias is not None else None
-        # Channels-last memory is faster for activations, but the weights must then be copied into
-        # that format. This pays if there are no more weights than activations.
+        # Channels-last memory is faster for activations, but the weights must be copied into it.
+        # This is worthwhile if there are no more weights than activations.
         small = weight.numel() <= h.numel()
         form = torch.channels_last if small else torch.contiguous_format
         return functional.conv2d(
@@ -140,7 +140,7 @@ def _convolution(name: str, layer: nn.Conv2d) -> Layer:
 
 def _linear(name: str, layer: nn.Linear) -> Layer:
     def apply(h: Tensor, run: Pass) -> Tensor:
-        # The weights are the left factor, so that their gradient has the same memory order as they.
+        # The weights are the left factor, so that their gradient has the weights' own memory order.
         weight, h = run.tensors[_join(name, "weight")], h.transpose(1, 2)
         if layer.bias is None:
             return torch.bmm(weight, h).transpose(1, 2)
@@ -151,7 +151,7 @@ def _linear(name: str, layer: nn.Linear) -> Layer:
 
 
 def _batch_norm(name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> Layer:
-    """(h - mean) / sqrt(var + ε): the batch's statistics in training, else the running ones."""
+    """(h - mean) / sqrt(var + ε): statistics of the batch in training, else running statistics."""
     momentum = layer.momentum
     assert momentum is not None
     mean_name = STATISTIC + _join(name, "running_mean")
@@ -172,7 +172,7 @@ def _batch_norm(name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> Layer:
     def apply(h: Tensor, run: Pass) -> Tensor:
         if run.whole and h.numel() > run.tensors[mean_name].numel():
             return unpadded(h, run)
-        # `g` is (B, K, C, H, W) or (K, B, C). `over` are the dimensions to average over, and
+        # `g` is (B, K, C, H, W) or (K, B, C), and `over` are the dimensions to average over.
         # `shape` broadcasts (K, C) to the shape of `g`.
         images = h.ndim == 4
         g, over = (_by_model(h, run.k), (0, 3, 4)) if images else (h, (1,))

@@ -54,7 +54,7 @@ def statistics(module: nn.Module) -> dict[str, Tensor]:
     unknown = [name for name in module.state_dict() if name not in known]
     if unknown:
         raise ConfigurationError(
-            f"of buffers only the statistics of batch normalization are shared, not "
+            f"the only buffers that clients share are the statistics of batch normalization, not "
             f"{', '.join(unknown)}; make constants persistent=False"
         )
     return found
@@ -74,8 +74,8 @@ def unflatten(models_KD: Tensor, spec: ModelSpec) -> dict[str, Tensor]:
     {'bias': (5, 2), 'weight': (5, 2, 3)}
     """
     if models_KD.shape[-1] != spec.dim:
-        raise ValueError(f"vector of {models_KD.shape[-1]} for a model of {spec.dim} numbers")
-    # A single split, so that the backward pass is a single concatenation.
+        raise ValueError(f"vectors of {models_KD.shape[-1]} numbers, but the model has {spec.dim}")
+    # Split once, so that the backward pass needs only one concatenation.
     parts = torch.split(models_KD, [tensor.size for tensor in spec.tensors], dim=-1)
     return {
         tensor.name: part.reshape(*models_KD.shape[:-1], *tensor.shape)
@@ -86,8 +86,8 @@ def unflatten(models_KD: Tensor, spec: ModelSpec) -> dict[str, Tensor]:
 def load(module: nn.Module, model_D: Tensor) -> nn.Module:
     """Writes a vector (D,) into a module, and returns the module."""
     tensors = unflatten(model_D, spec_of(module))
-    # `strict=False` because `num_batches_tracked` is missing, which nothing depends on. All other
-    # tensors are there, because they come from the module's own spec.
+    # `strict=False` because `num_batches_tracked` is missing; nothing depends on it.
+    # No other tensor is missing, because the names come from the module's own spec.
     module.load_state_dict({n.removeprefix(STATISTIC): t for n, t in tensors.items()}, strict=False)
     return module
 
@@ -98,7 +98,8 @@ def build_module(experiment: Experiment) -> nn.Module:
     member = models.parse(experiment.model)
     if member.task != data.task:
         raise ConfigurationError(
-            f"model {member.name!r} is for {member.task}, data set {data.name!r} for {data.task}"
+            f"model {member.name!r} is for {member.task}, but data set {data.name!r} is for "
+            f"{data.task}"
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(experiment.seed, "initial model"))
@@ -106,9 +107,9 @@ def build_module(experiment: Experiment) -> nn.Module:
 
 
 def initial_model(experiment: Experiment) -> tuple[ModelSpec, Tensor]:
-    """The model's spec and the first global model (D,), float32, equal in every process.
+    """The model's spec and the first global model (D,) in float32, the same in every process.
 
-    Needs no data.
+    The function reads no samples.
 
     >>> spec, model_D = initial_model(Experiment.load("digits-benign"))
     >>> model_D.shape == (spec.dim,)

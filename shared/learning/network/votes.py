@@ -34,7 +34,7 @@ def ballots(learner: Learner, x_N: Tensor, voters: Iterable[Tensor]) -> Tensor:
         votes_NC.scatter_add_(
             1, logits_NC.argmax(1, keepdim=True), torch.ones_like(votes_NC[:, :1])
         )
-    assert votes_NC is not None, "a vote needs a voter"
+    assert votes_NC is not None, "a vote needs at least one voter"
     return votes_NC
 
 

@@ -36,8 +36,8 @@ def jacobian(
 ) -> Callable[[Tensor, torch.Generator], tuple[Tensor, Tensor]]:
     """(parameters (D,), draws) -> (estimate of the squared Jacobian norm, its gradient (D,)).
 
-    The norm is the mean over samples of |∂z_s/∂θ|_F², where z are the logits. It is estimated like
-    HMSDFL's, with one projection.
+    The norm is the mean over samples of |∂z_s/∂θ|_F², where z are the logits. The estimate uses
+    HMSDFL's method with one projection.
     """
 
     def estimate(parameters_D: Tensor, draws: torch.Generator) -> tuple[Tensor, Tensor]:

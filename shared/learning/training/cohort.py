@@ -1,4 +1,4 @@
-"""The data and the batches of many clients in padded tensors, so that the clients train at once.
+"""The data and the batches of many clients as padded tensors, so that all clients train at once.
 
 Legend: K clients, N training samples and T test samples (padded to the largest client),
 S steps in a round (padded likewise), B samples in a batch, C classes.
@@ -91,8 +91,7 @@ class Cohort:
         y_KN, device = self.y_train_KN, self.y_train_KN.device
         sizes_K = to_device(self.train_K, device)
         inside_KN = torch.arange(y_KN.shape[1], device=device) < sizes_K[:, None]
-        # Count by comparison: an operation whose output size depends on the data would make the
-        # host wait for the device.
+        # Count by comparison, because the host waits for outputs whose size depends on data.
         of_class_KNC = y_KN[..., None] == torch.arange(self.classes, device=device)
         return (of_class_KNC & inside_KN[..., None]).sum(1)
 
@@ -120,7 +119,7 @@ class Draws:
         return replace(self, seed=_either(self.secret, self.seed)).generators(purpose)
 
     def singly(self, start: int, count: int) -> "Draws":
-        """Draws that treat each of `count` samples of every batch, from `start` on, as a client."""
+        """The draws if each of `count` samples per batch, from `start` on, acts as a client."""
         places = range(start, start + count)
         return replace(
             self,
@@ -171,9 +170,9 @@ class Batches:
         """Shuffles each client's samples anew in every epoch; an incomplete last batch is kept.
 
         Under differential privacy, every step instead takes each sample with probability b/n and
-        weighs it by 1/b; these draws use the secret seed if one is given. A share `held_out` of
-        each client's samples, the same in every round, is in no batch; at least one sample is left
-        for training.
+        weighs it by 1/b; these draws use the secret seed if one is given. Batches never contain the
+        share `held_out` of a client's samples, which is the same in every round. At least one
+        sample remains for training.
         """
         own, held, private = [], [], training.privacy is not None
         for size, name in zip(sizes, names, strict=True):
@@ -242,7 +241,7 @@ class Batches:
 
     @cached_property
     def steps(self) -> int:
-        """The number of steps of the client that takes the most."""
+        """The largest number of steps that a client takes."""
         return max(self.steps_K)
 
 

@@ -43,7 +43,7 @@ class Learner:
     rounds: int = 1
     """Number of rounds of the experiment."""
     hostile: bool = False
-    """Whether this learner is an attacker's: no terms in its objective, no noise."""
+    """Whether this learner belongs to an attacker, and has no objective terms and no noise."""
 
     @staticmethod
     def of(experiment: Experiment) -> "Learner":
@@ -115,5 +115,5 @@ class Learner:
         )
 
     def as_attacker(self) -> "Learner":
-        """The learner for an attacker, which need not keep its model stable or its data private."""
+        """The learner of an attacker, which trains without objective terms and privacy noise."""
         return replace(self, hostile=True)

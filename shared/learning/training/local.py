@@ -181,7 +181,7 @@ def evaluate(
 def evaluate_many(
     learner: Learner, cohort: Cohort, received_KD: Tensor, personal: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """`evaluate` for K clients: by name, one number per client."""
+    """`evaluate` for K clients; returns numbers (K,), keyed by metric."""
     metrics = {
         "test_samples": _counts(cohort.test_K),
         **_test(learner, cohort, received_KD, "customized"),
@@ -238,7 +238,7 @@ def _each(
     y_KT: Tensor,
     score: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
-    """Scores (K, T); a pass takes many samples for few models, not few samples for many models."""
+    """Scores (K, T), in passes with many samples of few models, not few samples of many models."""
     samples = min(EVALUATED, learner.network.at_once(x_KT[:, :1]))
     width = max(1, min(samples, x_KT.shape[1]))
     parts = []
@@ -253,7 +253,7 @@ def _each(
 
 
 def _within(values_KT: Tensor, sizes: Sequence[int]) -> Tensor:
-    """The values, with padding replaced by 0 whatever its value (even NaN)."""
+    """The values, with all padding (even NaN) replaced by 0."""
     position = torch.arange(values_KT.shape[1], device=values_KT.device)
     inside_KT = position < to_device(sizes, values_KT.device)[:, None]
     return values_KT.where(inside_KT, torch.zeros_like(values_KT))

@@ -1,4 +1,4 @@
-"""The resources that this machine has for training, as one number that is equal at every start."""
+"""The resources of this machine for training, as one number that is the same at every start."""
 
 import os
 from functools import lru_cache

@@ -7,8 +7,8 @@ samples. Opacus' accountant computes ε.
 
 The guarantee covers the update alone. The counts and losses that a client reports are exact, and
 personal models, which stay with their client, are trained without noise. An agent draws its noise
-from its own secret seeds. A simulation draws the noise from the experiment's seed, and so protects
-nobody.
+from its own secret seeds. A simulation draws the noise from the experiment's seed, which is not
+secret, so it protects nobody.
 
 Legend: K clients, B samples in a batch, E = K·B single samples, C classes, D parameters.
 """
@@ -31,7 +31,7 @@ from rampart_fl.shared.learning.training.task import LocalTask
 from rampart_fl.shared.runtime.device import to_device
 
 STEPS = "privacy_steps"
-"""Name of the personal state that counts a client's noised steps, over all its uploads."""
+"""Name of the personal state that counts the noised steps of all uploads of a client."""
 AT_ONCE = 2**22
 """How many numbers the per-sample gradients held at once may have, summed over clients.
 
@@ -51,8 +51,8 @@ def check_privacy(
         return
     if personalizer is not None and not personalizer.accounted:
         raise ConfigurationError(
-            f"[training.privacy] cannot account for the personalizer {personalizer.name!r}: what "
-            "it uploads depends on samples in other ways than through clipped, noised gradients"
+            f"[training.privacy] cannot account for the personalizer {personalizer.name!r}: its "
+            "uploads depend on samples not only through clipped and noised gradients"
         )
     if find_spec("opacus") is None:
         raise ConfigurationError(
@@ -60,7 +60,7 @@ def check_privacy(
         )
     if any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in module.modules()):
         raise ConfigurationError(
-            "[training.privacy] clips the gradient of every sample, and batch normalization mixes "
+            "[training.privacy] clips the gradient of every sample, but batch normalization mixes "
             "samples; use GroupNorm"
         )
 
@@ -89,8 +89,7 @@ def epsilon(rate: float, noise_multiplier: float, steps: int, delta: float) -> f
     accountant = RDPAccountant()
     accountant.history = [(noise_multiplier, rate, steps)]
     with warnings.catch_warnings():
-        # Opacus warns if the best order is at the edge of its range: the bound is then loose, but
-        # it still holds.
+        # Opacus warns if the best order is at the edge of its range; the bound then holds loosely.
         warnings.simplefilter("ignore")
         return float(accountant.get_epsilon(delta)) if steps else 0.0
 
@@ -110,7 +109,7 @@ class PrivateTask(LocalTask):
     def gradients(
         self, batch: Batch, *models_KD: Tensor, personal: Sequence[Tensor] = ()
     ) -> tuple[Tensor, ...]:
-        """As in `LocalTask`; only the personal models' gradients, and attackers', are exact."""
+        """As in `LocalTask`; only gradients of personal models and of attackers are exact."""
         noised = tuple(self._noised(batch, model_KD) for model_KD in models_KD)
         own = super().gradients(batch, personal=personal) if personal else ()
         if self.hostile_K is None:

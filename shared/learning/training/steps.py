@@ -1,8 +1,8 @@
-"""The steps of a round: many clients at once go through their mini-batches one after the other.
+"""The steps of a round: many clients at once, each with one mini-batch after the other.
 
 If there are more clients than train in one pass (`Stacked.trained_at_once`), they are split into
-groups. The groups train in turn, each from its first batch to its last. This keeps the memory that
-a step touches in cache, and no group computes steps for clients of another group that have more.
+groups. The groups train in turn, each from its first batch to its last. The memory that a step
+touches then stays in cache, and a group with few steps does not wait for a group with more.
 
 Legend: K clients, S steps in a round, B samples in a batch, D parameters.
 """
@@ -64,7 +64,7 @@ def _steps(
 ) -> tuple[Local, Tensor]:
     """`take_steps` for clients that train in one pass."""
     device, clients = received_KD.device, torch.arange(len(received_KD), device=received_KD.device)
-    # Copy everything that the steps need to the device now, so that no step waits for the host.
+    # Copy everything that the steps need to the device first, so that no step waits for the host.
     index_KSB = to_device(batches.index_KSB, device)
     weight_KSB = to_device(batches.weight_KSB, device, received_KD.dtype)
     steps_K = to_device(batches.steps_K, device)

@@ -114,8 +114,8 @@ class LocalTask:
             if velocity_KD is not None:
                 gradient_KD = self.training.momentum * self.parameters(velocity_KD) + gradient_KD
             local = replace(local, velocity={"model": gradient_KD})
-        # If nobody needs the gradient any more, write the model into the gradient's memory:
-        # allocating fresh memory would cost a third.
+        # A gradient that nobody needs any more gives its memory to the model.
+        # Allocating new memory would take a third longer.
         out = None if self.training.momentum else gradient_KD
         model_KD = torch.sub(local.model_KD, gradient_KD, alpha=self.learning_rate, out=out)
         return replace(local, model_KD=model_KD)
@@ -131,8 +131,8 @@ def mean_loss_gradients(
     """∇L (K, D) of the batch's mean loss at each of P models.
 
     In the coordinates of running statistics, the result is the statistics before the batch minus
-    those after it. All models run in one pass if `Stacked.trained_at_once` allows that many;
-    otherwise several passes share them.
+    the statistics after the batch. All models run in one pass if `Stacked.trained_at_once` allows
+    that many; otherwise several passes share them.
 
     Args:
         network: applies parameter vectors to batches.
@@ -182,8 +182,8 @@ def _gradients(
         logits = logits + prior_KC[:, None]
     loss = (scoring.losses(logits, batch.y_KB) * batch.weight_KB).sum()
     found = torch.autograd.grad(loss, leaves, allow_unused=True)
-    # Copy each tensor's gradient straight to its place in the vector. A gradient with respect to
-    # the vector itself would be copied twice.
+    # Copy each tensor's gradient straight to its place in the vector.
+    # A gradient with respect to the vector itself would be copied twice.
     gradient_KD = torch.empty_like(models_KD, memory_format=torch.contiguous_format)
     for (_, start, stop), leaf, own in zip(spec.parameters, leaves, found, strict=True):
         place = gradient_KD[:, start:stop].view_as(leaf)
@@ -194,7 +194,7 @@ def _gradients(
 
 
 def runs(count: int, most: int) -> list[slice]:
-    """Split 0 .. count - 1 into the fewest runs of nearly equal length, none longer than `most`.
+    """Split 0 .. count - 1 into as few runs of nearly equal length as possible, none above `most`.
 
     >>> runs(5, 3)
     [slice(0, 2, None), slice(2, 5, None)]

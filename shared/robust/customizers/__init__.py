@@ -1,4 +1,4 @@
-"""Customizers make models in addition to the global one, and decide which client gets which model.
+"""Customizers make further models besides the global one, and decide which client gets which.
 
 To add a customizer, add a module here that defines a subclass of `Customizer` and registers it with
 `@customizers.register("name")`, and add a test file of the same name.
@@ -22,8 +22,8 @@ from rampart_fl.shared.robust.models import Models
 class Customization:
     """The models in addition to the global one, and which client gets which model.
 
-    This class represents one model per client, one model per group of clients, and several models
-    per client in the same way.
+    The same form serves for one model per client, one model per group of clients, and several
+    models per client.
 
     Args:
         models: the models by name; None if every client gets the global model. A name is a client's
@@ -83,9 +83,9 @@ class Customizer(Stage):
 
     @property
     def isolates(self) -> bool:
-        """Whether groups of clients share nothing.
+        """Whether groups of clients are isolated from each other.
 
-        If so, each client's row is relative to the model that the client was sent, and not to the
+        If so, each client's row is relative to the model that the client was sent instead of the
         global model, and clients of one group must not influence another group.
         """
         return False
@@ -110,7 +110,7 @@ class Customizer(Stage):
     def customize_newcomer(self, probe_D: Tensor, rows: Rows, context: Context) -> Tensor:
         """Mixing weights (M,) over the pool for a client that answered a probe with `probe_D`.
 
-        This method is called only if `probes` is true; such customizers override it.
+        The engine calls this method only if `probes` is true; customizers with probes override it.
         """
         raise AssertionError(f"{self.name} does not probe")
 

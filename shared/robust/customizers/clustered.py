@@ -20,13 +20,16 @@ from rampart_fl.shared.robust.pipeline import join_states, substate
 
 @customizers.register("clustered")
 class Clustered(Grouped):
-    """w_c = w + rule({d_k : k in cluster c}), clusters by complete linkage on 1 - cos(d_k, d_j).
+    """Clusters clients by the direction of their updates; every cluster has a model.
+
+    w_c = w + rule({d_k : k in cluster c}), where clusters result from complete linkage on 1 -
+    cos(d_k, d_j).
 
     d are calibrated updates, that is, differences from the global model. A client's row therefore
-    includes what its model had learned in earlier rounds, which makes clusters stable. A zero row
-    counts as opposite to all others. A new cluster takes the name of the old cluster that most of
-    its clients were in. A client that does not take part in a round keeps its cluster. New clients
-    first train once from the global model.
+    includes what its cluster's model learned in earlier rounds, which makes clusters stable. A zero
+    row counts as opposite to all others. A new cluster takes the name of the old cluster that most
+    of its clients were in. A client that does not take part in a round keeps its cluster. New
+    clients first train once from the global model.
     """
 
     paper = "Sattler et al., Clustered federated learning, 2020; FedCAP, section VI (ClusteredFL)"

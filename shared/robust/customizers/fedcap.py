@@ -17,7 +17,9 @@ from rampart_fl.shared.robust.models import Mixture
 
 @customizers.register("fedcap")
 class FedCAP(Customizer):
-    """Model k = reference + sum_i p_ki d_i, with p_kk = φ and p_ki = (1-φ) softmax_i≠k(α cos_ki).
+    """Mixes the model of each client with the models of similar clients.
+
+    Model k = reference + sum_i p_ki d_i, with p_kk = φ and p_ki = (1-φ) softmax_i≠k(α cos_ki).
 
     d are calibrated updates, and cos are their cosine similarities (-1 if either update is zero).
     The softmax runs over the other clients only. A client without a row in the pool is probed: it

@@ -1,6 +1,6 @@
 """FedFomo's server offers each client the models that helped it most, and sometimes random ones.
 
-Legend: N known clients, P places of an offer.
+Legend: N known clients, P places in an offer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,13 +18,15 @@ from rampart_fl.shared.seeding import generator
 
 @customizers.register("fedfomo")
 class FedFomo(Customizer):
-    """Offers client i the M models n with the largest A_in; a report w adds w_in to A_in.
+    """Offers each client the models that lowered its loss most.
+
+    Offers client i the M models n with the largest A_in; a report w adds w_in to A_in.
 
     A starts at 0. w are the raw weights that the client's personalizer reports for its last offer,
-    clipped to [0, bound]; NaN counts as 0. A report changes only the row of A that belongs to its
-    client, so a client that lies gets worse models itself and does not affect others. Each place of
-    an offer goes to a random client with probability ε_t = max(0, ε - t decay), and otherwise to
-    the best client that is left; ties are broken at random. Every client trains its own model and
+    clipped to [0, bound]; NaN counts as 0. A report changes only the reporting client's row of A,
+    so a client that lies gets worse models itself and does not affect others. Each place of an
+    offer goes to a random client with probability ε_t = max(0, ε - t decay), and otherwise to the
+    best client that is left; ties are broken at random. Every client trains its own model and
     uploads it relative to the global model. Nobody trains from the global model after its first
     round.
     """
@@ -38,7 +40,7 @@ class FedFomo(Customizer):
     epsilon: float = Field(default=0.3, ge=0, le=1)
     """ε, the share of places that go to random clients in the first round."""
     decay: float = Field(default=0.05, ge=0)
-    """By how much this share decreases in each round."""
+    """Decrease of ε in each round."""
     bound: float = Field(default=100.0, gt=0)
     """Larger raw weights are reduced to this value."""
 
@@ -92,10 +94,10 @@ class FedFomo(Customizer):
     def _choose(
         self, client: str, ids: Sequence[str], affinity: Mapping[str, float], context: Context
     ) -> list[str]:
-        """Up to M other clients whose models one client is offered."""
+        """The clients, at most M, whose models one client is offered."""
         draws = generator(context.seed, "robust", "offer", context.round, client)
         others = [one for one in ids if one != client]
-        # Sorting is stable, so a random order beforehand breaks ties at random.
+        # Sorting is stable, so shuffling beforehand breaks ties at random.
         shuffled = [others[n] for n in torch.randperm(len(others), generator=draws).tolist()]
         best = sorted(shuffled, key=lambda one: -affinity[one])
         chance = max(0.0, self.epsilon - context.round * self.decay)

@@ -1,4 +1,4 @@
-"""FLCert: groups of clients share nothing, and a majority vote of their models decides.
+"""FLCert: isolated groups of clients, whose models decide by majority vote.
 
 Legend: D coordinates, G groups.
 """
@@ -16,7 +16,9 @@ from rampart_fl.shared.robust.pipeline import join_states, substate
 
 @customizers.register("flcert")
 class FLCert(Grouped):
-    """w_g <- w_g + rule({u_k : hash(k) mod G = g}) for every group g; inference by majority vote.
+    """Trains one model for each group of clients; the groups' models vote.
+
+    For every group g, w_g <- w_g + rule({u_k : hash(k) mod G = g}).
 
     u_k is the change that client k made to the model of its own group g. No group influences
     another, so m hostile clients can change at most m votes. A tie goes to the smaller label. A

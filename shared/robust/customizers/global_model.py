@@ -1,4 +1,4 @@
-"""Everyone trains from the one global model."""
+"""All clients train from the one global model."""
 
 from rampart_fl.shared.robust.base import Context, Rows, State
 from rampart_fl.shared.robust.customizers import Customization, Customizer, customizers

@@ -1,4 +1,4 @@
-"""Groups of clients with a model each, which a rule over the group's rows updates.
+"""Groups of clients, each with a model that a rule updates from the group's rows.
 
 Legend: L models, D coordinates.
 """
@@ -40,7 +40,7 @@ class Grouped(Customizer):
             if "server_update" in stage.needs():
                 raise ConfigurationError(
                     f"{self.name}: {stage.name} needs the server's own update, which starts from "
-                    "the global model and not from a group's"
+                    "the global model, not from a group's"
                 )
 
     @property
@@ -104,7 +104,7 @@ def moved(
 
 
 def members(rows: Rows, group: Collection[str]) -> Rows:
-    """The rows of some clients; only their own non-finite ones count as dropped."""
+    """The rows of some clients; only these clients' non-finite rows count as dropped."""
     places = [place for place, client in enumerate(rows.ids) if client in group]
     dropped = tuple(client for client in rows.dropped if client in group)
     # The statistics start empty: measurements over all rows may depend on rows of other groups.

@@ -22,8 +22,8 @@ def judged(
 ) -> Verdict:
     """A verdict with the decision `objection`, or `accepted` if there is no objection.
 
-    `reason` says how the score relates to the threshold. Its placeholders {0} and {1} are replaced
-    by the score and the threshold.
+    `reason` says how the score relates to the threshold. The score and the threshold replace the
+    placeholders {0} and {1} in `reason`.
     """
     return Verdict(
         client=client,

@@ -21,9 +21,9 @@ class CrossRound(Detector):
 
     Below `lower`, a client has reversed its direction. Above `upper`, it repeats itself, as a lazy
     or replaying client does. A client without an earlier update is accepted. So is a row that was
-    judged in an earlier round (metadata "fresh" 0), because it is the same update again. Only the
-    last accepted update of each client is remembered, so a rejected direction never becomes the
-    one that later updates are compared with. A zero update has cosine -1.
+    judged in an earlier round (metadata "fresh" 0), because it is the same update again. The
+    detector remembers only each client's last accepted update, so later updates are never compared
+    with a rejected one. A zero update has cosine -1.
     """
 
     paper = "Han et al., Kick bad guys out, 2023 (cross-round check)"

@@ -22,17 +22,17 @@ PARTS = ("samples", "labels", "rates")
 
 @detectors.register("fedredefense")
 class FedREDefense(Detector):
-    """Evicts clients whose update u has a reconstruction error above the threshold or not finite.
+    """Evicts clients if the reconstruction error of their update u is above the threshold.
 
-    For each client, a search looks for synthetic samples, soft labels and a step size such that
-    five steps of gradient descent from the global model w arrive at w + u. If these steps arrive at
-    θ_5 when the search ends, the error is |θ_5 - w - u|² / |u|². The search can reconstruct an
-    update from local training, but not noise in as many dimensions. The error of noise is about 1,
-    which is also the error of an update of 0. The detector assumes that clients train the whole
-    global model w. An experiment in which clients start from other models, or keep a part of the
-    model to themselves, is therefore refused. An update from training that is longer than a few
-    such steps can explain is mistaken for an attack. A client's synthetic samples are kept, and its
-    next search starts from them.
+    An error that is not finite counts as above the threshold. For each client, a search looks for
+    synthetic samples, soft labels and a step size such that five steps of gradient descent from the
+    global model w arrive at w + u. If these steps arrive at θ_5 when the search ends, the error is
+    |θ_5 - w - u|² / |u|². The search can reconstruct an update from local training, but not noise
+    in as many dimensions. The error of noise is about 1, and so is the error of a zero update. The
+    detector assumes that clients train the whole global model w. An experiment in which clients
+    start from other models, or keep a part of the model to themselves, is therefore refused. If an
+    honest update is too long for a few such steps, the detector mistakes it for an attack. A
+    client's synthetic samples are kept, and its next search starts from them.
 
     The search stops as soon as the error is below the threshold, so the error of an accepted client
     is not the smallest error that a longer search could reach.

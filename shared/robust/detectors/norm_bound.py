@@ -11,7 +11,7 @@ from rampart_fl.shared.robust.detectors import detectors, judged
 
 @detectors.register("norm_bound")
 class NormBound(Detector):
-    """Evicts for good every client whose calibrated update d has |d| > threshold (strictly).
+    """Evicts every client whose calibrated update d has |d| > threshold (strictly).
 
     The norm is taken over the whole vector, and is infinite for a row that is not finite. All rows
     are judged before any row is removed.

@@ -1,7 +1,7 @@
 """Robust distance: rejects outlying rows, and evicts clients whose rows remain outliers.
 
-A row is rejected in one round because of that round's numbers. A client is evicted for good only
-because of evidence from several rounds.
+The numbers of one round suffice to reject a row in that round. To evict a client, the detector
+needs evidence from several rounds.
 
 Legend: M rows of the round, H clients under watch.
 """
@@ -26,26 +26,27 @@ class RobustDistance(Detector):
     `mads` median absolute deviations above the median, or `ratio` times the median, whichever is
     more.
 
-    The detector computes two excesses. The first is that of the distance |row - median row|. This
-    distance does not depend on the model that rows are relative to, so a poisoned reference changes
-    nobody's distance. The second is that of the movement, which is the norm of the raw upload
-    (metadata "moved"): how far the client moved the model that it was given. An honest client with
-    rare data may remain far from the others, but it stops moving there. An honest client with hard
-    data may keep moving, but it stays near the others. A client that works against the others does
-    both. If the movement is not known, the distance takes its place. A row that is not finite
-    exceeds every bound.
+    The detector computes two excesses. The first excess is that of the distance |row - median row|.
+    This distance does not depend on the model to which rows are relative, so a poisoned reference
+    changes nobody's distance. The second excess is that of the movement, which is the norm of the
+    raw upload (metadata "moved"): how far the client moved the model that it was given. An honest
+    client with rare data may remain far from the others, but it stops moving there. An honest
+    client with hard data may keep moving, but it stays near the others. A client that works against
+    the others does both. If the movement is not known, the distance takes its place. A row that is
+    not finite counts as infinitely far in both.
 
     A row is rejected in this round if its distance excess is above 1 and its movement excess is
     above `drift`.
 
     A client is evicted for good once its evidence S <- max(0, S + min(e, cap) - drift) exceeds
     `limit`, where e is the geometric mean of both excesses (0 if either is negative). One round
-    adds at most cap - drift, so with the default settings no single round evicts, and an honest
-    client that was led astray once loses its evidence again. Evidence does not change in a round
-    that cannot be compared, for either of two reasons: the client did not take part in the round
-    before (a client that returns has further to move than one that stayed), or its row was judged
-    in an earlier round (metadata "fresh" 0). Evidence is kept by client id and is forgotten when
-    the client is barred, so that a client that returns starts over.
+    adds at most cap - drift, so with the default settings a single round never leads to an
+    eviction. If an honest client has one unusual round, the evidence against it decreases again
+    afterwards. Evidence does not change in a round that cannot be compared, for either of two
+    reasons: the client did not take part in the round before (a client that returns has further to
+    move than one that stayed), or its row was judged in an earlier round (metadata "fresh" 0).
+    Evidence is kept by client id and is forgotten when the client is barred, so that a client that
+    returns starts over.
 
     The detector also evicts honest clients with rare data or with many samples. More samples mean
     more training steps, so such a client is both far from the others and keeps moving. The detector

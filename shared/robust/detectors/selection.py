@@ -1,4 +1,4 @@
-"""Selection: clients that a robust rule leaves out are left out of the round."""
+"""Selection: leaves out of the round the clients that a robust rule leaves out."""
 
 from typing import Literal
 
@@ -14,9 +14,9 @@ from rampart_fl.shared.robust.rules import WrappedRule
 class Selection(Detector):
     """Rejects every client whose weight in a rule's result is at most `threshold` times 1/n.
 
-    Any rule whose result is linear in the rows will do; its state is kept in this detector's state.
-    The score is n times the row's weight. It is 1 for a row that counts as much as in a plain mean,
-    and 0 for a row that the rule leaves out.
+    The rule may be any rule whose result is linear in the rows; the detector's state includes the
+    rule's. The score is n times the row's weight. The score is 1 for a row that counts as much as
+    in a plain mean, and 0 for a row that the rule leaves out.
     """
 
     paper = "a rule's own selection, such as Blanchard et al., 2017 (Multi-Krum)"

@@ -18,8 +18,8 @@ class Bucketing(PreAggregator):
 
     Trusted weights and metadata are averaged over each bucket, too.
 
-    f does not change, because every hostile row may spoil a different bucket. Therefore 2f must be
-    less than the number of buckets; setting f = 0 for this stage alone waives this condition. The
+    f does not change, because every hostile row may corrupt a different bucket. Therefore 2f must
+    be less than the number of buckets; to waive this condition, set f = 0 for this stage only. The
     last bucket may have fewer rows.
 
     >>> from rampart_fl.shared.robust import aggregate

@@ -20,7 +20,9 @@ def factors(rows: Rows, threshold: float, lengths_M: Tensor | None = None) -> Te
 
 @preaggregators.register("clipping")
 class Clipping(PreAggregator):
-    """x_i <- x_i min(1, c / |x_i|).
+    """Clips every row to length c.
+
+    x_i <- x_i min(1, c / |x_i|).
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> aggregate(torch.tensor([[3.0, 4.0]]), ["clipping", "median"])

@@ -18,7 +18,9 @@ from rampart_fl.shared.robust.rules import rules
 
 @preaggregators.register("gas")
 class GAS(PreAggregator):
-    """Keeps the n - f rows with the smallest sum_c |x_i,c - F(x_.,c)| over p random pieces c.
+    """Keeps the rows that are nearest to a rule's result, piece by piece.
+
+    Keeps the n - f rows with the smallest sum_c |x_i,c - F(x_.,c)| over p random pieces c.
 
     F is the wrapped rule, and the pieces c are a random split of the coordinates. For the aggregate
     of the paper, use `weighted_mean` as the next stage.
@@ -45,7 +47,7 @@ class GAS(PreAggregator):
         self._wrapped = rules.parse(self.rule, f=self.f)
         if self._wrapped.needs():
             raise ConfigurationError(
-                f"its rule sees pieces of rows, and {self._wrapped.name} works on whole models"
+                f"the rule of gas gets pieces of rows, but {self._wrapped.name} needs whole models"
             )
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Rows, State, Report]:

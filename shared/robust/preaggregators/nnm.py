@@ -13,7 +13,9 @@ from rampart_fl.shared.robust.preaggregators import preaggregators
 
 @preaggregators.register("nnm")
 class NearestNeighbourMixing(PreAggregator):
-    """x_i <- mean of the n - f rows nearest to x_i, including x_i itself; ties go to the lower id.
+    """Replaces each row by the mean of the rows nearest to it.
+
+    x_i <- mean of the n - f rows nearest to x_i, including x_i itself; ties go to the lower id.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> aggregate(torch.tensor([[0.0], [1.0], [2.0], [100.0]]), ["nnm", "median"], f=1)

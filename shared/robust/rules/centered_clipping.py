@@ -14,7 +14,9 @@ from rampart_fl.shared.runtime.device import to_device
 
 @rules.register("centered_clipping")
 class CenteredClipping(Rule):
-    """v <- v + (1/n) sum_i (x_i - v) min(1, τ / |x_i - v|), starting from the last round's v.
+    """Moves the last aggregate by the mean of the rows' clipped differences from it.
+
+    v <- v + (1/n) sum_i (x_i - v) min(1, τ / |x_i - v|), starting from the last round's v.
 
     In the first round, v starts at 0.
 

@@ -12,10 +12,12 @@ from rampart_fl.shared.robust.rules import rules
 
 @rules.register("filtering")
 class Filtering(QuasiGradientRule):
-    """While ‖Cov_q‖₂ > ξ: q_i <- q_i (1 - g_i / max g), then renormalized.
+    """Lowers weights of outlying rows until the weighted covariance is small.
+
+    While ‖Cov_q‖₂ > ξ, a step sets q_i <- q_i (1 - g_i / max g) and renormalizes q.
 
     Each step removes at least one row, and all steps together remove at most 2f rows. If the next
-    step would remove more, the weights stay as they are, and the report says that they have not
+    step would remove more rows, the weights do not change, and the report says that they have not
     converged.
 
     >>> from rampart_fl.shared.robust import aggregate

@@ -11,10 +11,11 @@ from rampart_fl.shared.robust.rules import rules
 
 @rules.register("fltrust")
 class FLTrust(Rule):
-    """sum_i T_i x_i |u| / |x_i| / sum_i T_i, with T_i = max(0, cos(x_i, u)), u the server's update.
+    """Mean of rows scaled to the server's own update, weighted by similarity to that update.
 
-    u is `context.server_update_D`. If no row has T > 0, the global model is not updated. The result
-    is never longer than u, and scaling a row does not change the result.
+    sum_i T_i x_i |u| / |x_i| / sum_i T_i, with T_i = max(0, cos(x_i, u)), where u is the
+    server's own update, `context.server_update_D`. If no row has T > 0, the global model is not
+    updated. The result is never longer than u, and scaling a row does not change the result.
 
     >>> from rampart_fl.shared.robust import Context, aggregate
     >>> import torch

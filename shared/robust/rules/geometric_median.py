@@ -22,7 +22,10 @@ the row at median distance."""
 
 @rules.register("geometric_median")
 class GeometricMedian(Rule):
-    """argmin_z sum_i a_i |x_i - z|, by z <- sum b_i x_i / sum b_i, b_i = a_i / max(ν, |x_i - z|).
+    """The point with the smallest weighted sum of distances to the rows.
+
+    The point is argmin_z sum_i a_i |x_i - z|. A step is z <- sum b_i x_i / sum b_i with b_i = a_i /
+    max(ν, |x_i - z|).
 
     The steps start at the mean of all rows that are not extremely far away, and end once z moves by
     at most `tolerance` times the mean distance.

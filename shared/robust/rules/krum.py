@@ -14,8 +14,7 @@ from rampart_fl.shared.robust.rules import rules
 def scores(squared_MM: Tensor, f: int) -> Tensor:
     """Krum's scores (M,): sums of squared distances to each row's m - f - 2 nearest other rows.
 
-    At least one neighbour always counts, so that the scores for the last picks of Bulyan are
-    defined.
+    At least one neighbour is always counted, so that Bulyan's last picks have scores.
 
     >>> points = torch.tensor([[0.0], [1.0], [2.0], [100.0]], dtype=torch.float64)
     >>> scores((points - points.T).square(), 0)
@@ -38,7 +37,10 @@ def require_krum(rule: Rule, rows: Rows) -> int:
 
 @rules.register("krum")
 class Krum(Rule):
-    """argmin_i sum of |x_i - x_j|² over the n - f - 2 nearest j ≠ i; ties go to the lower id.
+    """The row with the smallest sum of squared distances to its nearest rows.
+
+    The row is the argmin_i of the sum of |x_i - x_j|² over the n - f - 2 nearest j ≠ i. Ties go to
+    the lower id.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> aggregate(torch.tensor([[0.0], [1.0], [2.1], [3.3], [100.0]]), "krum", f=1)

@@ -2,7 +2,7 @@
 
 A subset has diameter at most r if and only if the rows left out cover every pair of rows that are
 farther apart than r. Bisection over the distances therefore finds the smallest r without a search
-through all subsets. Each step of the bisection looks for a vertex cover of at most f rows.
+through all subsets. Each step of the bisection looks for such a vertex cover of at most f rows.
 
 Legend: M rows, D coordinates.
 """
@@ -112,7 +112,7 @@ def covered(graph: Graph, most: int, steps: Steps) -> bool:
     if not degrees:
         return True
     top = max(degrees, key=lambda vertex: degrees[vertex])
-    # `most` vertices touch at most `most` times the largest degree.
+    # Each of `most` vertices touches at most as many edges as the largest degree.
     if most <= 0 or sum(degrees.values()) > 2 * most * degrees[top]:
         return False
     if degrees[top] == 1:

@@ -24,7 +24,7 @@ class MoNNA(Rule):
     """
 
     paper = "Farhadkhani et al., Robust collaborative learning with linear gradient overhead, 2023"
-    breakdown = "f < n/2 beside a trusted pivot"
+    breakdown = "f < n/2, with a trusted pivot"
     complexity = "O(nd)"
     pivot: str | None = None
     """Id of the trusted client whose row is the pivot; a round without this row fails. If None, the
@@ -47,5 +47,5 @@ class MoNNA(Rule):
                 raise ConfigurationError("monna needs a pivot's id or the server's own update")
             return context.own_update(self.name, rows.dim)
         if self.pivot not in rows.ids:
-            raise Absent(f"monna: no row of its pivot {self.pivot!r}")
+            raise Absent(f"monna: the pivot {self.pivot!r} sent no row")
         return rows.row(rows.ids.index(self.pivot))

@@ -17,7 +17,10 @@ NEGLIGIBLE = 1e-3
 
 @rules.register("no_regret")
 class NoRegret(QuasiGradientRule):
-    """While ‖Cov_q‖₂ > ξ: q <- KL projection of q_i (1 - s g_i) on {Σq = 1, q_i <= 1/((1-ε)m')}.
+    """Lowers weights of outlying rows, under a cap, until the weighted covariance is small.
+
+    While ‖Cov_q‖₂ > ξ, a step sets q to the KL projection of q_i (1 - s g_i) on {Σq = 1, q_i <=
+    1/((1-ε)m')}.
 
     First, rows with more than 2f other rows farther away than `radius` are removed, which leaves m'
     rows. ε = f/n and s = ηε / (2σ²d). If f = 0, the cap admits only uniform weights, so the result

@@ -10,7 +10,9 @@ from rampart_fl.shared.robust.rules import rules
 
 @rules.register("norm_clipping")
 class NormClipping(Rule):
-    """sum_i w_i x_i min(1, c / |x_i|) / sum_i w_i, which is never longer than the threshold c.
+    """Weighted mean of rows that are clipped to length c.
+
+    sum_i w_i x_i min(1, c / |x_i|) / sum_i w_i, which is never longer than the threshold c.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

@@ -1,4 +1,4 @@
-"""PAwBRoFL: among the rows that a robust rule trusts, those with the largest loss gap count more.
+"""PAwBRoFL: among the rows that a robust rule trusts, rows with a larger loss gap count more.
 
 Legend: M rows, D coordinates.
 """
@@ -17,12 +17,14 @@ from rampart_fl.shared.robust.rules import WrappedRule, rules
 
 @rules.register("performance_aware")
 class PerformanceAware(Rule):
-    """|r| h / |h| with r = sum_i q_i x_i by any rule and h = sum_i q_i softmax(q_i gap_i / μ) x_i.
+    """Turns the aggregate of a robust rule towards trusted rows with a large loss gap.
 
-    gap_i = f_i(θ) - f_i* (metadata "loss_gap") is by how much the loss of client i fell in
-    training, as the client claims. If gaps are not bounded by `max_gap`, one row with q > 0 can
-    determine the whole direction of the result, though the result is never longer than r. Gaps that
-    are not finite count as 0. If h = 0, the result is r.
+    |r| h / |h| with r = sum_i q_i x_i by any rule and h = sum_i q_i softmax(q_i gap_i / μ) x_i.
+
+    gap_i = f_i(θ) - f_i* (metadata "loss_gap") is the decrease of client i's loss in training, as
+    the client claims it. If gaps are not bounded by `max_gap`, one row with q > 0 can determine the
+    whole direction of the result, though the result is never longer than r. Gaps that are not
+    finite count as 0. If h = 0, the result is r.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
@@ -38,8 +40,8 @@ class PerformanceAware(Rule):
     """The rule that gives the weights q. Its result must be linear in the rows. It gets this
     stage's f."""
     mu: float = Field(default=1.0, gt=0)
-    """μ, the temperature. The larger it is, the less gaps change the direction of the rule's
-    result. Since q is about 1/n, a gap adds about gap / (n μ) to a row's logit."""
+    """μ, the temperature. With a larger μ, gaps change the direction of the rule's result less.
+    Since q is about 1/n, a gap adds about gap / (n μ) to a row's logit."""
     max_gap: float | None = Field(default=None, gt=0)
     """Gaps are clipped to [0, max_gap]; if it is None, they are not clipped."""
 
@@ -81,6 +83,6 @@ class PerformanceAware(Rule):
         if not bool(weights_M.any()):
             return weights_M
         logits_M = (weights_M * gaps_M / self.mu).nan_to_num()
-        # The normalization of the softmax over all rows cancels in h / |h|. A softmax over the
-        # trusted rows alone thus gives the same direction, and cannot underflow to all zeros.
+        # The normalization of the softmax over all rows cancels in h / |h|.
+        # A softmax over only the trusted rows gives the same direction and cannot underflow.
         return (logits_M + weights_M.log()).softmax(dim=0)

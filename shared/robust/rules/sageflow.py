@@ -1,4 +1,4 @@
-"""Sageflow: drops models uncertain on public samples; weighs the others by their losses on them."""
+"""Sageflow: drops models that are uncertain on public samples; weights the rest by their losses."""
 
 import torch
 from pydantic import Field
@@ -16,13 +16,15 @@ LEAST = 1e-3
 
 @rules.register("sageflow")
 class Sageflow(Rule):
-    """sum_i q_i x_i with q_i ~ n_i max(l_i, floor)^-δ, or q_i = 0 if the entropy is E_th or more.
+    """Weighted mean without uncertain models; models with a larger loss get less weight.
 
-    l_i and the entropy are the mean loss and the mean prediction entropy of client i's model (the
-    reference plus the client's update) on the server's labelled public samples. n_i is the client's
-    share of all trusted weights. If the unnormalized weights sum to 1e-3 or less, the global model
-    is not updated. Each model is judged on its own, and only on the public samples; a model that
-    predicts these well may behave arbitrarily on other samples.
+    sum_i q_i x_i with q_i ~ n_i max(l_i, floor)^-δ, or q_i = 0 if the entropy is E_th or more.
+
+    l_i is the mean loss of client i's model (the reference plus the client's update) on the
+    server's labelled public samples. The entropy is the mean entropy of this model's predictions on
+    the same samples. n_i is the client's share of all trusted weights. If the unnormalized weights
+    sum to 1e-3 or less, the global model is not updated. Each model is judged on its own, and only
+    on the public samples; a model that predicts these well may behave arbitrarily on other samples.
 
     >>> import torch
     >>> from rampart_fl.shared.robust import Context, aggregate
@@ -47,8 +49,7 @@ class Sageflow(Rule):
     """δ, which sets how much a greater loss lowers a weight. If it is 0, losses do not affect the
     weights."""
     floor: float = Field(default=1e-6, gt=0)
-    """Smaller losses are raised to this value, because a model with loss 0 would get all the
-    weight."""
+    """Lower bound on losses, because a model with loss 0 would get all the weight."""
 
     def needs(self) -> frozenset[Need]:
         return frozenset({"predict", "public", "labels"})

@@ -1,4 +1,4 @@
-"""SDEA: weights for which the mixed model is confident, and predicts all classes equally often.
+"""SDEA: learns weights so that the mixed model is confident and predicts all classes equally.
 
 Legend: M rows, V views, B samples of a batch, P public samples, C classes, D parameters.
 """
@@ -34,7 +34,9 @@ class Learned:
 
 @rules.register("sdea")
 class SDEA(Rule):
-    """sum_i a_i x_i with a = softmax(M), where M minimizes mean H(P) - H(mean P) on public samples.
+    """Weighted mean whose model is confident and predicts all classes equally often.
+
+    sum_i a_i x_i with a = softmax(M), where M minimizes mean H(P) - H(mean P) on public samples.
 
     P are the predictions of the mixed model `reference + sum_i a_i x_i`. The learned weights are
     then grouped into clusters. The cluster with the lowest mean keeps its weights, and all other
@@ -42,9 +44,9 @@ class SDEA(Rule):
     to three rows are therefore always averaged. FINCH never leaves a row in a cluster of its own,
     so it never separates a single attacker. Clustering gives no row the weight 0.
 
-    The samples need no labels. The paper expects the rule to fail if they are meaningless, such as
-    noise. As long as the mixed model's predictions are not finite, the longest row is left out and
-    the weights are learned again.
+    The samples need no labels. The paper expects the rule to fail if the samples are meaningless,
+    such as noise. If the mixed model's predictions are not finite, the rule leaves out the longest
+    row and learns the weights again, until they are finite.
 
     >>> import torch
     >>> from rampart_fl.shared.robust import Context, aggregate
@@ -69,8 +71,7 @@ class SDEA(Rule):
     epochs: int = Field(default=20, ge=1)
     """Passes over the public samples in a round."""
     batch_size: int = Field(default=64, ge=1)
-    """Public samples per step. If a batch is small, how often each class occurs in it is mostly
-    chance."""
+    """Public samples per step. In a small batch, the class frequencies are mostly chance."""
     views: int = Field(default=1, ge=1)
     """Number of random views of a batch whose losses are averaged, if the samples are augmented.
     The paper's code uses two."""
@@ -162,7 +163,7 @@ class SDEA(Rule):
 
 
 def cooperative(weights_M: Tensor, labels_M: Tensor) -> Tensor:
-    """Weights in which the cluster of lowest mean keeps its own, and all others share the rest.
+    """Weights where the cluster with the lowest mean keeps its own; other rows share the rest.
 
     The rest is shared equally. If there is only one cluster, the weights are uniform.
 

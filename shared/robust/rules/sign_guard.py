@@ -1,4 +1,4 @@
-"""SignGuard: keeps rows of plausible length in the largest cluster by signs, and clips them.
+"""SignGuard: keeps rows that have a plausible length and common signs, and clips them.
 
 Legend: M rows, D coordinates, R drawn coordinates.
 """

@@ -24,7 +24,7 @@ SLACK = 1e-5
 
 @rules.register("smea")
 class SMEA(Rule):
-    """The mean of that subset of n - f rows which has the smallest ‖Cov‖₂.
+    """The mean of the subset of n - f rows with the smallest ‖Cov‖₂.
 
     If subsets are tied, the one with the lowest ids is used.
 
@@ -37,13 +37,13 @@ class SMEA(Rule):
     breakdown = "f < n/2"
     complexity = "O(n²d) and C(n, f) eigenvalues"
     most: int = Field(default=200_000, ge=1)
-    """Largest number of subsets that the rule searches; if there are more, it fails."""
+    """Largest number of subsets to search; if there are more, the rule fails."""
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         f, n = self.require_majority(rows), len(rows)
         if comb(n, f) > self.most:
             raise PreconditionError(
-                f"smea looks through C(n, f) = {comb(n, f)} subsets, more than most = {self.most}: "
+                f"smea would search C(n, f) = {comb(n, f)} subsets, more than most = {self.most}: "
                 f"n={n}, f={f}"
             )
         kept, variance = calmest(linalg.squared_distances(rows), n - f)
@@ -72,7 +72,7 @@ def calmest(squared_MM: Tensor, size: int) -> tuple[list[int], float]:
             continue
         reach = min(least, float(_variances(squared_MM, at_BS[lowest : lowest + 1])[0]))
         chance_B = bounds_B <= reach
-        chance_B[lowest] = True  # Because of rounding, its bound may exceed its own variance.
+        chance_B[lowest] = True  # Rounding may lift its bound above its variance.
         at_BS = at_BS[chance_B]
         variances_B = _variances(squared_MM, at_BS)
         first = int(variances_B.argsort(stable=True)[0])

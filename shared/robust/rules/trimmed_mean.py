@@ -24,9 +24,8 @@ class TrimmedMean(Rule):
     breakdown = "f <= b < n/2"
     complexity = "O(n log²n d)"
     b: Annotated[int, Field(ge=0)] | Literal["f", "half_f"] = "f"
-    """How many values are cut on each side: a number, `f`, or `half_f`. The latter is floor(f/2),
-    the variant that FedCAP compares with; about half of the hostile values then remain by
-    design."""
+    """How many values are cut on each side: a number, `f`, or `half_f`. `half_f` means floor(f/2),
+    the variant that FedCAP compares with; about half of the hostile values then remain."""
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         f = self.tolerated(rows)

@@ -8,7 +8,10 @@ from rampart_fl.shared.robust.rules import rules
 
 @rules.register("weighted_mean")
 class WeightedMean(Rule):
-    """sum_i w_i x_i / sum_i w_i with trusted weights w; one hostile row can move it anywhere.
+    """The weighted mean, a baseline that is not robust.
+
+    The result is sum_i w_i x_i / sum_i w_i with trusted weights w. One hostile row can move this
+    mean anywhere.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

@@ -1,4 +1,4 @@
-"""Manifests as objects: read from the files by a small kustomize, or rendered by kubectl itself."""
+"""Manifests as objects, read from files by a small kustomize or rendered by kubectl."""
 
 import copy
 import shutil
@@ -48,7 +48,7 @@ class Pod:
 
     @property
     def component(self) -> str:
-        """What part of the federation it is."""
+        """The component of the federation that the object belongs to."""
         return self.labels["app.kubernetes.io/component"]
 
 
@@ -86,7 +86,7 @@ class Manifests:
         return dict(self.named(kind, name).get("data", {}))
 
     def variables(self, pod: Pod) -> dict[str, str]:
-        """A container's variables; what Kubernetes fills in has an example's value."""
+        """A container's variables; those that Kubernetes fills in have example values."""
         found: dict[str, str] = {}
         for source in pod.container.get("envFrom", []):
             if "configMapRef" in source:
@@ -109,7 +109,7 @@ class Manifests:
         return found
 
     def secret_keys(self, name: str) -> set[str]:
-        """Keys of a Secret, also of those made elsewhere."""
+        """The keys of a Secret, including Secrets that are made elsewhere."""
         return OUTSIDE[name] if name in OUTSIDE else set(self.data("Secret", name))
 
     def secret_files(self, pod: Pod) -> set[str]:
@@ -139,7 +139,7 @@ def matches(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
 
 
 def assemble(folder: Path, load: Callable[[str], list[Any]], read_env: Any) -> list[Object]:
-    """What a kustomization without patches comes to: resources, generators, replicas."""
+    """The objects of a kustomization without patches: resources, generators, replicas."""
     (file,) = load((folder / "kustomization.yaml").read_text())
     assert "patches" not in file
     assert "components" not in file

@@ -15,14 +15,14 @@ from rampart_fl.shared.validation import validate
 
 @pytest.fixture
 def groups(manifests: Any) -> dict[str, str]:
-    """The lists of slots of each group's pods, as the job is told."""
+    """The lists of slots of each group's pods, as in the job's settings."""
     told = manifests.variables(manifests.pod("join-tokens"))["RAMPART_GROUPS"]
     return dict(json.loads(told))
 
 
 @pytest.fixture
 def experiment(manifests: Any) -> Experiment:
-    """What the worker founds."""
+    """The experiment from which the worker creates the federation."""
     return validate(Experiment.parse(manifests.data("ConfigMap", "experiment")["experiment.toml"]))
 
 

@@ -1,4 +1,4 @@
-"""Every file is used, kustomize builds, no secret has a value, Redis starts as it is told to."""
+"""Every file is used, kustomize builds, no secret has a value, and Redis starts as configured."""
 
 import os
 import re
@@ -22,7 +22,7 @@ from rampart_fl.services.console.launcher.processes import free_port
 
 
 def kustomizations(root: Path) -> list[Path]:
-    """Folders with a kustomization, those of our own making alone."""
+    """Folders with a kustomization that are part of this repository."""
     found = sorted(path.parent for path in (root / "k8s").rglob("kustomization.yaml"))
     return [folder for folder in found if folder.name != "mine"]
 
@@ -84,7 +84,7 @@ def test_no_secret_has_a_value_that_works(manifests: Any) -> None:
 def redis_script(
     request: pytest.FixtureRequest, root: Path, load: Callable[[str], list[Any]]
 ) -> str:
-    """What starts Redis, as each platform says it."""
+    """The script that starts Redis, from each platform's files."""
     if request.param == "compose":
         (file,) = load((root / "docker-compose.yml").read_text())
         command = file["services"]["redis"]["command"]

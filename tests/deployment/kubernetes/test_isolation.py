@@ -1,4 +1,4 @@
-"""Pods may do little, and reach only what they need."""
+"""Pods have few permissions, and reach only what they need."""
 
 import re
 from collections.abc import Callable
@@ -94,7 +94,7 @@ Allowed = Callable[[str, Any, Any, int], bool]
 
 @pytest.fixture
 def allowed(manifests: Any, selects: Any) -> Allowed:
-    """Whether all policies together let a connection in to a pod, or out of one, at a port."""
+    """Whether all policies together allow a connection to or from a pod at a port."""
     policies = [policy["spec"] for policy in manifests.of("NetworkPolicy")]
 
     def decide(way: str, source: Any, target: Any, port: int) -> bool:

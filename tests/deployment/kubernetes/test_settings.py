@@ -1,4 +1,4 @@
-"""Containers are given settings that exist, at the ports, paths and folders that they use."""
+"""Containers get existing settings, with the ports, paths and folders that they use."""
 
 import math
 import re
@@ -14,7 +14,7 @@ from rampart_fl.shared.learning.data.datasets.files import VARIABLE as DATA
 
 @pytest.fixture
 def settings(manifests: Any, settings_of: Any) -> Callable[[Any], Any]:
-    """The settings that a pod of ours would run with; None for Redis."""
+    """The settings with which a pod of ours would run; None for Redis."""
 
     def read(pod: Any) -> Any:
         container = pod.container

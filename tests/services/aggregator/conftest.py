@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.record_store import RecordStore
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
@@ -20,6 +21,7 @@ DIGEST = "d" * 64
 SNAPSHOT = Snapshot(global_model=DIGEST, reference=DIGEST)
 NOW = 1_000_000.0
 """The time in tests, in Unix seconds."""
+BY = Attribution("ada", "a test", NOW)
 
 
 @dataclass
@@ -47,7 +49,9 @@ class Founded:
     async def join(self, *clients: str) -> None:
         """Registers clients."""
         for client in clients:
-            await self.stores.clients.add_join_tokens({f"join-{client}": {"expires_at": NOW + 60}})
+            await self.stores.clients.add_join_tokens(
+                {f"join-{client}": {"expires_at": NOW + 60}}, BY
+            )
             answer = await self.stores.clients.join(
                 f"join-{client}", f"token-{client}", client, "", NOW, NOW + 600, 100
             )
@@ -81,6 +85,22 @@ class Founded:
         filed = await self.records.file(RoundRecord(round=round_, status="published"))
         position = await self.stores.events.last_position()
         await self.stores.rounds.publish(self.fence, filed, {}, SNAPSHOT, position, away, abstained)
+
+    async def dump(self) -> dict[str, Any]:
+        """Everything in the namespace, except for counters of attempts."""
+        redis, prefix = self.stores.redis.client, self.stores.run.keys.prefix
+        read = {
+            "hash": redis.hgetall,
+            "string": redis.get,
+            "stream": redis.xrange,
+            "list": lambda key: redis.lrange(key, 0, -1),
+            "zset": lambda key: redis.zrange(key, 0, -1, withscores=True),
+        }
+        return {
+            key: await read[await redis.type(key)](key)
+            async for key in redis.scan_iter(match=f"{prefix}*")
+            if not key.startswith(f"{prefix}attempts:")
+        }
 
     async def happened(self) -> list[str]:
         """Types of all events, in order."""

@@ -1,4 +1,4 @@
-"""Metrics: what a finished round leaves in them."""
+"""Metrics: their values after a finished round."""
 
 from rampart_fl.services.aggregator.metrics import Metrics
 from rampart_fl.shared.protocol.messages import RoundRecord, VerdictRecord

@@ -17,7 +17,7 @@ from rampart_fl.services.console.launcher.processes import free_port
 
 
 class Answers(BaseHTTPRequestHandler):
-    """200 for /healthz, 503 for all else."""
+    """Answers 200 for /healthz, and 503 for all other paths."""
 
     def do_GET(self) -> None:
         self.send_response(200 if self.path == "/healthz" else 503)

@@ -1,4 +1,4 @@
-"""Starting an aggregator: what keeps it from listening is named."""
+"""Starting an aggregator: the error says why it cannot listen."""
 
 import socket
 from pathlib import Path
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 
 def settings(folder: Path, **given: Any) -> Settings:
-    """Those of an api without a Redis."""
+    """The settings of an api without a Redis."""
     return Settings(
         role="api",
         operator_token="operators-own-token",

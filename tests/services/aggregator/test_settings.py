@@ -1,4 +1,4 @@
-"""Settings: what is unsafe is refused, and what is secret stays so."""
+"""Settings: unsafe values are refused, and secrets stay secret."""
 
 from typing import Any
 

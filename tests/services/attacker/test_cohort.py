@@ -1,4 +1,4 @@
-"""The cohort: when a round is complete, who may ask, and what it says without a tap."""
+"""The cohort: when a round is complete, who has access, and the answer without a tap."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ TOKEN = "members-members-members"
 
 @pytest.fixture
 async def http() -> AsyncIterator[httpx.AsyncClient]:
-    """A member's way to a cohort of two."""
+    """A member's connection to a cohort of two."""
     app = create_app(CohortSettings(members=2, token=SecretStr(TOKEN), patience=30))
     async with httpx.AsyncClient(
         base_url="http://cohort",
@@ -86,16 +86,16 @@ async def test_strangers_are_refused(http: httpx.AsyncClient) -> None:
 async def test_what_is_no_update_of_the_others_size_is_refused(
     http: httpx.AsyncClient, body: bytes
 ) -> None:
-    """The others go on with what fits."""
+    """The other members continue with the updates that fit."""
     assert (await http.put("/rounds/0/train/a", content=bytes(8))).status_code == 204
     answer = await http.put("/rounds/0/train/b", content=body)
-    assert (answer.status_code, "others share [8]" in answer.text) == (422, True)
+    assert (answer.status_code, "other members share [8]" in answer.text) == (422, True)
     found = await http.get("/rounds/0/train?wait=false")
     assert {name: len(vector) for name, vector in load(found.content).items()} == {"a": 2}
 
 
 async def test_a_member_shares_again_with_a_cohort_that_forgot(http: httpx.AsyncClient) -> None:
-    """As one does that is started again while its members wait."""
+    """Like a cohort that restarts while its members wait."""
     one_D, asked = np.float32([1, 2]), list[str]()
 
     async def forgetful(request: httpx.Request) -> httpx.Response:
@@ -211,7 +211,7 @@ async def test_the_tap_is_read_once_for_all_members() -> None:
 
 
 async def test_a_tap_that_was_away_is_read_again() -> None:
-    """An aggregator that is started again must not end its attackers."""
+    """A restart of the aggregator must not end its attackers."""
     answers = [httpx.ConnectError("away"), httpx.Response(503), httpx.Response(200, content=b"x")]
 
     def aggregator(request: httpx.Request) -> httpx.Response:
@@ -234,6 +234,6 @@ async def test_a_tap_that_was_away_is_read_again() -> None:
 
 
 def test_a_tap_s_token_with_a_line_end_is_told_at_the_start_and_not_repeated() -> None:
-    with pytest.raises(ConfigurationError, match="the tap's token has") as caught:
+    with pytest.raises(ConfigurationError, match="the tap's token is empty, or has") as caught:
         Tap("http://aggregator", "s3cret\n", patience=5)
     assert "s3cret" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""What an attacker's process is told has to make an attacker."""
+"""The settings of an attacker's process must describe an attacker."""
 
 import asyncio
 from typing import Any
@@ -14,11 +14,17 @@ from rampart_fl.services.attacker.__main__ import AttackerSettings, attack
         ({}, "needs --attack or --data-attack"),
         ({"attack": "lie", "members": 2}, "lie colludes: --cohort and --cohort-token are needed"),
         ({"attack": "mimic"}, "mimic colludes"),
-        ({"data_attack": '{"name": dba}'}, "attack '{\"name\": dba}' is no JSON table: Expecting"),
-        ({"slots": "3,7", "positions": "0"}, "1 positions for the 2 slots: one each"),
+        (
+            {"data_attack": '{"name": dba}'},
+            "attack '{\"name\": dba}' is not a JSON table: Expecting",
+        ),
+        ({"slots": "3,7", "positions": "0"}, "1 positions for 2 slots"),
         ({"slots": "3,7", "positions": "1,1", "members": 2}, "listed twice: 1"),
-        ({"slots": "3", "positions": "2", "members": 2}, "position 2 among 2 members"),
-        ({"slots": "3,7"}, "position 1 among 1 members"),
+        (
+            {"slots": "3", "positions": "2", "members": 2},
+            "position 2 is out of range for 2 members",
+        ),
+        ({"slots": "3,7"}, "position 1 is out of range for 1 members"),
         (
             {"attack": "lie", "members": 2, "cohort": "http://127.0.0.1:1"},
             "--cohort needs --cohort-token",

@@ -1,4 +1,4 @@
-"""A client of one's own: beside ordinary ones over HTTP, and each thing that it is told."""
+"""A user's own client: next to ordinary clients over HTTP, and everything that it receives."""
 
 import asyncio
 import io

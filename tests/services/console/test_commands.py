@@ -1,4 +1,4 @@
-"""Every command of `rampart` against a federation that runs."""
+"""Every command of `rampart` with a running federation."""
 
 import json
 import re
@@ -51,6 +51,8 @@ def test_every_command_has_help(rampart: Rampart) -> None:
         assert said.code == 0
         assert command in listed
         assert f"{command} [OPTIONS]" in said.out
+    for command in ("list", "add", "revoke"):
+        assert f"operators {command} [OPTIONS]" in rampart("operators", command, "--help").out
     assert {"up", "status", "rounds", "clients", "evict", "reinstate", "watch"} <= {*COMMANDS}
 
 
@@ -238,13 +240,16 @@ def test_an_aggregator_that_is_not_there_is_a_failure(
 
     monkeypatch.setattr(connection, "Operator", Impatient)
     where = ["--url", "http://127.0.0.1:1", "--token", "a" * 20]
-    commands = ["status", "rounds", "clients", "evict", "reinstate", "tokens", "proposals"]
+    commands = ["status", "audit", "rounds", "clients", "evict", "reinstate", "tokens", "proposals"]
     about = {"evict", "reinstate", "revoke", "confirm", "dismiss"}
     for command in {*commands, *about, "mode", "pause", "resume", "stop", "watch"}:
         arguments = ["ada"] if command in about else ["observe"] if command == "mode" else []
         said = rampart(command, *arguments, *where)
         assert said.code == 1
         assert "http://127.0.0.1:1 does not answer" in said.err
+    for arguments in (["list"], ["add", "vera", "--role", "viewer"], ["revoke", "vera"]):
+        said = rampart("operators", *arguments, *where)
+        assert (said.code, "http://127.0.0.1:1 does not answer" in said.err) == (1, True)
     assert rampart("watch", "--events", *where).code == 1
 
 
@@ -252,8 +257,8 @@ def test_an_aggregator_that_is_not_there_is_a_failure(
     ("arguments", "text"),
     [
         (["--url", "127.0.0.1:8440"], "http://"),
-        (["--token", "é" * 20], "the operator token has letters that no token has"),
-        (["--token", "a" * 20 + "\n"], "or blanks or line ends around it"),
+        (["--token", "é" * 20], "the operator token is empty, or has characters"),
+        (["--token", "a" * 20 + "\n"], "spaces or line ends that no token has"),
         (["--ca", "away.pem"], "CA bundle 'away.pem': No such file or directory"),
     ],
 )

@@ -33,7 +33,7 @@ class FakeOperator:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def mint(self, client_ids: list[str], lifetime: float) -> JoinTokens:
+    def mint(self, client_ids: list[str], lifetime: float, reason: str) -> JoinTokens:
         """Tokens in the order of the ids."""
         self.asked += client_ids
         return JoinTokens(tokens=[f"token of {c}" for c in client_ids], expires_at=lifetime)
@@ -67,7 +67,7 @@ def test_a_group_without_clients_gets_no_file() -> None:
     [
         ({"agents": "0-3 3"}, "listed twice: 3"),
         ({"agents": "0-3", "attackers": "2,4"}, "listed twice: 2"),
-        ({"agents": "0 2-3 6"}, "no process has the slots 1,4-5"),
+        ({"agents": "0 2-3 6"}, "no process hosts the slots 1,4-5"),
         ({"agents": "a"}, "not a list of numbers"),
     ],
 )

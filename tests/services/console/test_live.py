@@ -1,4 +1,4 @@
-"""The live table's account of what was decided."""
+"""The decisions that the live table shows."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""An operator's connection: whoever answers without being an aggregator is named."""
+"""An operator's connection: the error names a server that is not an aggregator."""
 
 import httpx
 import pytest
@@ -26,7 +26,7 @@ def test_what_is_no_aggregator_is_named(body: str) -> None:
         lambda: operator.steer("pause"),
         lambda: next(operator.events()),
     ):
-        with pytest.raises(ConfigurationError, match="'http://test' does not answer as an"):
+        with pytest.raises(ConfigurationError, match="'http://test' does not answer like an"):
             ask()
     operator.close()
 

@@ -1,4 +1,4 @@
-"""The client's side of HTTP: what is repeated, what is not, and joining once."""
+"""The client's side of HTTP: which requests are repeated, and joining once."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ def problem(status: int, slug: str, **headers: str) -> httpx.Response:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """Pauses between attempts are noted and not made."""
+    """Pauses between attempts are recorded, but not made."""
     pauses: list[float] = []
     sleep = asyncio.sleep
 
@@ -98,7 +98,7 @@ async def test_an_address_that_leads_elsewhere_is_named(code: int) -> None:
     """As one with http that a proxy moves to https: tokens are not sent after it."""
     moved = {"Location": "https://other/v1/experiment"}
     connection = connect(lambda _: httpx.Response(code, headers=moved))
-    with pytest.raises(ConfigurationError, match="'http://test' sends on to 'https://other"):
+    with pytest.raises(ConfigurationError, match="'http://test' redirects to 'https://other"):
         await connection.experiment()
     await connection.close()
 
@@ -134,7 +134,7 @@ async def test_a_long_wait_is_told_once(
     connection = connect(answer)
     await connection.heartbeat()
     (told,) = [record.getMessage() for record in caplog.records]
-    assert told == "http://test/v1/heartbeat: 503 unavailable: why; tried again for 3600 s"
+    assert told == "http://test/v1/heartbeat: 503 unavailable: why; retrying for 3600 s already"
     await connection.close()
 
 
@@ -232,7 +232,7 @@ async def test_what_is_no_aggregator_is_named(body: str) -> None:
         connection.upload(1, "update", b"x"),
         connection.evaluate(1, {}),
     ):
-        with pytest.raises(ConfigurationError, match="'http://test' does not answer as an"):
+        with pytest.raises(ConfigurationError, match="'http://test' does not answer like an"):
             await asked
 
 

@@ -126,7 +126,7 @@ async def test_a_signal_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_who_is_evicted_comes_back_as_long_as_it_has_tokens(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rejoins: bool, lives: int
 ) -> None:
-    """Two clients, three tokens each: every life of one has its own token and folder."""
+    """Two clients with three tokens each: every identity has its own token and folder."""
     (tmp_path / "tokens").write_text("a1\nb1\na2\nb2\na3\nb3\n")
     joined: list[tuple[str, str]] = []
 

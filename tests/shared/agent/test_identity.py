@@ -1,4 +1,4 @@
-"""Identities: joined once, renewed in time, and never lost to a death in between."""
+"""Identities: joined once, renewed in time, and never lost by a crash in between."""
 
 import asyncio
 import errno
@@ -215,7 +215,7 @@ async def test_what_is_asked_while_a_token_changes_is_answered(
 
 
 def fill(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
-    """Fills the disk for one write, after so many."""
+    """Makes the disk full for one write, after a number of writes."""
     written, sync = 0, os.fsync
 
     def full(descriptor: int) -> None:

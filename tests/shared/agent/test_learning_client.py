@@ -1,4 +1,4 @@
-"""What a client keeps between tickets: the privacy that its uploads have spent, probes included."""
+"""What a client stores between tickets: the privacy budget spent by uploads, including probes."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor

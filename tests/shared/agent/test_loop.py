@@ -59,7 +59,7 @@ class Script:
 
 
 class Worker:
-    """A participant that notes what it is asked."""
+    """A participant that records its tickets."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -96,7 +96,7 @@ async def run(script: Script, worker: Worker | None = None) -> tuple[Ticket, lis
 
 
 class Collector(Worker):
-    """One that has use for the other models of its tickets."""
+    """A participant that uses the other models of its tickets."""
 
     async def receive(self, ticket: Ticket, others: Mapping[str, bytes]) -> None:
         told = ", ".join(f"{name} {model.decode()}" for name, model in sorted(others.items()))

@@ -1,4 +1,4 @@
-"""One policy of repeating, with and without asyncio."""
+"""One retry policy, with and without asyncio."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ Attempt = Callable[[], int]
 
 @pytest.fixture(autouse=True)
 def pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """Pauses are noted, and pass at once: the clock goes on by them."""
+    """Pauses are recorded and end at once; the clock advances by their length."""
     found: list[float] = []
     clock = time.monotonic
 

@@ -1,4 +1,4 @@
-"""Knowledge gives no more than its level, and attacks say clearly what they lack."""
+"""Knowledge contains no more than its level, and attacks name what they lack."""
 
 import pytest
 import torch
@@ -125,12 +125,12 @@ def test_an_attack_that_ends_before_it_begins_is_refused() -> None:
 
 @pytest.mark.parametrize("inner", [5, ["lie"]])
 def test_an_attack_inside_is_a_name_or_a_table(inner: object) -> None:
-    with pytest.raises(ConfigurationError, match="a model attack is a name or a table, not"):
+    with pytest.raises(ConfigurationError, match="a model attack must be a name or a table, not"):
         attacks.build("sleeper", attack=inner)
 
 
 def test_craft_takes_a_jacobian() -> None:
-    """Without one the model is stable everywhere, and nothing pulls at the target."""
+    """Without a Jacobian, the model is stable everywhere, and the target does not move."""
     honest_ND = torch.tensor([[0.0], [2.0], [4.0]])
     target_D = craft("lie", honest_ND, n=20, m=6)
     assert torch.equal(craft("jaa", honest_ND, n=20, m=6), target_D)

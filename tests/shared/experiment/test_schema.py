@@ -1,4 +1,4 @@
-"""Experiment files: what ships can run, what is wrong is refused by name, digests, spans, roles."""
+"""Experiment files: shipped ones run, errors name the key; digests, spans and roles."""
 
 import json
 from pathlib import Path
@@ -111,8 +111,8 @@ def test_experiments_are_found_by_name_and_by_path(tmp_path: Path) -> None:
         ("phases.collecting.time", {"min": 5, "max": 2}, "min 5 is above max 2"),
         ("data.clients", "many", "data.clients: .*valid integer"),
         ("model", 3, "model: Input should be a valid dictionary"),
-        ("attackers", [{"count": 12}, {"count": 8}], "20 attackers among 20 clients"),
-        ("sweep", {"rounds": [1, 2]}, "rampart simulate runs them"),
+        ("attackers", [{"count": 12}, {"count": 8}], "20 attackers, but only 20 clients"),
+        ("sweep", {"rounds": [1, 2]}, "use rampart simulate"),
     ],
 )
 def test_wrong_keys_and_values_are_refused_by_name(path: str, value: Any, message: str) -> None:
@@ -166,10 +166,10 @@ def test_unknown_members_are_refused_at_start(path: str, value: Any, message: st
 @pytest.mark.parametrize(
     ("path", "value", "reason"),
     [
-        ("server.customizer", "fedcap", "with the customizer fedcap clients train from others"),
-        ("server.customizer", "clustered", "with the customizer clustered clients train from"),
-        ("personalizer", "fedper", "uploads of the personalizer fedper are not that"),
-        ("personalizer", "local", "uploads of the personalizer local are not that"),
+        ("server.customizer", "fedcap", "with the customizer fedcap, clients start elsewhere"),
+        ("server.customizer", "clustered", "with the customizer clustered, clients start"),
+        ("personalizer", "fedper", "the personalizer fedper trains otherwise"),
+        ("personalizer", "local", "the personalizer local trains otherwise"),
     ],
 )
 def test_what_retraces_training_is_refused_where_it_is_not_all_from_the_global_model(

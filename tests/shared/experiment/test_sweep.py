@@ -1,4 +1,4 @@
-"""Sweeps: which experiments a file stands for, and what their figures come to."""
+"""Sweeps: which experiments a file defines, and how their figures are combined."""
 
 import re
 import tomllib
@@ -97,15 +97,15 @@ def test_a_range_has_both_ends_and_short_numbers(
     [
         ("runs = 3", "no axis"),
         ("rounds = [1]\nruns = 2\nseeds = [1]", "not both"),
-        ("rounds = [1]\nseeds = 4", "seeds a list"),
-        ("rounds = [1]\nseeds = []", "seeds a list"),
-        ("rounds = [1]\nseeds = [3, 3]", "different whole numbers"),
-        ("rounds = [1]\nruns = 0", "a whole number from 1"),
-        ("rounds = [1]\nruns = -1", "a whole number from 1"),
-        ("rounds = [1]\nruns = true", "a whole number from 1"),
-        ("seed = [1, 2]", "seed is no axis; give seeds"),
-        ('rounds = { values = [1, 2], also = ["seed"] }', "seed is no axis; give seeds"),
-        ("rounds = { from = 3, to = 1, step = 1 }", "from 3 is above to 1"),
+        ("rounds = [1]\nseeds = 4", "seeds is a list"),
+        ("rounds = [1]\nseeds = []", "seeds is a list"),
+        ("rounds = [1]\nseeds = [3, 3]", "distinct whole numbers"),
+        ("rounds = [1]\nruns = 0", "a whole number of at least 1"),
+        ("rounds = [1]\nruns = -1", "a whole number of at least 1"),
+        ("rounds = [1]\nruns = true", "a whole number of at least 1"),
+        ("seed = [1, 2]", "seed cannot be an axis; give seeds"),
+        ('rounds = { values = [1, 2], also = ["seed"] }', "seed cannot be an axis; give seeds"),
+        ("rounds = { from = 3, to = 1, step = 1 }", "from = 3 is above to = 1"),
         ("rounds = 4", "rounds: a list of values"),
         ("rounds = []", "rounds: .*give values"),
         ("rounds = { from = 1, to = 3 }", "needs step or count"),
@@ -122,12 +122,12 @@ def test_what_is_wrong_with_a_sweep_is_told(given: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("server.rule.5.f = [1]", "server.rule.5.f: the experiment has no such place"),
-        ("serve.f = [1]", "serve.f: the experiment has no such place"),
+        ("server.rule.5.f = [1]", "server.rule.5.f: the experiment has no such parameter"),
+        ("serve.f = [1]", "serve.f: the experiment has no such parameter"),
         ("5 = [1]", "5: no such key"),
         ("server.g = [1]", "server.g"),
         ('server.rule = ["medain"]', "did you mean 'median'"),
-        ("attackers.0.count = [1, 8]", "8 attackers among 8 clients"),
+        ("attackers.0.count = [1, 8]", "8 attackers, but only 8 clients"),
     ],
 )
 def test_what_cannot_run_is_refused_before_anything_runs(given: str, said: str) -> None:
@@ -138,7 +138,7 @@ def test_what_cannot_run_is_refused_before_anything_runs(given: str, said: str) 
 def test_a_file_with_a_sweep_is_no_experiment(tmp_path: Path) -> None:
     path = tmp_path / "small.toml"
     path.write_text(f"{BASE}\n[sweep]\nrounds = [1, 2]")
-    with pytest.raises(ConfigurationError, match="rampart simulate runs them"):
+    with pytest.raises(ConfigurationError, match="use rampart simulate"):
         Experiment.load(path)
     found = Sweep.load(path, seed=9)
     assert found is not None

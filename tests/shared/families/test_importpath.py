@@ -1,4 +1,4 @@
-"""Objects by import path: what is found, and what each mistake is told."""
+"""Objects by import path: which are found, and the error for each mistake."""
 
 import sys
 from pathlib import Path
@@ -16,12 +16,12 @@ def test_nested_names() -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("pathlib.Path", "is named as MODULE:NAME"),
-        (":Path", "is named as MODULE:NAME"),
-        ("pathlib:", "is named as MODULE:NAME"),
+        ("pathlib.Path", "must be named as MODULE:NAME"),
+        (":Path", "must be named as MODULE:NAME"),
+        ("pathlib:", "must be named as MODULE:NAME"),
         ("no_such_module_here:x", "no module 'no_such_module_here'"),
         ("pathlib:Pahth", "pathlib has no 'Pahth'"),
-        ("math:pi", "is float, nothing to call"),
+        ("math:pi", "is float, not callable"),
     ],
 )
 def test_mistakes_are_named(path: str, message: str) -> None:

@@ -163,7 +163,9 @@ def test_a_name_in_two_packages_is_refused(install: Install) -> None:
 
 def test_a_package_takes_no_name_of_rampart_s(install: Install) -> None:
     install("my-rules", "1.2", RULE, rules="median = my_rules:Midrange")
-    with pytest.raises(ConfigurationError, match=r"'median' of my-rules==1.2 has the name of one"):
+    with pytest.raises(
+        ConfigurationError, match=r"'median' of my-rules==1.2 has the same name as one"
+    ):
         rules.get("median")
     assert rules.get("krum").package == ""
 

@@ -26,7 +26,7 @@ def measured(customized: float, personalized: float, samples: float = 10) -> dic
 
 
 def test_by_hand() -> None:
-    """Client 1 is honest and evicted after round 0: it keeps counting as it was then."""
+    """Client 1 is honest and evicted after round 0; it still counts with its last measurement."""
     rounds = [
         {f"client-0{k}": measured(1, 2) for k in range(4)},
         {
@@ -145,7 +145,7 @@ def test_accuracy_pools_samples_not_clients() -> None:
 
 
 def test_attack_success_is_of_the_model_whose_accuracy_counts() -> None:
-    """Honest clients alone: the attacker's own count of fooled samples is nobody's figure."""
+    """Only honest clients count: an attacker's own count of fooled samples is in no figure."""
     fooled = {"triggered_samples": 8.0, "fooled_customized": 2.0, "fooled_personalized": 4.0}
     rounds = [{f"client-0{k}": {**measured(1, 2), **fooled} for k in range(3)}]
     rounds[0]["client-03"] = {**measured(9, 9), **fooled, "fooled_personalized": 8.0}

@@ -59,7 +59,7 @@ def test_each_mode_goes_as_far_as_it_may(eviction: Eviction, expected: str) -> N
 def test_reasons_say_what_follows() -> None:
     asked = asks(c1="evicted")
     for eviction, expected in (
-        (Eviction(mode="observe"), "2 exceeds 1; nobody acts on it: observed only"),
+        (Eviction(mode="observe"), "2 exceeds 1; observed only, without effect"),
         (Eviction(mode="quarantine", rounds=3), "2 exceeds 1; out for 3 rounds"),
         (Eviction(by="operator", patience=7), "2 exceeds 1"),
     ):

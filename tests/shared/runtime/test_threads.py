@@ -26,6 +26,7 @@ importlib.import_module("torch")
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("given", [None, "active"])
 @pytest.mark.parametrize(
     "module",

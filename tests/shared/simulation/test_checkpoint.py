@@ -95,7 +95,7 @@ def test_what_it_cannot_hold_is_told_and_the_file_stays(tmp_path: Path) -> None:
         checkpoint.save(path, {"kept": path})
     assert checkpoint.load(path) == {"kept": 1}
     path.write_bytes(b"something else")
-    with pytest.raises(ConfigurationError, match="no checkpoint"):
+    with pytest.raises(ConfigurationError, match="not a checkpoint"):
         checkpoint.load(path)
 
 
@@ -161,7 +161,7 @@ def test_another_experiment_or_missing_records_are_refused() -> None:
     simulation = Simulation.of(EXPERIMENT)
     simulation.step()
     memory = simulation.memory()
-    with pytest.raises(ConfigurationError, match="records end at 0"):
+    with pytest.raises(ConfigurationError, match="the records have 0"):
         Simulation.of(EXPERIMENT).recall(memory, [])
     other = Simulation.of(EXPERIMENT.model_copy(update={"seed": 5}))
     with pytest.raises(ConfigurationError, match="another experiment"):

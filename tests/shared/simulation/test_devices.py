@@ -36,10 +36,12 @@ def _without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def short(name: str, **changes: object) -> Experiment:
-    """A shipped experiment with few rounds of one epoch: more would repeat the same steps."""
+    """A shipped experiment with few rounds of a few steps: more would repeat the same ones."""
     found = Experiment.load(name)
     training = found.training.model_copy(update={"epochs": 1})
-    return found.model_copy(update={"rounds": 2, "training": training, **changes})
+    data = found.data.model_copy(update={"samples": 32})
+    less = {"rounds": 2, "training": training, "data": data}
+    return found.model_copy(update={**less, **changes})
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -62,7 +64,7 @@ def test_rounds_come_to_the_same_models(name: str) -> None:
 SMALL: dict[str, Any] = {
     "name": "small",
     "rounds": 2,
-    "data": {"dataset": "digits", "clients": 6},
+    "data": {"dataset": "digits", "clients": 6, "samples": 60},
     "model": {"name": "mlp", "hidden": [8]},
     "training": {"epochs": 1, "batch_size": 40},
     "server": {"rule": "trimmed_mean", "f": 2},

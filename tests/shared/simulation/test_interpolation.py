@@ -179,4 +179,4 @@ def test_an_interrupted_run_goes_on_to_the_same_models() -> None:
 def test_a_rule_without_a_result_fails_the_round(share: Any) -> None:
     result = simulate(experiment(share, server={"rule": {"name": "monna", "pivot": "absent"}}))
     assert {record.status for record in result.records} == {"failed"}
-    assert "no row of its pivot 'absent'" in result.records[0].reason
+    assert "the pivot 'absent' sent no row" in result.records[0].reason

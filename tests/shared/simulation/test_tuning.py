@@ -38,7 +38,7 @@ def test_it_stays_within_its_bounds_and_prefers_the_smaller_of_equals() -> None:
 
 @pytest.mark.parametrize("bounds", [{"low": 0.0}, {"low": 2.0, "high": 1.0}, {"points": 1}])
 def test_what_is_no_grid_is_refused(bounds: dict[str, float]) -> None:
-    with pytest.raises(ConfigurationError, match="no grid"):
+    with pytest.raises(ConfigurationError, match="cannot make a grid"):
         coarse_to_fine(lambda value: 0.0, **bounds)
 
 

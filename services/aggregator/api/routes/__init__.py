@@ -10,7 +10,10 @@ Responses = dict[int | str, dict[str, Any]]
 ANYWHERE: tuple[type[RampartError], ...] = (
     refusals.Malformed,
     refusals.Unauthorized,
+    refusals.OperatorExpired,
+    refusals.OperatorRevoked,
     refusals.Forbidden,
+    refusals.ReadOnly,
     refusals.SlowHead,
     refusals.SlowBody,
     refusals.TooLarge,
@@ -28,7 +31,7 @@ def problems(*errors: type[RampartError]) -> Responses:
     """Documents the problems that a route may answer with: these, and those common to all routes.
 
     >>> problems(refusals.Late)[410]["description"]
-    '`urn:rampart:late`: That round is closed.'
+    '`urn:rampart:late`: The round is closed.'
     """
     texts: dict[int, list[str]] = {}
     for error in (*errors, *ANYWHERE):

@@ -4,14 +4,25 @@ import secrets
 import time
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 
-from rampart_fl.services.aggregator.api.deps import Bearer, CallerDep, OperatorDep, RuntimeDep
+from rampart_fl.services.aggregator.api.deps import (
+    ActorDep,
+    AnyoneDep,
+    Bearer,
+    CallerDep,
+    OperatorDep,
+    RuntimeDep,
+)
+from rampart_fl.services.aggregator.api.identities import Known
 from rampart_fl.services.aggregator.api.routes import PROBLEMS, problems
 from rampart_fl.services.aggregator.api.runtime import Runtime
+from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.shared.protocol import refusals
 from rampart_fl.shared.protocol.messages import (
     CLIENT_ID,
+    DIGEST,
+    UNSAID,
     ClientInfo,
     Decision,
     Joined,
@@ -19,18 +30,22 @@ from rampart_fl.shared.protocol.messages import (
     JoinTokenRequest,
     JoinTokens,
     Proposal,
+    Reason,
     TokenChange,
 )
 from rampart_fl.shared.runtime.tokens import mint, token_hash
 
 router = APIRouter(prefix="/v1", tags=["clients"], responses=PROBLEMS)
 ClientPath = Annotated[str, Path(pattern=CLIENT_ID)]
+ReasonQuery = Annotated[Reason, Query(examples=["a leak"])]
 ROTATIONS = 20
 """Token changes per minute that a client may make; each one clears every process's token cache."""
 
 
-@router.post("/join-tokens", dependencies=[OperatorDep])
-async def mint_join_tokens(runtime: RuntimeDep, body: JoinTokenRequest) -> JoinTokens:
+@router.post("/join-tokens")
+async def mint_join_tokens(
+    runtime: RuntimeDep, actor: ActorDep, body: JoinTokenRequest
+) -> JoinTokens:
     """Makes single-use tokens with which clients may join; each is shown only once."""
     ids = body.client_ids
     if ids is not None and len(set(ids)) != len(ids):
@@ -47,8 +62,29 @@ async def mint_join_tokens(runtime: RuntimeDep, body: JoinTokenRequest) -> JoinT
         if body.sample_cap:
             join["sample_cap"] = body.sample_cap
         joins[token_hash(token)] = join
-    await runtime.stores.clients.add_join_tokens(joins)
+    await runtime.stores.clients.add_join_tokens(joins, actor.because(body.reason))
     return JoinTokens(tokens=tokens, expires_at=expires_at)
+
+
+@router.delete(
+    "/join-tokens/{join_hash}",
+    status_code=204,
+    responses=problems(refusals.NotFound, refusals.Conflict),
+)
+async def revoke_join_token(
+    runtime: RuntimeDep,
+    actor: ActorDep,
+    join_hash: Annotated[
+        str, Path(pattern=DIGEST, description="SHA-256 of the join token", examples=["5f" * 32])
+    ],
+    reason: ReasonQuery = UNSAID,
+) -> None:
+    """Revokes a join token that no client has used."""
+    answer = await runtime.stores.clients.revoke_join_token(join_hash, actor.because(reason))
+    if answer == "unknown":
+        raise refusals.NotFound("no such join token")
+    if answer == "used":
+        raise refusals.Conflict("a client has joined with this token; revoke the client's token")
 
 
 @router.post("/clients", status_code=201, responses=problems(refusals.Conflict, refusals.TooMany))
@@ -88,16 +124,18 @@ async def join(request: Request, runtime: RuntimeDep, token: Bearer, body: JoinR
     responses=problems(refusals.NotFound, refusals.Conflict, refusals.TooMany),
 )
 async def rotate_token(
-    runtime: RuntimeDep, caller: CallerDep, client_id: ClientPath, body: TokenChange
+    runtime: RuntimeDep, caller: AnyoneDep, client_id: ClientPath, body: TokenChange
 ) -> Joined:
     """Replaces a client's token for that client or an operator; the old token ends at once."""
-    if caller not in (None, client_id):
-        raise refusals.Forbidden("a client may rotate its own token only")
     now = time.time()
-    if caller and await runtime.stores.attempts.count(f"rotate:{caller}", 60, now) > ROTATIONS:
-        raise refusals.TooMany("too many changes of this client's token", retry_after=60)
+    if isinstance(caller, Known):
+        if caller.client != client_id:
+            raise refusals.Forbidden("a client may rotate its own token only")
+        if await runtime.stores.attempts.count(f"rotate:{client_id}", 60, now) > ROTATIONS:
+            raise refusals.TooMany("too many changes of this client's token", retry_after=60)
+    by = None if isinstance(caller, Known) else caller.because(body.reason)
     expires = now + runtime.settings.client_token_lifetime
-    await change_token(runtime, client_id, body.token_hash, expires)
+    await change_token(runtime, client_id, body.token_hash, expires, by)
     known = await runtime.stores.clients.record(client_id)
     assert known is not None
     return Joined(client_id=client_id, sample_cap=known["sample_cap"], expires_at=expires)
@@ -106,22 +144,25 @@ async def rotate_token(
 @router.delete(
     "/clients/{client_id}/token",
     status_code=204,
-    dependencies=[OperatorDep],
     responses=problems(refusals.NotFound),
 )
-async def revoke_token(runtime: RuntimeDep, client_id: ClientPath) -> None:
+async def revoke_token(
+    runtime: RuntimeDep, actor: ActorDep, client_id: ClientPath, reason: ReasonQuery = UNSAID
+) -> None:
     """Revokes a client's token; an operator may set a new token's hash later."""
-    await change_token(runtime, client_id, "", 0)
+    await change_token(runtime, client_id, "", 0, actor.because(reason))
 
 
-async def change_token(runtime: Runtime, client_id: str, hash_: str, expires: float) -> None:
+async def change_token(
+    runtime: Runtime, client_id: str, hash_: str, expires: float, by: Attribution | None
+) -> None:
     """Sets the hash of a client's token, or revokes the token if the hash is empty.
 
     Raises:
         NotFound: there is no such client.
         Conflict: another client uses this token.
     """
-    answer = await runtime.stores.clients.change_token(client_id, hash_, expires)
+    answer = await runtime.stores.clients.change_token(client_id, hash_, expires, by)
     if answer == "unknown":
         raise refusals.NotFound(f"no client {client_id}")
     if answer == "taken":
@@ -165,13 +206,13 @@ async def client(runtime: RuntimeDep, caller: CallerDep, client_id: ClientPath) 
 
 @router.post(
     "/clients/{client_id}/evict",
-    dependencies=[OperatorDep],
     responses=problems(refusals.NotFound),
 )
-async def evict(runtime: RuntimeDep, client_id: ClientPath, body: Decision) -> ClientInfo:
+async def evict(
+    runtime: RuntimeDep, actor: ActorDep, client_id: ClientPath, body: Decision
+) -> ClientInfo:
     """Bars a client for good; only `reinstate` can undo that."""
-    why = {"reason": body.reason, "detector": "operator", "at": time.time()}
-    answer = await runtime.stores.evictions.evict(client_id, why)
+    answer = await runtime.stores.evictions.evict(client_id, actor.because(body.reason))
     if answer == "unknown":
         raise refusals.NotFound(f"no client {client_id}")
     return await client(runtime, None, client_id)
@@ -179,12 +220,13 @@ async def evict(runtime: RuntimeDep, client_id: ClientPath, body: Decision) -> C
 
 @router.post(
     "/clients/{client_id}/reinstate",
-    dependencies=[OperatorDep],
     responses=problems(refusals.NotFound),
 )
-async def reinstate(runtime: RuntimeDep, client_id: ClientPath, body: Decision) -> ClientInfo:
+async def reinstate(
+    runtime: RuntimeDep, actor: ActorDep, client_id: ClientPath, body: Decision
+) -> ClientInfo:
     """Undoes an eviction or a quarantine; the client is then probed like a newcomer."""
-    answer = await runtime.stores.evictions.reinstate(client_id, body.reason)
+    answer = await runtime.stores.evictions.reinstate(client_id, actor.because(body.reason))
     if answer == "unknown":
         raise refusals.NotFound(f"no client {client_id}")
     return await client(runtime, None, client_id)
@@ -202,23 +244,25 @@ async def proposals(runtime: RuntimeDep) -> list[Proposal]:
 
 @router.post(
     "/clients/{client_id}/confirm",
-    dependencies=[OperatorDep],
     responses=problems(refusals.NotFound, refusals.Conflict),
 )
-async def confirm(runtime: RuntimeDep, client_id: ClientPath, body: Decision) -> ClientInfo:
+async def confirm(
+    runtime: RuntimeDep, actor: ActorDep, client_id: ClientPath, body: Decision
+) -> ClientInfo:
     """Evicts a client whose eviction was proposed."""
-    answer = await runtime.stores.evictions.confirm(client_id, body.reason)
+    answer = await runtime.stores.evictions.confirm(client_id, actor.because(body.reason))
     return await settled(runtime, client_id, answer)
 
 
 @router.post(
     "/clients/{client_id}/dismiss",
-    dependencies=[OperatorDep],
     responses=problems(refusals.NotFound, refusals.Conflict),
 )
-async def dismiss(runtime: RuntimeDep, client_id: ClientPath, body: Decision) -> ClientInfo:
+async def dismiss(
+    runtime: RuntimeDep, actor: ActorDep, client_id: ClientPath, body: Decision
+) -> ClientInfo:
     """Dismisses a proposal: its client is let back, and the evidence is forgotten."""
-    answer = await runtime.stores.evictions.dismiss(client_id, body.reason)
+    answer = await runtime.stores.evictions.dismiss(client_id, actor.because(body.reason))
     return await settled(runtime, client_id, answer)
 
 

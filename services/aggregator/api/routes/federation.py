@@ -7,14 +7,15 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from rampart_fl.services.aggregator.api.deps import OperatorDep, RuntimeDep
+from rampart_fl.services.aggregator.api.deps import ActorDep, Bearer, OperatorDep, RuntimeDep
 from rampart_fl.services.aggregator.api.routes import PROBLEMS, problems
 from rampart_fl.services.aggregator.api.runtime import Runtime
 from rampart_fl.services.aggregator.settings import TAPPED
+from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.state.redis_access import CONNECTIONS
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.protocol import refusals
-from rampart_fl.shared.protocol.messages import FederationStatus, ModeChange
+from rampart_fl.shared.protocol.messages import Decision, FederationStatus, ModeChange
 
 router = APIRouter(
     prefix="/v1", tags=["federation"], responses=PROBLEMS, dependencies=[OperatorDep]
@@ -24,6 +25,8 @@ STREAM, STREAMS = "streams of events", CONNECTIONS // 2
 number is limited because each stream holds a connection to Redis."""
 TICK = 2.0
 """Seconds without an event after which a stream sends a `tick`."""
+UNEXPLAINED = Decision()
+"""The body of an act without a reason."""
 ABSTAINING = (
     "the detector abstains: it would bar {} more of the last round's clients, but as many are "
     "barred as may be; evict or reinstate by hand"
@@ -98,18 +101,21 @@ async def stream_slot(runtime: RuntimeDep) -> AsyncIterator[None]:
 )
 async def events(
     runtime: RuntimeDep,
+    token: Bearer,
     last_event_id: Annotated[str | None, Header(pattern=r"^[0-9]{1,19}-[0-9]{1,19}$")] = None,
 ) -> AsyncIterable[ServerSentEvent]:
     """Streams everything that happens, as server-sent events.
 
     With the header `Last-Event-ID`, the stream continues after that event. While nothing happens,
-    an event `tick` without data is sent every two seconds.
+    an event `tick` without data is sent every two seconds. The stream ends once the operator's
+    token is revoked or expires.
     """
     position = last_event_id or await runtime.stores.events.last_position()
     while not runtime.hub.closing:
         try:
             found = await runtime.stores.events.read(position, TICK)
-        except Unavailable:
+            await runtime.operators.of(token)
+        except (Unavailable, refusals.OperatorExpired, refusals.OperatorRevoked):
             return
         for event in found:
             position = event.position
@@ -120,36 +126,43 @@ async def events(
 
 
 @router.post("/federation/pause", responses=problems(refusals.Conflict))
-async def pause(runtime: RuntimeDep) -> FederationStatus:
+async def pause(
+    runtime: RuntimeDep, actor: ActorDep, body: Decision = UNEXPLAINED
+) -> FederationStatus:
     """Lets the current round end as usual, and opens no other round until `resume`."""
-    return await set_status(runtime, "paused")
+    return await set_status(runtime, "paused", actor.because(body.reason))
 
 
 @router.post("/federation/resume", responses=problems(refusals.Conflict))
-async def resume(runtime: RuntimeDep) -> FederationStatus:
+async def resume(
+    runtime: RuntimeDep, actor: ActorDep, body: Decision = UNEXPLAINED
+) -> FederationStatus:
     """Continues after `pause`."""
-    return await set_status(runtime, "running")
+    return await set_status(runtime, "running", actor.because(body.reason))
 
 
 @router.post("/federation/stop", responses=problems(refusals.Conflict))
-async def stop(runtime: RuntimeDep) -> FederationStatus:
+async def stop(
+    runtime: RuntimeDep, actor: ActorDep, body: Decision = UNEXPLAINED
+) -> FederationStatus:
     """Abandons the current round, lets clients evaluate the final models, and then ends."""
-    return await set_status(runtime, "stopping")
+    return await set_status(runtime, "stopping", actor.because(body.reason))
 
 
 @router.post("/federation/mode", responses=problems(refusals.Conflict))
-async def mode(runtime: RuntimeDep, body: ModeChange) -> FederationStatus:
+async def mode(runtime: RuntimeDep, actor: ActorDep, body: ModeChange) -> FederationStatus:
     """Sets how far decisions about clients may go, from the next decided round on."""
-    return await changed(runtime, *await runtime.stores.run.set_mode(body.mode, body.reason))
+    by = actor.because(body.reason)
+    return await changed(runtime, *await runtime.stores.run.set_mode(body.mode, by))
 
 
-async def set_status(runtime: Runtime, status: str) -> FederationStatus:
+async def set_status(runtime: Runtime, status: str, by: Attribution) -> FederationStatus:
     """Changes the status.
 
     Raises:
         Conflict: the federation has finished, or it is stopping and `status` is another.
     """
-    return await changed(runtime, *await runtime.stores.run.set_status(status))
+    return await changed(runtime, *await runtime.stores.run.set_status(status, by))
 
 
 async def changed(runtime: Runtime, answer: str, now: str) -> FederationStatus:

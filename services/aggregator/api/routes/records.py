@@ -17,7 +17,8 @@ from rampart_fl.services.aggregator.api.verdict_matrix import verdict_matrix
 from rampart_fl.services.aggregator.state.round_entry import RoundEntry
 from rampart_fl.shared.experiment.eviction import Decision
 from rampart_fl.shared.protocol import refusals
-from rampart_fl.shared.protocol.messages import ClientId, RoundPage, StoredRound, VerdictMatrix
+from rampart_fl.shared.protocol.messages import ClientId
+from rampart_fl.shared.protocol.stored_rounds import RoundPage, StoredRound, VerdictMatrix
 
 
 async def require_federation(runtime: RuntimeDep) -> None:

@@ -69,13 +69,13 @@ class Source:
 
 
 class Dataset(Member, ABC):
-    """A data set. Its shape and classes are available without loading it, as servers need them."""
+    """A data set; servers need its shape and classes, so both are known without loading samples."""
 
     licence: ClassVar[str] = ""
     """Terms of use, as far as they are known."""
     total: ClassVar[int] = 0
-    """Number of samples of the whole data set, of which a file may hold a part; 0 if the number is
-    a parameter."""
+    """Number of samples of the whole data set; a file may hold only a part of them. 0 if the number
+    is a parameter."""
 
     scale: ClassVar[float] = 255.0
     """Number by which integers in a file of samples are divided."""
@@ -132,7 +132,7 @@ class Dataset(Member, ABC):
         return x.to(torch.float32, memory_format=torch.contiguous_format)
 
     def drawn(self, seed: int) -> Samples | None:
-        """The samples for one seed if the data set is drawn anew for every seed, otherwise None."""
+        """The samples for one seed, if the data set is drawn from the seed; otherwise None."""
         del seed
         return None
 

@@ -1,4 +1,4 @@
-"""Human activity recognition from accelerometers that people carry; users are natural clients."""
+"""Human activity recognition from accelerometers that people carry; a user is a natural client."""
 
 import re
 from itertools import pairwise
@@ -67,7 +67,7 @@ def windows(text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def read_raw(path: Path) -> dict[str, np.ndarray]:
-    """The arrays from WISDM's raw file; the last quarter of every user's windows is for testing."""
+    """The arrays from WISDM's raw file; the last quarter of each user's windows is the test set."""
     x, y, users = windows(path.read_text(encoding="utf-8", errors="replace"))
     if not len(y):
         raise ConfigurationError(f"{path} has no window of {WINDOW} records")
@@ -86,9 +86,9 @@ def read_raw(path: Path) -> dict[str, np.ndarray]:
 class WISDMRaw(FileDataset):
     """Windows of 200 accelerations (g, 20 Hz) on three axes, 6 activities, 36 users.
 
-    They are made from the publisher's file WISDM_ar_v1.1_raw.txt without its incomplete records.
-    Windows do not overlap, and each lies within one user's uninterrupted run of one activity.
-    Rampart does not download the file: get it from the publisher.
+    Rampart makes the windows from the publisher's file WISDM_ar_v1.1_raw.txt without its incomplete
+    records. Windows do not overlap, and each lies within one user's uninterrupted run of one
+    activity. Rampart does not download the file: get it from the publisher.
     """
 
     paper = "Kwapisz et al., 2010; FedCAP, section VI-A1"

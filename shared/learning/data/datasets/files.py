@@ -1,11 +1,11 @@
-"""Data sets that are read from one .npz file each.
+"""Data sets that each come from one .npz file.
 
 A file has x_train, y_train, x_test and y_test. If users are the natural clients, it also has
 group_train and group_test. Integer images are scaled to [0, 1]; channels may be the last dimension.
 Rampart looks for the file in the folder RAMPART_DATA_DIR, then in the cache (RAMPART_DATA_CACHE, or
 the platform's folder for caches). If neither has the file, Rampart can make some data sets from
-their original file in RAMPART_DATA_DIR and download others from OpenML. It stores the result in the
-cache.
+their original file in RAMPART_DATA_DIR and download others from OpenML. Rampart stores the result
+in the cache.
 """
 
 import os
@@ -42,7 +42,7 @@ class FileDataset(Dataset):
     openml: ClassVar[int] = 0
     """Number of the data set at OpenML; 0 if OpenML does not have it."""
     train: ClassVar[int] = 0
-    """How many of OpenML's rows, from the first one, are for training."""
+    """How many of OpenML's rows are for training; these are its first rows."""
     original: ClassVar[Original | None] = None
     """The publisher's own file, if the data set can be made from it."""
 
@@ -74,7 +74,7 @@ class FileDataset(Dataset):
             return self._keep(self.original.read(Path(source.place)))
         if self.openml:
             return self._keep(self._fetched())
-        raise ConfigurationError(f"data set {self.name!r} is not here: {self._advice()}")
+        raise ConfigurationError(f"data set {self.name!r} is not on this machine: {self._advice()}")
 
     def load(self) -> Samples:
         path = self.fetch()
@@ -118,7 +118,7 @@ class FileDataset(Dataset):
     def _advice(self) -> str:
         also = f", or {self.original.name}," if self.original else ""
         own = _folder(VARIABLE)
-        lost = f"; it names {own} now, which is no folder" if own and not own.is_dir() else ""
+        lost = f"; it names {own}, which is not a folder" if own and not own.is_dir() else ""
         return (
             f"put {self._file}{also} into a folder of yours and set {VARIABLE} to the folder "
             f"({', '.join(ARRAYS)}; see docs/data.md){lost}"
@@ -134,7 +134,7 @@ class FileDataset(Dataset):
             labels(y, len(x), self.labels, "its labels")
         except (OSError, ValueError) as error:
             raise ConfigurationError(
-                f"data set {self.name!r} cannot be had from OpenML ({self.openml}): "
+                f"data set {self.name!r} cannot be downloaded from OpenML ({self.openml}): "
                 f"{type(error).__name__}: {error}; {self._advice()}"
             ) from None
         cut = {"train": slice(None, self.train), "test": slice(self.train, None)}
@@ -150,7 +150,7 @@ class FileDataset(Dataset):
                 np.savez(part, **dict[str, Any](arrays))
         except OSError as error:
             raise ConfigurationError(
-                f"cannot keep {path}: {error.strerror}; set {CACHE} to a folder that can be written"
+                f"cannot write {path}: {error.strerror}; set {CACHE} to another folder"
             ) from None
         return path
 
@@ -170,10 +170,10 @@ def cache() -> Path:
 
 
 def channels_first(x: np.ndarray, channels: int, height: int, width: int) -> np.ndarray:
-    """Flattened images (n, channels*height*width) as (n, channels, height, width).
+    """Flattened images (n, channels*height*width), reshaped to (n, channels, height, width).
 
-    Tables store the channels first or last. Images are smooth, so of the two possible orders this
-    takes the one in which neighbouring pixels differ less.
+    Tables store the channels first or last. Neighbouring pixels of real images are similar, so this
+    function takes the order in which neighbouring pixels differ less.
 
     >>> image = np.arange(3 * 4 * 4, dtype=np.uint8).reshape(1, 3, 4, 4)
     >>> mixed = image.transpose(0, 2, 3, 1).reshape(1, -1)

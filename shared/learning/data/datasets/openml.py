@@ -27,8 +27,8 @@ def table(data_id: int) -> tuple[np.ndarray, np.ndarray]:
 
     # pandas reads large tables much faster, but is optional.
     parser = "pandas" if find_spec("pandas") else "liac-arff"
-    # scikit-learn reads the download twice, once for its checksum and once for its numbers. The
-    # temporary folder keeps it in between.
+    # scikit-learn reads the download twice, once for its checksum and once for its numbers.
+    # The temporary folder keeps the download in between.
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder, _impatient():
         # scikit-learn warns about every failed attempt; only the last failure raises an error.
         warnings.filterwarnings("ignore", "A network error", UserWarning)

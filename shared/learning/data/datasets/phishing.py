@@ -8,7 +8,7 @@ from rampart_fl.shared.learning.data.datasets.files import FileDataset
 
 @datasets.register("phishing")
 class Phishing(FileDataset):
-    """11,055 web sites in 68 binary features; class 1 is a legitimate site.
+    """11,055 web sites with 68 binary features each; class 1 means that a site is legitimate.
 
     The 68 columns are a one-hot encoding of the 30 original features, whose values are -1, 0 and 1.
     The columns have the order of the file; in data from OpenML they are ordered by feature, then by

@@ -47,7 +47,7 @@ def shuffled(positions: Tensor, draws: torch.Generator) -> Tensor:
 def deck(n: int, clients: int, draws: torch.Generator) -> Tensor:
     """The positions of n samples in random order; refuses fewer samples than clients."""
     if clients > n:
-        raise ConfigurationError(f"{n} samples do not suffice for {clients} clients")
+        raise ConfigurationError(f"{n} samples are not enough for {clients} clients")
     return shuffled(torch.arange(n), draws)
 
 
@@ -66,7 +66,7 @@ def spread(clients: int, imbalance: float, draws: torch.Generator) -> Tensor | N
 
 
 def cut(positions: Tensor, runs: int, size_K: Tensor | None = None) -> tuple[Tensor, ...]:
-    """The positions cut into runs of at least one, of equal length or in proportion to sizes.
+    """The positions cut into non-empty runs, of equal length or in proportion to the sizes.
 
     >>> [len(run) for run in cut(torch.arange(10), 3)]
     [4, 3, 3]

@@ -9,7 +9,7 @@ from rampart_fl.shared.learning.data.partitions import Partition, partitions, sh
 
 @partitions.register("by_group")
 class ByGroup(Partition):
-    """Whole groups go to clients: one each, or dealt in random order where there are more.
+    """Each client holds one whole group, or several if there are more groups than clients.
 
     >>> groups = torch.tensor([7, 7, 9, 9, 9, 4])
     >>> parts = ByGroup().split(torch.zeros(6), 3, torch.Generator().manual_seed(0), groups)
@@ -26,7 +26,7 @@ class ByGroup(Partition):
             raise ConfigurationError("by_group needs a data set with natural clients")
         users = shuffled(torch.unique(groups), draws)
         if len(users) < clients:
-            raise ConfigurationError(f"{len(users)} users do not suffice for {clients} clients")
+            raise ConfigurationError(f"{len(users)} users are not enough for {clients} clients")
         return [
             torch.isin(groups, users[client::clients]).nonzero().flatten()
             for client in range(clients)

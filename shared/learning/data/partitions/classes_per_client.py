@@ -10,12 +10,13 @@ from rampart_fl.shared.learning.data.partitions import Partition, cut, partition
 
 @partitions.register("classes_per_client")
 class ClassesPerClient(Partition):
-    """Each client holds `classes` classes; each class is shared evenly by about as many clients.
+    """Each client holds `classes` classes; about equally many clients share each class.
 
-    Each of the C classes in the data has clients·classes/C places, rounded down or up. Client
-    after client takes the classes with the most free places; ties are broken at random. A client's
-    classes therefore all differ. With `imbalance`, the relative sizes of all clients are a
-    geometric progression, and the clients that hold a class share it in proportion to these sizes.
+    Each of the C classes in the data has clients·classes/C places, rounded down or up. One client
+    after the other takes the classes with the most free places; ties are broken at random. The
+    classes of a client are therefore all different. The clients that hold a class share its samples
+    evenly. With `imbalance`, the relative sizes of all clients are a geometric progression, and the
+    clients that hold a class share it in proportion to these sizes.
 
     >>> y = torch.arange(4).repeat(6)
     >>> parts = ClassesPerClient(classes=2).split(y, 4, torch.Generator().manual_seed(0))

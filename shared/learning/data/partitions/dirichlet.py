@@ -35,7 +35,7 @@ class Dirichlet(Partition):
     ) -> list[Tensor]:
         if clients * self.minimum > len(y):
             raise ConfigurationError(
-                f"{len(y)} samples do not suffice for {clients} clients with {self.minimum} each"
+                f"{len(y)} samples are not enough for {clients} clients with {self.minimum} each"
             )
         for _ in range(TRIES):
             parts = self._draw(y, clients, draws)

@@ -10,11 +10,12 @@ from rampart_fl.shared.learning.data.partitions import Partition, partitions, sh
 
 @partitions.register("dominant_groups")
 class DominantGroups(Partition):
-    """Client k has `dominant` of its samples from the classes of group k·G/K, the rest from all.
+    """A client has a share `dominant` of its samples from its group's classes, the rest from all.
 
-    The paper's groups on EMNIST are digits, upper-case letters and lower-case letters. The paper
-    gives neither the groups' sizes nor the number of samples per client. Here the groups have
-    equally many clients (or nearly so), and each client has `samples` samples.
+    Client k is in group ⌊k·G/K⌋. The paper's groups on EMNIST are digits, upper-case letters and
+    lower-case letters. The paper gives neither the groups' sizes nor the number of samples per
+    client. Here the groups have equally many clients (or nearly so), and each client has `samples`
+    samples.
     """
 
     paper = "FedCAP, section VI-A1: EMNIST, 80% dominant and 20% of all"
@@ -45,6 +46,6 @@ class DominantGroups(Partition):
         pool = among.nonzero().flatten()
         if len(pool) < count:
             raise ConfigurationError(
-                f"client {client} needs {count} more samples of its classes, {len(pool)} are left"
+                f"client {client} needs {count} more samples of its classes; {len(pool)} are left"
             )
         return shuffled(pool, draws)[:count]

@@ -9,7 +9,7 @@ from rampart_fl.shared.learning.data.partitions import Partition, cut, deck, par
 
 @partitions.register("iid")
 class IID(Partition):
-    """Every sample goes to a client drawn uniformly; sizes differ by one at most.
+    """Divides the samples at random; the numbers of samples per client differ by one at most.
 
     With `imbalance`, the sizes are about a geometric progression, with at least one sample each.
 

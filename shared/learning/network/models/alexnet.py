@@ -12,7 +12,7 @@ SIDE = 32
 
 @models.register("alexnet")
 class AlexNet(Model):
-    """Convolutions 64 (11x11, stride 4, padding 5), 192 (5x5), 384, 256, 256 (3x3); one linear map.
+    """Convolutions 64 (11x11, stride 4, padding 5), 192 (5x5), 384, 256, 256 (3x3); a linear layer.
 
     A ReLU follows each convolution, and max pooling by 2 follows the first, second and fifth.
 

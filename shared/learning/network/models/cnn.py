@@ -78,7 +78,7 @@ class CNN(Model):
     @classmethod
     def _positive(cls, hidden: int | list[int]) -> int | list[int]:
         if min([hidden] if isinstance(hidden, int) else hidden, default=1) < 1:
-            raise ValueError("a hidden layer has one unit or more")
+            raise ValueError("a hidden layer needs at least one unit")
         return hidden
 
     def _pad(self, window: int) -> int:

@@ -57,7 +57,7 @@ class UserModule(Model):
     def _make(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         found = load_callable(self.path, "a model")
         if not (isinstance(found, type) and issubclass(found, nn.Module)):
-            raise ConfigurationError(f"{self._who} is no subclass of torch.nn.Module")
+            raise ConfigurationError(f"{self._who} is not a subclass of torch.nn.Module")
         takes = inspect.signature(found).parameters
         fitted = {"shape": shape, "classes": classes}
         given: dict[str, Any] = {key: value for key, value in fitted.items() if key in takes}

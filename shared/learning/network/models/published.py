@@ -68,8 +68,8 @@ class PAwBRoFLNetwork(Published):
 class LeNet5(Published):
     """Convolutions of 6 and 16 channels, 5x5; hidden layers of 120 and 84.
 
-    MSDFL's code also applies a ReLU to the logits. This network omits it, because it can make all
-    logits of a class 0 for good.
+    MSDFL's code also applies a ReLU to the logits. This network omits that ReLU, because it can
+    keep the logits of a class at 0 permanently.
     """
 
     paper = "LeCun et al., 1998; MSDFL, section VII-A (MNIST, Fashion-MNIST)"

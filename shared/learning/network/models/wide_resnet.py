@@ -13,12 +13,12 @@ from rampart_fl.shared.learning.network.models import Model, models
 
 @models.register("wide_resnet")
 class WideResNet(Model):
-    """A 3x3 convolution, three groups of (depth - 4) / 6 blocks, mean over the image, linear.
+    """A convolution, three groups of (depth - 4) / 6 blocks, mean pooling, and a linear layer.
 
     A block adds conv(relu(bn(conv(relu(bn(x)))))) to its input. If the number of channels changes,
-    it adds the term to a 1x1 convolution of relu(bn(x)) instead. The groups have 16, 32 and 64
-    times `width` channels; the second and third groups halve the image's height and width. Running
-    statistics are not parameters: the server aggregates them by their median
+    the block adds this term to a 1x1 convolution of relu(bn(x)), not to its input. The groups have
+    16, 32 and 64 times `width` channels; the second and third groups halve the image's height and
+    width. Running statistics are not parameters: the server aggregates them by their median
     (`rampart_fl.shared.robust.statistics`).
 
     >>> sum(p.numel() for p in WideResNet().build((3, 32, 32), 10).parameters())
@@ -34,7 +34,7 @@ class WideResNet(Model):
     @classmethod
     def _whole_blocks(cls, depth: int) -> int:
         if (depth - 4) % 6:
-            raise ValueError("a depth is 4 more than a multiple of 6, such as 10, 16 or 28")
+            raise ValueError("depth must be 4 more than a multiple of 6, such as 10, 16 or 28")
         return depth
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -2,11 +2,11 @@
 
 A term computes its gradient at the models of all clients of a round at once. One client's gradient
 never depends on another client's data, and padded samples are ignored. The terms of
-`[training] objective` are added up. They are a defence that honest clients use; attackers train
-without them.
+`[training] objective` are added up. These terms are a defence that honest clients use; attackers
+train without terms.
 
-A term acts on the models that are trained for upload. It acts on models that a personalizer trains
-in addition only if the term's option `personal` is set.
+A term acts on the models that are trained for upload. If the term's option `personal` is set, the
+term also acts on the personal models of a personalizer.
 
 To add a term, write a module in this package with a subclass of `Objective`, decorated with
 `@objectives.register("name")`, and a test file of the same name.

@@ -10,10 +10,12 @@ from rampart_fl.shared.learning.training.objectives import Objective, Point, obj
 
 @objectives.register("fedprox")
 class FedProx(Objective):
-    """μ/2 |w - w^t|², where w^t is the model as received, which stays fixed during the round.
+    """Pulls the trained model towards the received model.
+
+    μ/2 |w - w^t|², where w^t is the model as received, which stays fixed during the round.
 
     With the option `personal`, the term also pulls personal models towards the received model.
-    `ditto` and `fedcap` already do so with their λ; μ is then added to it.
+    `ditto` and `fedcap` already do so with their λ; the strength is then λ + μ.
 
     >>> import torch
     >>> from unittest.mock import Mock

@@ -20,7 +20,9 @@ from rampart_fl.shared.learning.training.objectives import Objective, Point, obj
 
 @objectives.register("hmsdfl")
 class HMSDFL(Objective):
-    """λ J_F with J_F = C/(M |B|) Σ_m |∂_θ Σ_a q_ma·z_a|², for M random projections of the logits z.
+    """Penalizes the Jacobian of the logits, estimated by random projections.
+
+    λ J_F with J_F = C/(M |B|) Σ_m |∂_θ Σ_a q_ma·z_a|², for M random projections of the logits z.
 
     q_ma is uniform on the unit sphere of R^C, so J_F estimates the batch's mean of |∂z_a/∂θ|_F²
     without bias. A step takes one additional forward pass, and two backward passes per projection.

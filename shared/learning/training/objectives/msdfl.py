@@ -16,11 +16,13 @@ About as many fit in a cache."""
 
 @objectives.register("msdfl")
 class MSDFL(Objective):
-    """λ 1/|B| Σ_a |∂_θ p_a|, where p_a is sample a's softmax probability of its true class.
+    """Penalizes the gradient of the true class's probability.
+
+    λ 1/|B| Σ_a |∂_θ p_a|, where p_a is sample a's softmax probability of its true class.
 
     The form `batch_sum` takes λ/2 1/|B| |Σ_a ∂_θ p_a|² instead, which includes the cross terms of
-    different samples. It costs one backward pass more than a step without the term, whereas the
-    form `per_sample` costs as much as one model per sample.
+    different samples. `batch_sum` costs one backward pass more than a step without the term. The
+    form `per_sample` costs as much as training one model for each sample.
     """
 
     paper = "MSDFL, section V-B, equations 7 to 10, algorithm 1"
@@ -61,7 +63,7 @@ def _summed(point: Point) -> Tensor:
 def _sample_by_sample(point: Point, part: slice) -> Tensor:
     """The gradient (K, D) of 1/|B| Σ_a |∂p_a| over a part of the batch.
 
-    It runs one copy of the model per sample.
+    The computation runs one copy of the model per sample.
     """
     x_KB, y_KB = point.batch.x_KB[:, part], point.batch.y_KB[:, part]
     samples = x_KB.shape[1]

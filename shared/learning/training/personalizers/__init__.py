@@ -1,8 +1,8 @@
 """Personalizers: how a client trains its update and, if it has one, its own model.
 
-Local training is defined in a personalizer and nowhere else. Its functions are pure and stacked:
-the leading dimension of every tensor is the clients of a round, so an agent runs them for its one
-client, and the simulator runs them for all clients at once.
+Local training is defined in a personalizer and nowhere else. A personalizer's functions are pure
+and stacked: the leading dimension of every tensor counts the clients of a round. An agent runs the
+functions for its one client, and the simulator runs them for all clients at once.
 
 To add a personalizer, write a module in this package with a subclass of `Personalizer`, decorated
 with `@personalizers.register("name")`, and a test file of the same name.
@@ -70,8 +70,8 @@ class Local:
 
 
 Offers = Iterable[tuple[Tensor, Tensor]]
-"""Other clients' models. Item p has the p-th model offered to each client (K, D), and a tensor (K,)
-with 1 for each client that is offered a p-th model and 0 for the others."""
+"""Other clients' models. Item p has the p-th model that each client is offered (K, D), and a tensor
+(K,) that is 1 for clients that are offered a p-th model and 0 for the others."""
 Loss = Callable[[Tensor], Tensor]
 """Maps models (K, D) to losses (K,) in float64: model k's mean loss for client k."""
 
@@ -102,7 +102,7 @@ class Task(Protocol):
         """The same task, with each client's balanced softmax for the models that are uploaded."""
 
     def parameters(self, vector_KD: Tensor) -> Tensor:
-        """The vectors (K, D) with running statistics set to 0: only batches change these."""
+        """The vectors (K, D) with running statistics set to 0, since only batches change them."""
 
     def head(self, layer: str | None) -> Tensor:
         """A mask (D,) of the coordinates of a layer; if None, of the last linear layer."""
@@ -122,11 +122,11 @@ class Personalizer(Member, ABC):
 
     @property
     def simulated_only(self) -> bool:
-        """Whether clients need each other's models, which is possible in one process only."""
+        """Whether clients need each other's models, which is possible only in a simulation."""
         return False
 
     def init(self, initial_KD: Tensor) -> dict[str, Tensor]:
-        """Personal state before a client's first round, from the first global model."""
+        """The personal state before a client's first round, made from the first global model."""
         del initial_KD
         return {}
 

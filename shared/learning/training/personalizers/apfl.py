@@ -17,13 +17,15 @@ from rampart_fl.shared.learning.training.personalizers import (
 
 @personalizers.register("apfl")
 class APFL(Personalizer):
-    """The client's own model is α v + (1 - α) w; its loss trains v and α. w is trained as usual.
+    """Trains a local model, a global model, and their mixture.
+
+    The client's own model is α v + (1 - α) w; its loss trains v and α, while w trains as usual.
 
     Each mini-batch does three updates, with g = ∇L(α v + (1 - α) w): v <- v - η α g;
     α <- α - η <v - w, g>, clamped to [0, 1], with v and w from before the step; and one optimizer
-    step on w along w's own gradient. v takes plain SGD steps. If α stays 1, the client's own model
-    is trained locally and plain averaging runs next to it. If α stays 0, only plain averaging is
-    left.
+    step on w along w's own gradient. v takes plain SGD steps. If α stays 1, the client trains its
+    own model locally, independently of plain averaging. If α stays 0, the method is plain
+    averaging.
     """
 
     paper = "Deng, Kamani and Mahdavi, Adaptive personalized federated learning, 2020, algorithm 1"

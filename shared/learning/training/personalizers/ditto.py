@@ -8,9 +8,11 @@ from rampart_fl.shared.learning.training.personalizers.fedcap import FedCAP
 
 @personalizers.register("ditto")
 class Ditto(FedCAP):
-    """min over v of L(v) + λ/2 |v - w|²; each mini-batch trains both v and the upload.
+    """Trains a personal model that is pulled towards the global model.
 
-    The step is the same as FedCAP's. Only the server differs: it sends every client the same w.
+    min over v of L(v) + λ/2 |v - w|²; each mini-batch trains both v and the upload.
+
+    Training is the same as FedCAP's. Only the server differs: it sends the same w to every client.
     """
 
     paper = "Li et al., Ditto: fair and robust federated learning through personalization, 2021"

@@ -1,4 +1,4 @@
-"""FedBABU: the federation trains the body under a fixed head; each client fine-tunes its model."""
+"""FedBABU: the federation trains the body for a fixed head; clients fine-tune their own models."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,14 +20,16 @@ from rampart_fl.shared.modelspec import ModelSpec
 
 @personalizers.register("fedbabu")
 class FedBABU(Personalizer):
-    """φ <- φ - η ∇_φ L(φ, h₀) for the upload; v <- v - η ∇L(v) from the received model.
+    """Uploads a body that is trained with a fixed head, and fine-tunes a personal model.
+
+    φ <- φ - η ∇_φ L(φ, h₀) for the upload; v <- v - η ∇L(v) from the received model.
 
     h₀ is the head of the first global model. In every round, the client's own model v is fine-tuned
     from the received model for the round's epochs, with plain SGD steps on the same mini-batches,
     so that v is available whenever the federation ends. An honest client's upload is 0 in the
-    head's coordinates, so detectors and rules learn nothing about the client there. An attacker
-    whose upload is not 0 there changes the head under which all clients train, unless the rule
-    prevents it.
+    head's coordinates, so detectors and rules learn nothing about the client there. If an
+    attacker's upload is not 0 there, it changes the head with which all clients train, unless the
+    rule prevents this.
     """
 
     paper = "Oh, Kim and Yun, FedBABU: toward enhanced representation for FL, 2022"

@@ -17,7 +17,9 @@ from rampart_fl.shared.learning.training.personalizers import (
 
 @personalizers.register("fedcap")
 class FedCAP(Personalizer):
-    """Per mini-batch: v <- v - η (∇L(v) + λ (v - ŵ)), then one step on w.
+    """Trains a personal model that is pulled towards the received model.
+
+    Per mini-batch: v <- v - η (∇L(v) + λ (v - ŵ)), then one step on w.
 
     ŵ is the model as received, which stays fixed during the round. v starts at the first global
     model, stays with the client, and takes plain SGD steps.

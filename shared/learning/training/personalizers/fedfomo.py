@@ -12,7 +12,9 @@ from rampart_fl.shared.learning.training.personalizers.fine_tune import FineTune
 
 @personalizers.register("fedfomo")
 class FedFomo(FineTune):
-    """θ <- θ + sum_n w_n (θ_n - θ), w_n ~ max(0, (L(θ) - L(θ_n)) / |θ_n - θ|), then trains θ.
+    """Moves the client's own model towards models that lower its loss, then trains it.
+
+    θ <- θ + sum_n w_n (θ_n - θ), w_n ~ max(0, (L(θ) - L(θ_n)) / |θ_n - θ|), then trains θ.
 
     θ is the client's own model from its last round, θ_n are the models that the server offers
     (customizer `fedfomo`), and L is the mean loss on samples that are held out of training. The w_n

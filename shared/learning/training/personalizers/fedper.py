@@ -20,13 +20,15 @@ from rampart_fl.shared.modelspec import ModelSpec
 
 @personalizers.register("fedper")
 class FedPer(Personalizer):
-    """(φ, h) <- (φ, h) - η ∇L(φ, h) from the received body φ and the client's own head h.
+    """Trains the received body together with the client's own head.
 
-    The client's own model is its own head on the body as the client last trained it. The upload
-    changes only the body: it is 0 in the head's coordinates. Detectors and rules therefore judge
-    only bodies. If an upload is not 0 in the head's coordinates, it comes from an attacker, but
-    honest clients never use the head that they receive. The accuracy of the model as received, and
-    the `loss_gap` that a client claims, are measured with that unused head and so say little.
+    (φ, h) <- (φ, h) - η ∇L(φ, h) from the received body φ and the client's own head h.
+
+    The client's own model is its own head on the body that it trained last. The upload changes only
+    the body: it is 0 in the head's coordinates. Detectors and rules therefore judge only bodies. An
+    upload that is not 0 in the head's coordinates comes from an attacker, but does no harm there,
+    because honest clients never use the head that they receive. The accuracy of the received model
+    and the claimed `loss_gap` are measured with this unused head, and are therefore not meaningful.
     """
 
     paper = "Arivazhagan et al., Federated learning with personalization layers, 2019"

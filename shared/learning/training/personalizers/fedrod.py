@@ -22,11 +22,13 @@ from rampart_fl.shared.modelspec import ModelSpec
 
 @personalizers.register("fedrod")
 class FedRoD(Personalizer):
-    """CE(z_c + log n_c) trains body and generic head; CE(sg(z) + h(sg(f))) trains a second head h.
+    """Trains a generic model with balanced classes, and a second head for the client alone.
 
-    z are the generic logits, f are the features before the head, n_c is the number of the client's
-    training samples of class c (classes that the client does not have are left out), and sg stops
-    the gradient. The prediction is z + h(f). The client uploads body and generic head. The personal
+    CE(z_c + log n_c) trains body and generic head; CE(sg(z) + h(sg(f))) trains a second head h.
+
+    z are the generic logits, f are the features before the head, and sg stops the gradient. n_c is
+    the number of the client's training samples of class c; classes that the client does not have
+    are left out. The prediction is z + h(f). The client uploads body and generic head. The personal
     head h starts at 0, stays with its client, and takes plain SGD steps.
 
     Both heads are linear in the same features, so z + h is the output of the model whose head is

@@ -1,4 +1,4 @@
-"""Fine-tuned personalization: steps along the client's own gradient and a robust aggregate, mixed.
+"""Fine-tuned personalization: steps along a mix of the client's own gradient and an aggregate.
 
 Legend: K clients, D parameters.
 """
@@ -24,11 +24,14 @@ from rampart_fl.shared.modelspec import ModelSpec
 
 @personalizers.register("interpolated")
 class Interpolated(Personalizer):
-    """θ_i <- θ_i - η [(1-λ) ∇L_i(θ_i) + λ R_i]: local training if λ = 0, common training if λ = 1.
+    """Takes steps along a mix of the client's own gradient and a robust aggregate.
+
+    The step is θ_i <- θ_i - η [(1-λ) ∇L_i(θ_i) + λ R_i], which is local training if λ = 0 and
+    common training if λ = 1.
 
     The mode `exact` is the paper's algorithm: R_i = F(g_1(θ_i), ..., g_n(θ_i)), where F is the
-    experiment's pipeline. All clients' gradients are taken at every client's model. This takes n²
-    gradients per round and shows every model to everyone, so the mode exists in simulation only
+    experiment's pipeline. All clients' gradients are taken at every client's model. A round takes
+    n² gradients and shows every model to every client, so the mode exists only in simulation
     (`rampart_fl.shared.simulation.interpolation`).
 
     The mode `shared` deviates from the paper to keep a round as cheap as usual. Each client j
@@ -36,9 +39,10 @@ class Interpolated(Personalizer):
     of the global model, w^{t+1} - w^t = F(u_1, ..., u_n). Clients receive it with the next round's
     model and then compute θ_i <- θ_i + (1-λ) u_i + λ (w^{t+1} - w^t).
 
-    If a round is one step, the two modes agree at λ = 0 and at λ = 1. For other λ they differ:
-    in `shared`, R no longer pulls θ_i back. If F is a mean, θ_i then moves on to the client's own
-    optimum. λ determines only how slowly it gets there, so the number of rounds matters.
+    If a round is one step, the two modes agree at λ = 0 and at λ = 1. For any other λ they differ:
+    in `shared`, R no longer pulls θ_i back. If F is a mean, θ_i then keeps moving towards the
+    client's own optimum. λ determines only how slowly θ_i gets there, so the number of rounds
+    matters.
     """
 
     paper = "fine-tuned personalization, algorithm 1"
@@ -65,8 +69,8 @@ class Interpolated(Personalizer):
     def check(self, module: nn.Module, spec: ModelSpec) -> None:
         if spec.statistics:
             raise ConfigurationError(
-                "interpolated adds differences of models to models, which running variances do not "
-                "survive; use normalization without running statistics, such as GroupNorm"
+                "interpolated adds differences to models, so running variances may get negative; "
+                "use normalization without running statistics, such as GroupNorm"
             )
 
     def init(self, initial_KD: Tensor) -> dict[str, Tensor]:
@@ -89,7 +93,7 @@ class Interpolated(Personalizer):
         return Local(upload_KD, personal, after.velocity)
 
     def personalized(self, model_KD: Tensor, personal: Mapping[str, Tensor]) -> Tensor:
-        """θ after an update of the global model w to `model_KD`.
+        """The models θ after the global model w was updated to `model_KD`.
 
         Within a round, `model_KD` is the client's own trained upload; the result is the trained θ.
         """

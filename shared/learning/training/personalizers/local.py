@@ -16,9 +16,12 @@ from rampart_fl.shared.learning.training.personalizers import (
 
 @personalizers.register("local")
 class LocalOnly(Personalizer):
-    """v <- v - η ∇L(v), starting from the first global model; the upload is zero.
+    """Trains on the client's own data only.
 
-    This is the baseline without any exchange: no server can harm or help the client.
+    v <- v - η ∇L(v), starting from the first global model; the upload is zero.
+
+    Local training is the baseline without any exchange: the server can neither harm nor help the
+    client.
     """
 
     paper = "FedCAP, section VI-A2 (Local)"

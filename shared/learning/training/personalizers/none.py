@@ -13,7 +13,11 @@ from rampart_fl.shared.learning.training.personalizers import (
 
 @personalizers.register("none")
 class NoPersonalization(Personalizer):
-    """w <- w - η ∇L(w) per mini-batch, with the experiment's momentum and weight decay, if any."""
+    """Trains only the uploaded model.
+
+    Each mini-batch takes the step w <- w - η ∇L(w), with the experiment's momentum and weight
+    decay.
+    """
 
     paper = "McMahan et al., Communication-efficient learning (FedAvg), 2017"
 

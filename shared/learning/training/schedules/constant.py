@@ -5,7 +5,10 @@ from rampart_fl.shared.learning.training.schedules import Schedule, schedules
 
 @schedules.register("constant")
 class Constant(Schedule):
-    """η_t = η."""
+    """Keeps the learning rate.
+
+    η_t = η in every round t.
+    """
 
     def share(self, round_: int, rounds: int) -> float:
         return 1.0

@@ -1,4 +1,4 @@
-"""Admission: bodies of every speed and size become blobs or refusals, and leave nothing else."""
+"""Admission: bodies of every speed and size become blobs or are refused, and leave no files."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -64,7 +64,7 @@ async def pieces(data: bytes, size: int = 100_001) -> AsyncIterator[bytes]:
 
 
 def empty(blobs: Blobs) -> bool:
-    """Whether nothing was left on the disk."""
+    """Whether nothing is left on the disk."""
     return not list(blobs.digests()) and not list((blobs.folder / "tmp").iterdir())
 
 

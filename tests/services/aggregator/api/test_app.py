@@ -129,7 +129,7 @@ async def test_a_small_body_passes_as_it_came() -> None:
 
 @pytest.fixture
 async def runtime(redis_url: str, tmp_path: Path) -> AsyncIterator[Runtime]:
-    """A process's parts, with nothing founded."""
+    """The parts of a process without a federation."""
     runtime = Runtime(
         Settings(
             operator_token=TOKEN,

@@ -1,4 +1,4 @@
-"""Connections: bounds on heads, on what nobody reads on either side, and none on what is read."""
+"""Connections: bounds on heads and on what either side leaves unread; no bounds on the rest."""
 
 import asyncio
 import resource
@@ -48,7 +48,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 @pytest.fixture
 async def port() -> AsyncIterator[int]:
-    """A server of `app` with little patience."""
+    """A server of `app` with short time limits."""
     config = uvicorn.Config(
         app,
         http=Connection.bounded(PATIENCE, MOST),
@@ -201,7 +201,7 @@ async def test_an_answer_that_has_begun_is_not_mixed_with_a_refusal(port: int) -
 
 
 async def test_a_body_that_is_read_may_take_its_time(port: int) -> None:
-    """Bodies are bounded by who reads them, not here."""
+    """The code that reads bodies bounds them; the connection does not."""
     data = head("/", CLOSE, "Content-Length: 4")
     answer = await talk(port, data, b"ab", b"cd", pause=1.5 * PATIENCE)
     assert answer.startswith(b"HTTP/1.1 200")

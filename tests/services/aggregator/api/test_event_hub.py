@@ -83,7 +83,7 @@ async def test_changed_tokens_are_noticed(founded: Any) -> None:
     await founded.join("a")
     async with running(founded.stores) as hub:
         before = hub.token_changes
-        await founded.stores.clients.change_token("a", "", 0)
+        await founded.stores.clients.change_token("a", "", 0, None)
         while hub.token_changes == before:
             await asyncio.sleep(0.001)
 

@@ -1,4 +1,4 @@
-"""Whose token it is: remembered while events are heard, forgotten when any token changes."""
+"""The client behind a token: cached while events arrive, forgotten when any token changes."""
 
 import asyncio
 from contextlib import suppress
@@ -27,7 +27,7 @@ class Counting(ClientStore):
 @pytest.fixture
 def counting(stores: Stores) -> Counting:
     Counting.asked = 0
-    return Counting(stores.redis, stores.clients.keys, stores.clients.run)
+    return Counting(stores.redis, stores.clients.keys, stores.clients.run, stores.audit)
 
 
 async def test_nothing_is_remembered_while_nothing_is_heard(
@@ -57,7 +57,7 @@ async def test_a_token_is_looked_up_once_until_any_token_changes(
     assert counting.asked == 3, "what is unknown is asked every time"
 
     changes = hub.token_changes
-    await founded.stores.clients.change_token("a", "", 0)  # By another process.
+    await founded.stores.clients.change_token("a", "", 0, None)  # By another process.
     while hub.token_changes == changes:
         await asyncio.sleep(0.001)
     assert await identities.of("token-a") is None

@@ -1,4 +1,4 @@
-"""Small models are read once for all who ask at the same time, and never more than fit."""
+"""Small models are read once for all simultaneous requests; the cache never exceeds its size."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Requests are timed by route and status; what is held on purpose does not count."""
+"""Requests are timed by route and status; deliberate waits do not count."""
 
 from typing import Any
 

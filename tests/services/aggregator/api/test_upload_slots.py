@@ -1,4 +1,4 @@
-"""Places for uploads: a bounded number, in order, one for each client."""
+"""Slots for uploads: a bounded number, in order, and one for each client."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def visit(upload_slots: UploadSlots, client: str) -> None:
-    """Takes a place and gives it back."""
+    """Takes a slot and gives it back."""
     async with upload_slots.take(client):
         await asyncio.sleep(0)
 

@@ -1,4 +1,4 @@
-"""Questions of one moment share a round trip, and nothing else."""
+"""Simultaneous requests share one round trip, and nothing else."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from rampart_fl.services.aggregator.state.batcher import RequestBatcher
 
 
 class Oracle:
-    """Doubles numbers, and remembers what was asked together."""
+    """Doubles numbers, and records which requests came together."""
 
     def __init__(self) -> None:
         self.asked: list[list[int]] = []

@@ -1,4 +1,4 @@
-"""Blobs: durable, named by their content, swept when nobody names them."""
+"""Blobs: durable, named by their content, and deleted when nothing refers to them."""
 
 import errno
 import hashlib
@@ -196,7 +196,7 @@ def test_an_unknown_kind_of_object_store_is_refused(tmp_path: Path) -> None:
 
 @contextmanager
 def full_disk() -> Iterator[None]:
-    """Files of this process may not grow beyond some bytes, as on a disk that is full.
+    """Limits the size of this process's files, as on a full disk.
 
     Within one test only: the runner's own output may go to a file.
     """

@@ -4,14 +4,16 @@ from typing import Any
 
 import pytest
 
+from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.state.stores import Stores
 
 pytestmark = pytest.mark.anyio
 NOW = 1_000_000.0
+BY = Attribution("ada", "a test", NOW)
 
 
 async def test_a_join_token_makes_one_client_however_often_it_is_sent(stores: Stores) -> None:
-    await stores.clients.add_join_tokens({"j": {"expires_at": NOW + 60}})
+    await stores.clients.add_join_tokens({"j": {"expires_at": NOW + 60}}, BY)
     first = await stores.clients.join("j", "hash", None, "client-1", NOW, NOW + 600, 77)
     assert first[:2] == ("joined", "client-1")
     assert first[2]["sample_cap"] == 77
@@ -29,14 +31,16 @@ async def test_a_join_token_makes_one_client_however_often_it_is_sent(stores: St
 
 async def test_join_tokens_may_bind_the_id_and_the_cap(stores: Stores) -> None:
     await stores.clients.add_join_tokens(
-        {"j": {"expires_at": NOW + 60, "client_id": "bank", "sample_cap": 5}}
+        {"j": {"expires_at": NOW + 60, "client_id": "bank", "sample_cap": 5}}, BY
     )
     answer, client, known = await stores.clients.join("j", "h", "wished", "fresh", NOW, NOW + 9, 77)
     assert (answer, client, known["sample_cap"]) == ("joined", "bank", 5)
 
 
 async def test_refused_joins(stores: Stores) -> None:
-    await stores.clients.add_join_tokens({name: {"expires_at": NOW} for name in ("a", "b", "c")})
+    await stores.clients.add_join_tokens(
+        {name: {"expires_at": NOW} for name in ("a", "b", "c")}, BY
+    )
     assert (await stores.clients.join("garbage", "h", None, "x", NOW, NOW, 1))[0] == "unknown"
     assert (await stores.clients.join("a", "h", None, "x", NOW + 1, NOW, 1))[0] == "expired"
     assert (await stores.clients.join("a", "h", "bank", "x", NOW, NOW, 1))[0] == "joined"
@@ -51,18 +55,18 @@ async def test_refused_joins(stores: Stores) -> None:
 async def test_tokens_are_rotated_and_revoked(founded: Any) -> None:
     stores = founded.stores
     await founded.join("a", "b")
-    assert await stores.clients.change_token("a", "new", NOW + 9) == "done"
+    assert await stores.clients.change_token("a", "new", NOW + 9, None) == "done"
     assert await stores.clients.of_token("token-a") is None
     assert await stores.clients.of_token("new") == {"client": "a", "expires_at": NOW + 9}
-    assert await stores.clients.change_token("a", "token-b", NOW + 9) == "taken"
-    assert await stores.clients.change_token("a", "new", NOW + 10) == "done", (
+    assert await stores.clients.change_token("a", "token-b", NOW + 9, None) == "taken"
+    assert await stores.clients.change_token("a", "new", NOW + 10, None) == "done", (
         "once more is no error"
     )
-    assert await stores.clients.change_token("a", "", 0) == "done"
+    assert await stores.clients.change_token("a", "", 0, None) == "done"
     assert await stores.clients.of_token("new") is None
     assert await stores.clients.of_token("") is None
-    assert await stores.clients.change_token("a", "later", NOW + 9) == "done"
-    assert await stores.clients.change_token("nobody", "x", NOW) == "unknown"
+    assert await stores.clients.change_token("a", "later", NOW + 9, None) == "done"
+    assert await stores.clients.change_token("nobody", "x", NOW, None) == "unknown"
     assert (await founded.happened())[-4:] == ["rotated", "rotated", "revoked", "rotated"]
 
 

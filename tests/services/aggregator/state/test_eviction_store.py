@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
+from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.worker.liveness import Liveness
 from rampart_fl.shared.experiment.eviction import Standing
 
 pytestmark = pytest.mark.anyio
 NOW = 1_000_000.0
+BY = Attribution("ada", "a test", NOW)
 
 
 def why(until: int, kind: str = "quarantine") -> dict[str, Any]:
@@ -29,19 +31,21 @@ async def test_operators_evict_and_reinstate(founded: Any) -> None:
     stores = founded.stores
     await founded.join("a")
     await founded.open(0, ["a"])
-    assert await stores.evictions.evict("a", {"reason": "why", "at": NOW}) == "evicted"
-    assert await stores.evictions.evict("a", {"reason": "again"}) == "already"
-    assert await stores.evictions.evict("nobody", {"reason": "x"}) == "unknown"
-    assert await stores.evictions.evicted() == {"a": {"reason": "why", "at": NOW}}
+    assert await stores.evictions.evict("a", BY) == "evicted"
+    assert await stores.evictions.evict("a", BY) == "already"
+    assert await stores.evictions.evict("nobody", BY) == "unknown"
+    assert await stores.evictions.evicted() == {
+        "a": {"reason": "a test", "detector": "operator", "at": NOW}
+    }
     standing = await stores.tickets.standing("a")
-    assert (standing.ticket, standing.eviction["reason"]) == (None, "why")
-    assert await stores.evictions.reinstate("a", "a mistake") == "reinstated"
-    assert await stores.evictions.reinstate("a", "a mistake") == "already"
-    assert await stores.evictions.reinstate("nobody", "") == "unknown"
+    assert (standing.ticket, standing.eviction["reason"]) == (None, "a test")
+    assert await stores.evictions.reinstate("a", BY) == "reinstated"
+    assert await stores.evictions.reinstate("a", BY) == "already"
+    assert await stores.evictions.reinstate("nobody", BY) == "unknown"
     assert await stores.evictions.evicted() == {}
     events = await stores.events.read("0-0", 0.001)
     assert [e.type for e in events[-2:]] == ["evicted", "reinstated"]
-    assert [e.fields["reason"] for e in events[-2:]] == ["why", "a mistake"]
+    assert [e.fields["reason"] for e in events[-2:]] == ["a test", "a test"]
 
 
 async def test_a_published_quarantine_stands_with_its_evidence(away: Any) -> None:
@@ -56,7 +60,7 @@ async def test_a_published_quarantine_stands_with_its_evidence(away: Any) -> Non
 
 
 async def test_publishing_again_bars_nobody_again(away: Any) -> None:
-    assert await away.stores.evictions.reinstate("a", "a mistake") == "reinstated"
+    assert await away.stores.evictions.reinstate("a", BY) == "reinstated"
     events = await away.happened()
     await away.quarantine(0, a=why(3))
     assert await away.happened() == events
@@ -77,11 +81,11 @@ async def test_who_is_out_gets_no_ticket_and_is_no_candidate(away: Any) -> None:
 async def test_all_are_quarantined_only_where_nobody_else_is_left(away: Any) -> None:
     liveness = Liveness(away.stores.clients, away.stores.evictions, 60, lambda: NOW)
     assert not await liveness.all_quarantined(1)
-    await away.stores.evictions.evict("c", {"reason": "x"})
+    await away.stores.evictions.evict("c", BY)
     assert await liveness.all_quarantined(1)
     assert not await liveness.all_quarantined(3)
     for client in ("a", "b"):
-        await away.stores.evictions.evict(client, {"reason": "x"})
+        await away.stores.evictions.evict(client, BY)
     assert not await liveness.all_quarantined(1), "these may be reinstated"
 
 
@@ -118,34 +122,32 @@ async def test_who_is_out_pulls_in_vain(away: Any, policy: str) -> None:
 async def test_a_proposal_is_confirmed_or_dismissed_once(away: Any) -> None:
     stores = away.stores
     for client in ("a", "c", "nobody"):
-        assert await stores.evictions.confirm(client, "x") == "gone", "only a proposal can be"
-        assert await stores.evictions.dismiss(client, "x") == "gone"
-    assert await stores.evictions.confirm("b", "I looked") == "confirmed"
+        assert await stores.evictions.confirm(client, BY) == "gone", "only a proposal can be"
+        assert await stores.evictions.dismiss(client, BY) == "gone"
+    assert await stores.evictions.confirm("b", BY) == "confirmed"
     assert (
-        await stores.evictions.confirm("b", "again")
-        == await stores.evictions.dismiss("b", "again")
-        == "gone"
+        await stores.evictions.confirm("b", BY) == await stores.evictions.dismiss("b", BY) == "gone"
     )
     barred = await stores.evictions.barred()
     assert list(barred.quarantined) == ["a"]
-    stands = {"reason": "too far", "round": 0, "evidence": 2.5, "confirmed": "I looked"}
+    stands = {"reason": "too far", "round": 0, "evidence": 2.5, "confirmed": "a test"}
     assert barred.evicted == {"b": stands}
     (event,) = await away.last_events(1)
-    assert event == {"type": "confirmed", "client": "b", "reason": "I looked"}
+    assert event == {"type": "confirmed", "client": "b", "reason": "a test"}
 
 
 async def test_a_dismissed_client_may_take_part(away: Any) -> None:
-    assert await away.stores.evictions.dismiss("b", "an odd sensor") == "dismissed"
+    assert await away.stores.evictions.dismiss("b", BY) == "dismissed"
     assert await Liveness(away.stores.clients, away.stores.evictions, 60, lambda: NOW).candidates(
         1
     ) == ["b", "c"]
     (event,) = await away.last_events(1)
-    assert event == {"type": "dismissed", "client": "b", "reason": "an odd sensor"}
+    assert event == {"type": "dismissed", "client": "b", "reason": "a test"}
 
 
 async def test_an_eviction_takes_the_place_of_a_quarantine(away: Any) -> None:
     stores = away.stores
-    assert await stores.evictions.evict("a", {"reason": "I know"}) == "evicted"
+    assert await stores.evictions.evict("a", BY) == "evicted"
     assert list((await stores.evictions.barred()).quarantined) == ["b"]
     await away.open(1, ["c"])
     await away.quarantine(1, a=why(9))
@@ -154,9 +156,9 @@ async def test_an_eviction_takes_the_place_of_a_quarantine(away: Any) -> None:
 
 async def test_reinstating_ends_a_quarantine_too(away: Any) -> None:
     stores = away.stores
-    assert await stores.evictions.reinstate("a", "a mistake") == "reinstated"
-    assert await stores.evictions.reinstate("a", "a mistake") == "already"
-    assert await stores.evictions.reinstate("b", "a mistake") == "reinstated"
+    assert await stores.evictions.reinstate("a", BY) == "reinstated"
+    assert await stores.evictions.reinstate("a", BY) == "already"
+    assert await stores.evictions.reinstate("b", BY) == "reinstated"
     assert (await stores.evictions.barred()).quarantined == {}
 
 

@@ -12,8 +12,9 @@ import pytest
 from rampart_fl.services.aggregator.state.record_store import RecordStore
 from rampart_fl.services.aggregator.state.redis_access import RedisAccess
 from rampart_fl.services.aggregator.state.round_entry import ROUNDS
-from rampart_fl.shared.protocol.messages import RoundRecord, StoredRound, VerdictRecord
+from rampart_fl.shared.protocol.messages import RoundRecord, VerdictRecord
 from rampart_fl.shared.protocol.mixing import decode_mixing
+from rampart_fl.shared.protocol.stored_rounds import StoredRound
 
 pytestmark = pytest.mark.anyio
 CLIENTS = [f"client-{number}" for number in range(5)]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.shared.errors import ConfigurationError
@@ -13,6 +14,7 @@ from rampart_fl.shared.modelspec import ModelSpec
 
 pytestmark = pytest.mark.anyio
 NOW = 1_000_000.0
+BY = Attribution("ada", "a test", NOW)
 SPEC = ModelSpec.of([("weight", (2, 3))])
 SNAPSHOT = Snapshot(global_model="d" * 64, reference="e" * 64, pulls=("a",))
 
@@ -43,7 +45,7 @@ async def test_another_schema_is_refused(founded: Any) -> None:
 
 
 async def test_nothing_can_be_steered_before_it_is_founded(stores: Stores) -> None:
-    assert await stores.run.set_status("paused") == ("unfounded", "")
+    assert await stores.run.set_status("paused", BY) == ("unfounded", "")
     assert await stores.run.brief() is None
     assert await stores.run.read() is None
     assert (await stores.tickets.standing("a")).brief is None
@@ -52,27 +54,27 @@ async def test_nothing_can_be_steered_before_it_is_founded(stores: Stores) -> No
 
 async def test_the_status_goes_one_way_once_it_stops(founded: Any) -> None:
     stores = founded.stores
-    assert await stores.run.set_status("paused") == ("done", "paused")
-    assert await stores.run.set_status("running") == ("done", "running")
-    assert await stores.run.set_status("stopping") == ("done", "stopping")
-    assert await stores.run.set_status("running") == ("over", "stopping")
-    assert await stores.run.set_status("stopping") == ("done", "stopping")
+    assert await stores.run.set_status("paused", BY) == ("done", "paused")
+    assert await stores.run.set_status("running", BY) == ("done", "running")
+    assert await stores.run.set_status("stopping", BY) == ("done", "stopping")
+    assert await stores.run.set_status("running", BY) == ("over", "stopping")
+    assert await stores.run.set_status("stopping", BY) == ("already", "stopping")
 
 
 async def test_the_mode_is_the_operator_s_once_it_is_said(founded: Any) -> None:
     stores = founded.stores
     assert (await stores.run.read()).mode is None
-    assert await stores.run.set_mode("observe", "a trial") == ("done", "observe")
+    assert await stores.run.set_mode("observe", BY) == ("done", "observe")
     assert (await stores.run.read()).mode == "observe"
     assert (await stores.evictions.barred()).standing.mode == "observe"
     (event,) = await founded.last_events(1)
-    assert event == {"type": "mode", "mode": "observe", "reason": "a trial"}
-    await stores.run.set_status("stopping")
-    assert await stores.run.set_mode("evict", "too late") == ("over", "stopping")
+    assert event == {"type": "mode", "mode": "observe", "reason": "a test"}
+    await stores.run.set_status("stopping", BY)
+    assert await stores.run.set_mode("evict", BY) == ("over", "stopping")
 
 
 async def test_no_mode_before_there_is_a_federation(stores: Stores) -> None:
-    assert await stores.run.set_mode("observe", "x") == ("unfounded", "")
+    assert await stores.run.set_mode("observe", BY) == ("unfounded", "")
 
 
 async def test_finishing_ends_everything(founded: Any) -> None:
@@ -82,4 +84,4 @@ async def test_finishing_ends_everything(founded: Any) -> None:
     brief = await stores.run.brief()
     assert (brief.phase, brief.status, brief.deadline) == ("done", "finished", None)
     assert await stores.tickets.outstanding() == {}
-    assert await stores.run.set_status("running") == ("over", "finished")
+    assert await stores.run.set_status("running", BY) == ("over", "finished")

@@ -12,10 +12,12 @@ from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.record_store import RecordStore
 from rampart_fl.services.aggregator.state.redis_access import Fenced
 from rampart_fl.services.aggregator.state.schema_migration import migrate
+from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.shared.errors import Unavailable
-from rampart_fl.shared.protocol.messages import RoundRecord, StoredRound
+from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.mixing import decode_mixing
+from rampart_fl.shared.protocol.stored_rounds import StoredRound
 from tests.schemas.stored import SCHEMA_1, restore
 
 pytestmark = pytest.mark.anyio
@@ -74,7 +76,7 @@ async def test_records_and_state_are_taken_over(restored: Restored) -> None:
     assert federation is not None
     assert (federation.schema, federation.round, federation.phase) == ("2", 2, "collecting")
     old = json.loads(restored.values["federation"]["snapshot"])
-    assert federation.snapshot.model_dump(mode="json") == {**old, "schema_version": "2"}
+    assert federation.snapshot == Snapshot.model_validate({**old, "schema_version": "2"})
     assert federation.snapshot.blobs() <= set(restored.records.blobs.digests())
 
 

@@ -1,4 +1,4 @@
-"""The worker's memory as pointers: it comes back as it was, and every pointer is named."""
+"""The worker's memory as pointers: it is restored unchanged, and every pointer is listed."""
 
 import json
 

@@ -26,7 +26,7 @@ async def test_an_old_fence_writes_nothing(founded: Any, experiment: Experiment)
     await founded.open(0, ["a"])
     current = await stores.lease.acquire("worker", 60, NOW)
     assert current is not None
-    before = await dump(stores)
+    before = await founded.dump()
     filed = await founded.records.file(RoundRecord(round=0, status="published"))
     for attempt in (
         stores.run.found(old, experiment, ModelSpec.of([]), SNAPSHOT, NOW),
@@ -39,24 +39,7 @@ async def test_an_old_fence_writes_nothing(founded: Any, experiment: Experiment)
     ):
         with pytest.raises(Fenced):
             await attempt
-    assert await dump(stores) == before
-
-
-async def dump(stores: Stores) -> dict[str, Any]:
-    """Everything in the namespace."""
-    found: dict[str, Any] = {}
-    async for key in stores.redis.client.scan_iter(match=f"{stores.run.keys.prefix}*"):
-        found[key] = await _value(stores, key)
-    return found
-
-
-async def _value(stores: Stores, key: str) -> Any:
-    read = {
-        "hash": stores.redis.client.hgetall,
-        "string": stores.redis.client.get,
-        "stream": stores.redis.client.xrange,
-    }
-    return await read[await stores.redis.client.type(key)](key)
+    assert await founded.dump() == before
 
 
 async def test_namespaces_do_not_meet(founded: Any, redis_url: str) -> None:

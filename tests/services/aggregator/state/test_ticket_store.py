@@ -4,14 +4,17 @@ from typing import Any
 
 import pytest
 
+from rampart_fl.services.aggregator.state.audit_log import Attribution
+
 pytestmark = pytest.mark.anyio
 NOW = 1_000_000.0
+BY = Attribution("ada", "a test", NOW)
 
 
 async def test_an_evicted_client_gets_no_ticket(founded: Any) -> None:
     stores = founded.stores
     await founded.join("a", "b")
-    assert await stores.evictions.evict("a", {"reason": "x"}) == "evicted"
+    assert await stores.evictions.evict("a", BY) == "evicted"
     await founded.open(0, ["a", "b"])
     await stores.tickets.grant(founded.fence, "a", founded.ticket(0))
     assert list(await stores.tickets.outstanding()) == ["b"]
@@ -72,7 +75,7 @@ async def test_an_evicted_client_pulls_in_vain(founded: Any) -> None:
     await founded.join("a", "b")
     await founded.open(0, [])
     await stores.tickets.pull("a")
-    await stores.evictions.evict("a", {"reason": "x"})
-    await stores.evictions.evict("b", {"reason": "x"})
+    await stores.evictions.evict("a", BY)
+    await stores.evictions.evict("b", BY)
     await stores.tickets.pull("b")
     assert await stores.redis.client.hlen(stores.rounds.keys.pulls) == 0

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.shared.protocol.messages import Receipt, RoundRecord
 
 pytestmark = pytest.mark.anyio
@@ -52,7 +53,7 @@ async def test_refused_uploads(
     await founded.join("a", "barred")
     await founded.open(0, ["a"])
     await founded.open(1, ["a", "barred"])
-    await stores.evictions.evict("barred", {"reason": "x"})
+    await stores.evictions.evict("barred", Attribution("ada", "a test", 0.0))
     assert await stores.uploads.accept(founded.receipt(client, round_, kind)) == (answer, None)
     assert await stores.uploads.every_receipt() == []
 

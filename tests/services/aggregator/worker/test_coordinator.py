@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import torch
 
+from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.redis_records import Federation
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.aggregator.worker.coordinator import Coordinator
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.protocol.messages import StoredRound
+from rampart_fl.shared.protocol.stored_rounds import StoredRound
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +29,7 @@ class Founded:
     folder: Path
     policy: str
 
-    async def worker(self, name: str = "worker") -> Coordinator:
+    async def worker(self) -> Coordinator:
         """A worker that takes over; it founds the federation if there is none."""
         tables = {"name": "small", "data": {"dataset": "digits"}, "model": "logistic", "rounds": 1}
         experiment = Experiment.from_tables({**tables, "policy": self.policy})
@@ -58,15 +59,15 @@ def founded(stores: Stores, tmp_path: Path, request: pytest.FixtureRequest) -> F
     return Founded(stores, tmp_path, request.param)
 
 
-async def test_every_worker_makes_one_step(founded: Founded) -> None:
-    """A federation that is stopped in its first round ends, though each worker dies at once."""
+async def test_every_phase_goes_on_in_another_worker(founded: Founded) -> None:
+    """A federation that is stopped ends, though each worker dies once it has ended a phase."""
     first = await founded.worker()
     state, _ = await first.take_over()
     ticket = first.ticket_issuer.first_ticket("ada", 0, None)
     await first.stores.rounds.open(
         first.fence, 0, "collecting", 0.0, None, {"ada": ticket}, ["ada"]
     )
-    await founded.stores.run.set_status("stopping")
+    await founded.stores.run.set_status("stopping", Attribution("ada", "a test", 0.0))
     phases = list[str]()
     while (phase := (await founded.federation()).phase) != "done":
         phases.append(phase)

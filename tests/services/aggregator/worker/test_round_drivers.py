@@ -241,6 +241,19 @@ def test_diverged_stale_challenged_and_new_clients(tmp_path: Path, calibrate: bo
         torch.testing.assert_close(rows.row(1), third["b"].update_D + moved_D)
 
 
+def test_a_worker_that_restarts_makes_the_same_newcomer(tmp_path: Path) -> None:
+    """Also if a row of the pool is of a client that had been challenged."""
+    both = Both(tmp_path, Plan.of("weighted_mean", (Witness(),), FEDCAP))
+    for round_ in range(2):
+        both.round(round_, {client: both.send(round_, client) for client in "abc"})
+    snapshot, probe_D = both.engine.snapshot, both.vector()
+    assert snapshot is not None and snapshot.origins.keys() == {"b"}
+    assert snapshot.origins["b"] in snapshot.blobs()
+    _, expected = both.start(2, "d", probe_D)
+    both.engine.restore(snapshot)
+    assert both.start(2, "d", probe_D)[1] == expected
+
+
 def test_isolated_groups(tmp_path: Path) -> None:
     """Also of a client that is challenged: its row is relative to its group's own model."""
     plan = Plan.of("weighted_mean", (), {"name": "flcert", "groups": 2})

@@ -1,4 +1,4 @@
-"""The worker's round engine: what cannot run over the network, and what another device changes.
+"""The worker's round engine: cases that cannot run over the network, and other devices.
 
 Legend: D coordinates.
 """

@@ -1,4 +1,4 @@
-"""The worker's housekeeping: what nobody refers to is swept, all else stays."""
+"""The worker's housekeeping: blobs without references are deleted, all others stay."""
 
 import os
 from pathlib import Path

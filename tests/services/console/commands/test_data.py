@@ -110,7 +110,7 @@ def test_check(rampart: Rampart, folder: Path) -> None:
 def test_check_says_what_is_wrong(rampart: Rampart, folder: Path) -> None:
     said = rampart("data", "check", "mnist")
     assert said.code == 1
-    assert "'mnist' is not here; it comes from OpenML: data set 554" in said.err
+    assert "'mnist' is missing; it comes from OpenML: data set 554" in said.err
     x, y = np.zeros((2, 28, 28), dtype=np.uint8), np.array([0, 10])
     np.savez(folder / "mnist.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     said = rampart("data", "check", "--json")

@@ -14,7 +14,7 @@ from rampart_fl.shared.experiment.shipped import find, shipped
 def test_processes_are_full_whatever_slots_a_role_has(
     tmp_path: Path, per_process: int, sizes: list[int]
 ) -> None:
-    """Attackers stand between honest clients, and no role needs a process more for it."""
+    """Attackers' slots lie between honest slots, and no role needs a further process for this."""
     experiment = Experiment.load("digits-sign-flip")
     federation = LocalFederation(experiment, tmp_path, per_process)
     groups = federation.groups()

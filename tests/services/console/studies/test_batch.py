@@ -1,4 +1,4 @@
-"""Runs that are kept, and run side by side."""
+"""Runs that are cached, and runs in parallel."""
 
 import os
 import signal
@@ -74,7 +74,7 @@ def test_a_line_a_run_where_there_is_no_terminal(capsys: pytest.CaptureFixture[s
 def test_the_time_left_is_told_where_there_is_no_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the clock of the bar, here a minute and a half a run; one run alone tells nothing."""
+    """The bar's clock shows a minute and a half per run; a single run gives no estimate."""
     clock = [0.0]
     monkeypatch.setattr(rich.console, "monotonic", lambda: clock[0])
 
@@ -142,7 +142,7 @@ def alive(process: str) -> bool:
 
 
 def until(true: Callable[[], bool], patience: float = 60) -> None:
-    """Waits for something to be so."""
+    """Waits until a condition holds."""
     end = time.monotonic() + patience
     while not true():
         assert time.monotonic() < end

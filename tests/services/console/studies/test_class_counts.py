@@ -1,4 +1,4 @@
-"""Pictures of class counts: figures for few classes, shades for many."""
+"""Tables of class counts: numbers for few classes, shades for many."""
 
 from io import StringIO
 

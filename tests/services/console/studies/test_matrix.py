@@ -174,7 +174,7 @@ def test_seeds_are_runs_of_their_own() -> None:
 
 
 def test_what_ran_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cell that fails is told, and tried again the next time."""
+    """A failed cell is reported, and tried again the next time."""
     ran: list[str] = []
 
     def pretend(experiment: Experiment) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def test_what_ran_before_comes_first_and_only_the_rest_counts(
     follow(cells, tmp_path, 1, lambda cell, figures: seen.append(cell))
     assert seen == [*cells[2:], *cells[:2]]
     assert capsys.readouterr().err.splitlines() == [
-        f"2 of 4 runs are kept in {tmp_path / 'cells'}",
+        f"2 of 4 runs are already in {tmp_path / 'cells'}",
         "1/2 lie / median seed=0: accuracy_local 0.5",
         "2/2 ipm / median seed=0: accuracy_local 0.5",
     ]
@@ -275,7 +275,7 @@ def test_losses_are_taken_seed_by_seed() -> None:
 
 
 def test_the_summary_sets_each_model_beside_the_same_one_of_others() -> None:
-    """Local, received, personal: where nobody attacks, at worst, and attacks that cost much."""
+    """Local, received and personal accuracy: without attack, at worst, and costly attacks."""
     assert section(markdown(filled(), ABOUT), "Summary")[-2:] == [
         "| median | 95.0 / 85.0 / - | 80.0 / 60.0 / - | 1 / 1 / - |",
         "| fedcap | 87.5 / 80.0 / 100.0 | - / - / - | - / - / - |",

@@ -1,4 +1,4 @@
-"""`rampart simulate`: its figures, what it keeps, and that a killed run goes on."""
+"""`rampart simulate`: its figures, its files, and the continuation of a killed run."""
 
 import json
 import subprocess
@@ -203,7 +203,7 @@ def test_a_sweep_ends_with_all_its_points(rampart: Rampart, file: Path, tmp_path
     (gone, *others) = sorted((out / "runs").iterdir())
     gone.unlink()
     times = [path.stat().st_mtime_ns for path in others]
-    assert "go on with --resume" in rampart(*words).err
+    assert "use --resume to continue" in rampart(*words).err
     again = json.loads(rampart(*words, "--resume").out)
     assert [path.stat().st_mtime_ns for path in others] == times
     for point, before in zip(again["sweep"], points, strict=True):
@@ -214,4 +214,4 @@ def test_services_do_not_run_a_sweep(rampart: Rampart, file: Path) -> None:
     file.write_text(SMALL.format(rounds=2) + SWEEP)
     said = rampart("up", str(file))
     assert (said.code, said.out) == (1, "")
-    assert "rampart simulate runs them" in said.err
+    assert "use rampart simulate" in said.err

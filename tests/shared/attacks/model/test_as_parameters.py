@@ -25,5 +25,5 @@ def test_it_knows_what_the_attack_inside_needs() -> None:
     assert (
         attacks.build("as_parameters", attack={"name": "lie", "knows": "full"}).asks_for == "full"
     )
-    with pytest.raises(ConfigurationError, match="started from"):
+    with pytest.raises(ConfigurationError, match="from which the attackers started"):
         attacks.build("as_parameters").apply(torch.ones(1, 2), Knowledge(4, 1, HONEST_BD))

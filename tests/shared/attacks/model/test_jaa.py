@@ -46,5 +46,5 @@ def test_it_says_what_it_lacks() -> None:
     own_FD = torch.zeros(1, 2).double()
     with pytest.raises(ConfigurationError, match="Jacobian"):
         attacks.build("jaa").apply(own_FD, Knowledge(20, 6, HONEST_BD, reference_D=START_D))
-    with pytest.raises(ConfigurationError, match="started from"):
+    with pytest.raises(ConfigurationError, match="from which the attackers started"):
         attacks.build("jaa").apply(own_FD, Knowledge(20, 6, HONEST_BD, jacobian=ridge))

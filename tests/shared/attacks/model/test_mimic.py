@@ -16,7 +16,7 @@ def test_copies_its_target() -> None:
 
 
 def test_no_such_client() -> None:
-    with pytest.raises(ConfigurationError, match="no client 2: 2 honest"):
+    with pytest.raises(ConfigurationError, match="cannot copy client 2: only 2"):
         craft("mimic", HONEST_ND, n=4, m=2, target=2)
 
 

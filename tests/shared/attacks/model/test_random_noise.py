@@ -51,5 +51,5 @@ def test_what_is_missing_is_said() -> None:
     attack = attacks.build("random_noise", reading="parameters")
     with pytest.raises(ConfigurationError, match="fresh model"):
         attack.apply(torch.ones(1, 3), Knowledge(4, 1, reference_D=START_D))
-    with pytest.raises(ConfigurationError, match="started from"):
+    with pytest.raises(ConfigurationError, match="from which the attackers started"):
         attack.apply(torch.ones(1, 3), Knowledge(4, 1, initial=lambda draws: FRESH_D))

@@ -85,7 +85,7 @@ def test_damaged_files(tmp_path: Path) -> None:
             read(path)
     with path.open("wb") as file:
         np.save(file, np.zeros(3))
-    with pytest.raises(ConfigurationError, match="one array"):
+    with pytest.raises(ConfigurationError, match="a single array"):
         read(path)
     np.savez(path, **{**arrays, "x_train": np.array([{}], dtype=object)})
     with pytest.raises(ConfigurationError, match="cannot read"):

@@ -64,7 +64,7 @@ def test_another_data_set_is_adapted(folder: Path) -> None:
     assert held.y.shape == (25,)
     assert server_data("cifar10", 30, table, 1).x.shape == (30, 1, 28, 28)
     assert server_data("usps", 30, Data(dataset="cifar10"), 1).x.shape == (30, 3, 32, 32)
-    with pytest.raises(ConfigurationError, match="31 samples of usps, 30 are free"):
+    with pytest.raises(ConfigurationError, match="31 samples of usps, but only 30 are free"):
         server_data("usps", 31, table, 1)
 
 

@@ -114,7 +114,7 @@ CRAFTED: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @pytest.mark.parametrize("name", CRAFTED)
-@pytest.mark.parametrize(("clients", "hostile"), [(20, 6), (11, 5)])
+@pytest.mark.parametrize(("clients", "hostile"), [(14, 4), (11, 5)])
 def test_colluders_that_send_one_update_are_evicted_and_nobody_else(
     name: str, clients: int, hostile: int
 ) -> None:
@@ -123,11 +123,11 @@ def test_colluders_that_send_one_update_are_evicted_and_nobody_else(
     assert federation.evicted.keys() == names(range(clients - hostile, clients))
 
 
-@pytest.mark.parametrize("target", [0, 3, 10])
+@pytest.mark.parametrize("target", [0, 3, 6])
 def test_who_is_copied_stays_and_who_copies_goes(target: int) -> None:
-    federation = Federation(20, target)
-    federation.run(60, colluders(9, lambda honest_BD: honest_BD[target]))
-    assert federation.evicted.keys() == names(range(11, 20))
+    federation = Federation(12, target)
+    federation.run(60, colluders(5, lambda honest_BD: honest_BD[target]))
+    assert federation.evicted.keys() == names(range(7, 12))
 
 
 def test_equal_uploads_are_left_out_until_their_sender_has_answered() -> None:
@@ -143,10 +143,10 @@ def test_equal_uploads_are_left_out_until_their_sender_has_answered() -> None:
 
 def test_an_eviction_waits_for_evidence_on_who_sent_the_same() -> None:
     """So the last of them is not left behind without anybody to be alike."""
-    together = Federation(20, 2, share=0.0)
-    together.run(60, colluders(6, CRAFTED["ipm"]))
-    at_once = Federation(20, 2, share=0.0, wait=0)
-    at_once.run(60, colluders(6, CRAFTED["ipm"]))
+    together = Federation(12, 2, share=0.0)
+    together.run(60, colluders(4, CRAFTED["ipm"]))
+    at_once = Federation(12, 2, share=0.0, wait=0)
+    at_once.run(60, colluders(4, CRAFTED["ipm"]))
     assert len(set(together.evicted.values())) < len(set(at_once.evicted.values()))
 
 
@@ -198,10 +198,10 @@ def test_verdicts_are_one_sentence_with_quantity_limit_and_level() -> None:
     assert verdicts[6].reason == "sent the same as another client; evidence 0 of 8.99"
     verdicts, _ = ChallengeDetector().apply(rows, state, Context(round=1))
     assert verdicts[6].reason == "on trial: sent the same as another client; evidence 0 of 8.99"
-    federation = Federation(20, 2)
-    federation.run(15, colluders(6, CRAFTED["ipm"]))
+    federation = Federation(12, 2)
+    federation.run(15, colluders(4, CRAFTED["ipm"]))
     known, heard = recalled(split_state(federation.state)[KEY])
-    assert heard == 20 and all(known[name].rounds for name in names(range(14, 20)) & known.keys())
+    assert heard == 12 and all(known[name].rounds for name in names(range(8, 12)) & known.keys())
 
 
 def test_state_comes_back_as_it_was() -> None:

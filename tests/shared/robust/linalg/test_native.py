@@ -32,6 +32,7 @@ def median() -> float:
     return aggregate(torch.tensor([[1.0], [2.0], [9.0]]), "median").item()
 
 
+@pytest.mark.processes
 def test_the_library_is_built_once_and_kept(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs_compiler()
     assert native.backend() == "native" and median() == 2
@@ -43,6 +44,7 @@ def test_the_library_is_built_once_and_kept(fresh: Path, monkeypatch: pytest.Mon
     assert native.backend() == "native" and median() == 2
 
 
+@pytest.mark.processes
 def test_another_source_is_another_library(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs_compiler()
     assert native.backend() == "native"

@@ -46,5 +46,5 @@ def test_the_mean_behind_it_is_the_papers_aggregate() -> None:
 def test_the_wrapped_rule_is_checked_when_it_is_built() -> None:
     with pytest.raises(ConfigurationError, match="krun"):
         preaggregators.build("gas", rule="krun")
-    with pytest.raises(ConfigurationError, match="fltrust works on whole models"):
+    with pytest.raises(ConfigurationError, match="fltrust needs whole models"):
         preaggregators.build("gas", rule="fltrust")

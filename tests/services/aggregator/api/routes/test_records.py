@@ -23,13 +23,8 @@ from rampart_fl.services.aggregator.settings import Settings
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.modelspec import ModelSpec
-from rampart_fl.shared.protocol.messages import (
-    RoundPage,
-    RoundRecord,
-    StoredRound,
-    VerdictMatrix,
-    VerdictRecord,
-)
+from rampart_fl.shared.protocol.messages import RoundRecord, VerdictRecord
+from rampart_fl.shared.protocol.stored_rounds import RoundPage, StoredRound, VerdictMatrix
 
 pytestmark = pytest.mark.anyio
 TOKEN = "operators-own-token"

@@ -1,4 +1,4 @@
-"""The red team's tap: not there without its flag, and no friend of production settings."""
+"""The red team's tap: absent without its flag, and refused with production settings."""
 
 import logging
 from typing import Any
@@ -58,5 +58,5 @@ def test_it_refuses_to_start_with_production_settings(production: dict[str, str]
 
 @pytest.mark.parametrize("token", ["short", "", OPERATOR])
 def test_its_token_is_a_secret_of_its_own(token: str) -> None:
-    with pytest.raises(ValidationError, match="RAMPART_TEST_TAP must be a secret of its own"):
+    with pytest.raises(ValidationError, match="RAMPART_TEST_TAP must be a secret of at least 16"):
         settings(test_tap=token)

@@ -1,4 +1,4 @@
-"""Where a file is looked for, in which order, and what is said if it is nowhere or wrong."""
+"""Where a file is searched, in which order, and the error if it is missing or wrong."""
 
 import tempfile
 from pathlib import Path
@@ -74,7 +74,7 @@ def test_a_cache_that_cannot_be_written(folders: Any, monkeypatch: pytest.Monkey
     monkeypatch.setenv(CACHE, str(folders.own / "file" / "cache"))
     member = datasets.build("usps")
     assert isinstance(member, FileDataset)
-    with pytest.raises(ConfigurationError, match=f"cannot keep .*set {CACHE}"):
+    with pytest.raises(ConfigurationError, match=f"cannot write .*set {CACHE}"):
         member._keep({"y_train": np.zeros(1)})
     assert [path.name for path in folders.own.iterdir()] == ["file"]
 
@@ -152,7 +152,7 @@ def test_parts_of_different_kinds(usps: Dataset, folders: Any) -> None:
 def test_a_folder_that_is_none_is_named(name: str, folders: Any) -> None:
     with pytest.raises(ConfigurationError) as caught:
         datasets.build(name).fetch()
-    assert "no folder" not in str(caught.value)
+    assert "not a folder" not in str(caught.value)
     folders.own.rmdir()
-    with pytest.raises(ConfigurationError, match=f"it names {folders.own} now, which is no folder"):
+    with pytest.raises(ConfigurationError, match=f"it names {folders.own}, which is not a folder"):
         datasets.build(name).fetch()

@@ -269,7 +269,7 @@ def test_without_a_network_it_says_what_to_do(
     with pytest.raises(ConfigurationError) as caught:
         datasets.build("mnist").load()
     message = str(caught.value)
-    assert "cannot be had from OpenML (554)" in message
+    assert "cannot be downloaded from OpenML (554)" in message
     assert "no name service" in message
     assert "set RAMPART_DATA_DIR" in message
     assert not folders.cache.exists()

@@ -21,5 +21,5 @@ def test_what_cannot_be() -> None:
     member = partitions.build("by_group")
     with pytest.raises(ConfigurationError, match="natural clients"):
         member.split(GROUPS, 2, torch.Generator())
-    with pytest.raises(ConfigurationError, match="4 users do not suffice for 5 clients"):
+    with pytest.raises(ConfigurationError, match="4 users are not enough for 5 clients"):
         member.split(GROUPS, 5, torch.Generator(), GROUPS)

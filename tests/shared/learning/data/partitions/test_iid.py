@@ -14,7 +14,7 @@ def test_every_sample_goes_to_one_client_and_sizes_differ_by_one() -> None:
 
 
 def test_too_few_samples() -> None:
-    with pytest.raises(ConfigurationError, match="3 samples do not suffice for 4 clients"):
+    with pytest.raises(ConfigurationError, match="3 samples are not enough for 4 clients"):
         partitions.build("iid").split(torch.zeros(3), 4, torch.Generator())
 
 

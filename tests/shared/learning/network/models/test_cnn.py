@@ -62,5 +62,5 @@ def test_the_parameters_of_lenet_by_count() -> None:
 
 
 def test_a_hidden_layer_needs_a_unit() -> None:
-    with pytest.raises(ConfigurationError, match="one unit or more"):
+    with pytest.raises(ConfigurationError, match="at least one unit"):
         models.build("cnn", hidden=[8, 0])

@@ -1,4 +1,4 @@
-"""A user's own network: what is filled in, and what each mistake is told."""
+"""A user's own network: arguments that are filled in, and the error for each mistake."""
 
 from typing import Any
 
@@ -95,8 +95,8 @@ def test_arguments_are_passed_and_filled_in() -> None:
     [
         ({"path": "own:Nett"}, (4,), "own has no 'Nett'"),
         ({"path": "no_such_package:Net"}, (4,), "no module 'no_such_package'"),
-        ({"path": "own:function"}, (4,), "no subclass of torch.nn.Module"),
-        ({"path": "os:system"}, (4,), "no subclass of torch.nn.Module"),
+        ({"path": "own:function"}, (4,), "not a subclass of torch.nn.Module"),
+        ({"path": "os:system"}, (4,), "not a subclass of torch.nn.Module"),
         ({"path": "own:Net", "widht": 5}, (4,), r"unexpected keyword argument 'widht'.*takes \("),
         ({"path": "own:Net"}, (5,), r"fails on a batch of shape \(2, 5\)"),
         ({"path": "own:Net", "classes": 9}, (4,), r"to \(2, 9\), not to logits \(2, 2\)"),

@@ -55,7 +55,11 @@ PARTS = ("weight", "bias")
 @pytest.mark.parametrize(
     ("personalizer", "model", "message"),
     [
-        ({"name": "fedper", "head": "outptu"}, "cnn", "stands under 'outptu'; it has conv1.bias"),
+        (
+            {"name": "fedper", "head": "outptu"},
+            "cnn",
+            "no layer 'outptu' with tensors; it has conv1.bias",
+        ),
         ("fedper", {"name": "mlp", "hidden": []}, "no body"),
         ("fedbabu", {"name": "mlp", "hidden": []}, "no body"),
     ],

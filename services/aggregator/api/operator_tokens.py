@@ -1,0 +1,59 @@
+"""Looks up the operator behind a token; asks Redis each time, so that a revocation acts at once."""
+
+import time
+from dataclasses import dataclass
+
+from rampart_fl.services.aggregator.state.audit_log import Attribution
+from rampart_fl.services.aggregator.state.operator_store import OperatorStore
+from rampart_fl.shared.protocol.messages import Role
+from rampart_fl.shared.protocol.refusals import OperatorExpired, OperatorRevoked
+from rampart_fl.shared.runtime.tokens import matches, token_hash
+
+OWNER = "owner"
+"""Name of the operator whose token is in RAMPART_OPERATOR_TOKEN."""
+
+
+@dataclass(frozen=True)
+class Actor:
+    """The operator that sent a request."""
+
+    name: str
+    role: Role
+
+    def because(self, reason: str) -> Attribution:
+        """Attributes what the operator does now, for this reason."""
+        return Attribution(self.name, reason, time.time())
+
+
+class OperatorTokens:
+    """The owner's token and the named tokens.
+
+    Args:
+        owner_hash: hash of the owner's token.
+        operators: the store of named operators.
+    """
+
+    def __init__(self, owner_hash: str, operators: OperatorStore) -> None:
+        self._owner_hash = owner_hash
+        self._operators = operators
+
+    async def of(self, token: str) -> Actor | None:
+        """The operator who has a token; None if it is no operator's.
+
+        Raises:
+            OperatorExpired: the token was an operator's, and has expired.
+            OperatorRevoked: the token was an operator's, and was revoked.
+        """
+        if matches(token, self._owner_hash):
+            return Actor(OWNER, "operator")
+        hash_ = token_hash(token)
+        found = await self._operators.of_token(hash_)
+        if found is None:
+            return None
+        name, record = found
+        # A name may have been given again, with another token.
+        if record["revoked_at"] is not None or record["token_hash"] != hash_:
+            raise OperatorRevoked(f"the token of {name} was revoked")
+        if record["expires_at"] is not None and record["expires_at"] <= time.time():
+            raise OperatorExpired(f"the token of {name} has expired")
+        return Actor(name, record["role"])

@@ -1,0 +1,87 @@
+"""Routes that add, list and revoke operators, and tell an operator who it is."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+
+from rampart_fl.services.aggregator.api.deps import ActorDep, OperatorDep, RuntimeDep
+from rampart_fl.services.aggregator.api.operator_tokens import OWNER
+from rampart_fl.services.aggregator.api.routes import PROBLEMS, problems
+from rampart_fl.shared.protocol import refusals
+from rampart_fl.shared.protocol.messages import (
+    OPERATOR_NAME,
+    UNSAID,
+    OperatorInfo,
+    OperatorRequest,
+    OperatorToken,
+    Reason,
+    WhoAmI,
+)
+from rampart_fl.shared.runtime.tokens import mint, token_hash
+
+router = APIRouter(prefix="/v1", tags=["operators"], responses=PROBLEMS)
+
+
+@router.get("/whoami")
+async def whoami(actor: ActorDep) -> WhoAmI:
+    """Tells the name and the role of the operator who asks."""
+    return WhoAmI(name=actor.name, role=actor.role)
+
+
+@router.get("/operators", dependencies=[OperatorDep])
+async def operators(runtime: RuntimeDep) -> list[OperatorInfo]:
+    """Lists the named operators, also those whose tokens are revoked or have expired.
+
+    The operator `owner`, whose token is a setting of the aggregator, is not in the list.
+    """
+    found = await runtime.stores.operators.records()
+    return [
+        OperatorInfo.model_validate(
+            {"name": name, **{k: v for k, v in record.items() if k != "token_hash"}}
+        )
+        for name, record in found.items()
+    ]
+
+
+@router.post("/operators", status_code=201, responses=problems(refusals.Conflict))
+async def add_operator(
+    runtime: RuntimeDep, actor: ActorDep, body: OperatorRequest
+) -> OperatorToken:
+    """Makes a token for an operator of this name; the token is shown only once.
+
+    A name whose token is revoked or has expired can be used again.
+    """
+    by, token = actor.because(body.reason), mint()
+    expires_at = None if body.lifetime_seconds is None else by.time + body.lifetime_seconds
+    answer = "taken"
+    if body.name != OWNER:
+        answer = await runtime.stores.operators.add(
+            body.name, body.role, token_hash(token), expires_at, by
+        )
+    if answer == "taken":
+        raise refusals.Conflict(f"operator {body.name} exists already; revoke its token first")
+    return OperatorToken(
+        name=body.name,
+        role=body.role,
+        created_at=by.time,
+        created_by=by.actor,
+        expires_at=expires_at,
+        token=token,
+    )
+
+
+@router.delete("/operators/{name}", status_code=204, responses=problems(refusals.NotFound))
+async def revoke_operator(
+    runtime: RuntimeDep,
+    actor: ActorDep,
+    name: Annotated[str, Path(pattern=OPERATOR_NAME, examples=["ada"])],
+    reason: Annotated[Reason, Query(examples=["left the team"])] = UNSAID,
+) -> None:
+    """Revokes an operator's token; its next request is refused, and its event streams end."""
+    if name == OWNER:
+        raise refusals.Forbidden(
+            "the owner's token is a setting: change RAMPART_OPERATOR_TOKEN, and restart"
+        )
+    answer = await runtime.stores.operators.revoke(name, actor.because(reason))
+    if answer == "unknown":
+        raise refusals.NotFound(f"no operator {name}")

@@ -1,0 +1,131 @@
+"""The audit log: one entry for each act of an operator, written by the script that acts.
+
+Redis cannot compute SHA-256. So the caller reads the head, computes the entry that would follow it,
+and passes both to the script. If the head has changed by then, the script changes nothing, and the
+caller tries again with the new head.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from rampart_fl.services.aggregator.state.keys import FederationKeys
+from rampart_fl.services.aggregator.state.redis_access import RedisAccess, asking
+from rampart_fl.shared.protocol.audit import (
+    START,
+    ActName,
+    AuditBroken,
+    AuditEntry,
+    EntryContent,
+    timestamp,
+)
+
+AUDITED = """
+-- The last KEYS are audit audit_head; the last ARGV are expected_head entry new_head.
+local function recorded()
+  local head = redis.call('GET', KEYS[#KEYS]) or string.rep('0', 64)
+  if head ~= ARGV[#ARGV - 2] then return false end
+  redis.call('RPUSH', KEYS[#KEYS - 1], ARGV[#ARGV - 1])
+  redis.call('SET', KEYS[#KEYS], ARGV[#ARGV])
+  return true
+end
+"""
+"""The beginning of every script that acts for an operator. Once nothing speaks against the act, the
+script calls `recorded()`, which writes the entry; the script acts if that is true, and otherwise
+returns {'moved'}."""
+UNAUDITED = """
+local function recorded() return true end
+"""
+"""The beginning of such a script where a client acts for itself."""
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """Who acts, why, and when (Unix time)."""
+
+    actor: str
+    reason: str
+    time: float
+
+
+@dataclass(frozen=True)
+class Act:
+    """An operator's act, which has no place in the log yet."""
+
+    name: ActName
+    by: Attribution
+    target: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def entry(self, number: int, previous: str) -> AuditEntry:
+        """The entry that records this act in this place of the log."""
+        content = EntryContent(
+            number=number,
+            time=timestamp(self.by.time),
+            actor=self.by.actor,
+            act=self.name,
+            target=self.target,
+            reason=self.by.reason,
+            details=dict(self.details),
+            previous=previous,
+        )
+        return AuditEntry.of(content)
+
+
+@dataclass(frozen=True)
+class AuditLog:
+    """Carries out acts together with their entries, and reads the entries.
+
+    Args:
+        redis: the connection to Redis.
+        keys: the keys of the federation.
+    """
+
+    redis: RedisAccess
+    keys: FederationKeys
+
+    async def perform(
+        self, act: Act, script: str, keys: Sequence[str], *args: str | int | float
+    ) -> list[str]:
+        """Runs a script that begins with `AUDITED`; returns its answer.
+
+        Args:
+            act: what the script does; its entry is written if and only if the script acts.
+            script: the script.
+            keys: the keys that the script itself works on.
+            args: the script's own arguments.
+        """
+        names = (*keys, self.keys.audit, self.keys.audit_head)
+        while True:
+            number, head = await self.end()
+            entry = act.entry(number, head)
+            answer = await self.redis.run(
+                script, names, *args, head, entry.model_dump_json(), entry.hash
+            )
+            if answer[0] != "moved":
+                return answer
+
+    async def end(self) -> tuple[int, str]:
+        """The number of entries, and the head."""
+        async with asking(), self.redis.client.pipeline(transaction=True) as pipe:
+            pipe.llen(self.keys.audit)
+            pipe.get(self.keys.audit_head)
+            number, head = await pipe.execute()
+        return number, head or START
+
+    async def entries(self, since: int, limit: int) -> list[AuditEntry]:
+        """At most `limit` entries, from the place `since` on.
+
+        Raises:
+            AuditBroken: what stands in the log is no entry.
+        """
+        texts = await self.redis.ask("lrange", self.keys.audit, since, since + limit - 1)
+        found = []
+        for number, text in enumerate(texts, since):
+            try:
+                found.append(AuditEntry.model_validate_json(text))
+            except ValidationError:
+                raise AuditBroken(f"what stands in place of entry {number} is no entry") from None
+        return found

@@ -1,0 +1,99 @@
+"""The operators: named tokens, each with a role, which may expire and be revoked."""
+
+import json
+from dataclasses import dataclass
+from typing import Any, cast
+
+from rampart_fl.services.aggregator.state.audit_log import AUDITED, Act, Attribution, AuditLog
+from rampart_fl.services.aggregator.state.keys import FederationKeys
+from rampart_fl.services.aggregator.state.redis_access import RedisAccess
+from rampart_fl.shared.protocol.audit import timestamp
+from rampart_fl.shared.protocol.messages import Role
+
+ADD = (
+    AUDITED
+    + """
+-- KEYS operators operator_tokens; ARGV name token_hash record now
+local raw = redis.call('HGET', KEYS[1], ARGV[1])
+if raw then
+  local known = cjson.decode(raw)
+  if known.token_hash == ARGV[2] then return {'added'} end
+  local expired = known.expires_at ~= cjson.null and known.expires_at <= tonumber(ARGV[4])
+  if known.revoked_at == cjson.null and not expired then return {'taken'} end
+end
+if not recorded() then return {'moved'} end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+redis.call('HSET', KEYS[2], ARGV[2], ARGV[1])
+return {'added'}
+"""
+)
+
+REVOKE = (
+    AUDITED
+    + """
+-- KEYS operators; ARGV name now
+local raw = redis.call('HGET', KEYS[1], ARGV[1])
+if not raw then return {'unknown'} end
+local known = cjson.decode(raw)
+if known.revoked_at ~= cjson.null then return {'already'} end
+if not recorded() then return {'moved'} end
+known.revoked_at = tonumber(ARGV[2])
+redis.call('HSET', KEYS[1], ARGV[1], cjson.encode(known))
+return {'revoked'}
+"""
+)
+
+
+@dataclass(frozen=True)
+class OperatorStore:
+    """Adds, revokes and looks up operators.
+
+    Args:
+        redis: the connection to Redis.
+        keys: the keys of the operators and their tokens.
+        audit: the log of what operators do.
+    """
+
+    redis: RedisAccess
+    keys: FederationKeys
+    audit: AuditLog
+
+    async def add(
+        self, name: str, role: Role, token_hash: str, expires_at: float | None, by: Attribution
+    ) -> str:
+        """Adds an operator; a name whose token is revoked or has expired may be given again.
+
+        Returns:
+            "added", or "taken" (the name has a valid token).
+        """
+        record = {
+            "role": role,
+            "token_hash": token_hash,
+            "created_at": by.time,
+            "created_by": by.actor,
+            "expires_at": expires_at,
+            "revoked_at": None,
+        }
+        until = None if expires_at is None else timestamp(expires_at)
+        act = Act("add-operator", by, name, {"role": role, "expires_at": until})
+        keys = (self.keys.operators, self.keys.operator_tokens)
+        given = (name, token_hash, json.dumps(record), by.time)
+        return (await self.audit.perform(act, ADD, keys, *given))[0]
+
+    async def revoke(self, name: str, by: Attribution) -> str:
+        """Revokes an operator's token; returns "revoked", "already" or "unknown"."""
+        act, keys = Act("revoke-operator", by, name), (self.keys.operators,)
+        return (await self.audit.perform(act, REVOKE, keys, name, by.time))[0]
+
+    async def of_token(self, token_hash: str) -> tuple[str, dict[str, Any]] | None:
+        """(name, record) of the operator who has or had the token with this hash."""
+        name = await self.redis.ask("hget", self.keys.operator_tokens, token_hash)
+        if name is None:
+            return None
+        raw = await self.redis.ask("hget", self.keys.operators, name)
+        return None if raw is None else (name, cast(dict[str, Any], json.loads(raw)))
+
+    async def records(self) -> dict[str, dict[str, Any]]:
+        """Every operator's record, by name in order."""
+        raw = await self.redis.ask("hgetall", self.keys.operators)
+        return {name: json.loads(raw[name]) for name in sorted(raw)}

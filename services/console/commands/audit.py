@@ -1,0 +1,63 @@
+"""`rampart audit`: what operators did, and whether anybody has altered the log of it."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from rampart_fl.services.console.commands.connection import (
+    Ca,
+    Json,
+    Token,
+    Url,
+    connect,
+    emit,
+    say,
+)
+from rampart_fl.shared.protocol.audit import AuditEntry, check_chain
+
+
+def audit(
+    kept: Annotated[
+        str | None,
+        typer.Argument(metavar="[H]", help="A head that you kept; the log must contain it."),
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Check that no entry was altered or removed.")
+    ] = False,
+    head: Annotated[
+        bool, typer.Option("--head", help="Print the head of the log, to be kept elsewhere.")
+    ] = False,
+    since: Annotated[int, typer.Option(min=0, help="Number of the first entry to list.")] = 0,
+    url: Url = None,
+    token: Token = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
+    """Lists what operators did: who, when, what, and why. Or checks the log as a whole.
+
+    With `--verify --head H`, entries that are missing at the end of the log are found, too.
+    """
+    if kept is not None and not verify:
+        raise typer.BadParameter("a kept head is checked with --verify")
+    if since and (verify or head):
+        raise typer.BadParameter("--verify and --head need the whole log; leave --since out")
+    operator = connect(url, token, ca)
+    if verify or head:
+        # This machine checks the entries itself, so that it need not trust the aggregator.
+        count, last = check_chain(operator.audit(), kept)
+        text = f"{count} entries, none altered or missing; the head is {last}"
+        say(as_json, {"entries": count, "head": last}, text if verify else last)
+        return
+    found = operator.audit(since)
+    if as_json:
+        emit([entry.model_dump(mode="json") for entry in found])
+        return
+    for entry in found:
+        sys.stdout.write(_line(entry) + "\n")
+
+
+def _line(entry: AuditEntry) -> str:
+    details = [f"{name}={value}" for name, value in entry.details.items() if value is not None]
+    words = [str(entry.number), entry.time, entry.actor, " ".join((entry.act, entry.target))]
+    return "  ".join(part.rstrip() for part in [*words, *details, entry.reason] if part)

@@ -1,0 +1,123 @@
+"""`rampart operators`: lists the operators, adds one, and revokes the token of one."""
+
+import re
+import sys
+import time
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from rampart_fl.services.console.commands.connection import (
+    Ca,
+    Json,
+    Reason,
+    Token,
+    Url,
+    connect,
+    emit,
+    say,
+)
+from rampart_fl.shared.protocol.messages import UNSAID, OperatorInfo, Role
+
+operators = typer.Typer(
+    help="Lists the operators, adds one, or revokes the token of one.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+def duration(text: str) -> float:
+    """A duration in seconds.
+
+    >>> duration("30d"), duration("1.5h"), duration("90")
+    (2592000.0, 5400.0, 90.0)
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
+    if found is None or float(found[1]) == 0:
+        raise typer.BadParameter(f"{text!r} is no duration; examples: 30d, 12h, 90m, 3600s")
+    return float(found[1]) * SECONDS[found[2] or "s"]
+
+
+@operators.callback(invoke_without_command=True)
+def default(
+    context: typer.Context,
+    url: Url = None,
+    token: Token = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
+    """Lists the operators, adds one, or revokes the token of one."""
+    if context.invoked_subcommand is None:
+        list_(url, token, ca, as_json)
+        return
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    if any(source is not None and source.name == "COMMANDLINE" for source in sources.values()):
+        raise typer.BadParameter(f"options come after {context.invoked_subcommand!r}")
+
+
+@operators.command("list")
+def list_(url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False) -> None:
+    """Lists the named operators: role, who added each, and whether the token is valid."""
+    found = connect(url, token, ca).operators()
+    if as_json:
+        emit([one.model_dump(mode="json") for one in found])
+        return
+    if not found:
+        sys.stdout.write("no named operators, only the owner\n")
+        return
+    table = Table()
+    for name in ("operator", "role", "added", "by", "token"):
+        table.add_column(name, no_wrap=name == "operator", overflow="fold")
+    for one in found:
+        table.add_row(one.name, one.role, _moment(one.created_at), one.created_by, _validity(one))
+    Console().print(table)
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _validity(one: OperatorInfo) -> str:
+    """Until when a token is valid, or since when it is not."""
+    if one.revoked_at is not None:
+        return f"revoked {_moment(one.revoked_at)}"
+    if one.expires_at is None:
+        return "valid until revoked"
+    word = "valid until" if one.expires_at > time.time() else "expired"
+    return f"{word} {_moment(one.expires_at)}"
+
+
+@operators.command()
+def add(
+    name: str,
+    role: Annotated[Role, typer.Option(help="A viewer reads; an operator also acts.")],
+    expires: Annotated[
+        str | None, typer.Option(help="Lifetime, such as 30d or 12h; none: until revoked.")
+    ] = None,
+    reason: Reason = UNSAID,
+    url: Url = None,
+    token: Token = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
+    """Adds an operator, and prints the operator's token, which is shown only once."""
+    lifetime = None if expires is None else duration(expires)
+    made = connect(url, token, ca).add_operator(name, role, lifetime, reason)
+    say(as_json, made.model_dump(mode="json"), made.token)
+
+
+@operators.command()
+def revoke(
+    name: str,
+    reason: Reason = UNSAID,
+    url: Url = None,
+    token: Token = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
+    """Revokes an operator's token at once."""
+    connect(url, token, ca).revoke_operator(name, reason)
+    say(as_json, {"name": name, "revoked": True}, f"{name} is no operator any more")

@@ -1,0 +1,92 @@
+"""Two api processes at once, and one of them killed as it acts: the audit log is one chain."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from rampart_fl.services.console.launcher.processes import (
+    Processes,
+    free_port,
+    wait_until_listening,
+)
+from rampart_fl.services.console.operator import Operator
+from rampart_fl.shared.errors import Unavailable
+from rampart_fl.shared.protocol.audit import check_chain
+from tests.integration.hosted import Hosted, experiment
+
+NAMES = ["ada", "bob"]
+ACTS = 30
+"""How often the operator of the process that survives acts."""
+
+
+def start(hosted: Hosted, processes: Processes, name: str) -> str:
+    """Starts a process of the role api over the same state; its URL."""
+    port, settings = free_port(), hosted.settings
+    processes.python(
+        name,
+        "rampart_fl.services.aggregator",
+        RAMPART_ROLE="api",
+        RAMPART_PORT=str(port),
+        RAMPART_REDIS_URL=settings.redis_url,
+        RAMPART_NAMESPACE=settings.namespace,
+        RAMPART_BLOBS=settings.blobs,
+        RAMPART_OPERATOR_TOKEN=settings.operator_token.get_secret_value(),
+    )
+    wait_until_listening(port, processes, name, 60)
+    return f"http://127.0.0.1:{port}"
+
+
+def test_processes_leave_one_chain_though_one_is_killed_as_it_acts(
+    host: Callable[..., Hosted], tmp_path: Path
+) -> None:
+    hosted = host(experiment(3))
+    processes, acknowledged = Processes(tmp_path / "logs"), Counter[str]()
+    for name in NAMES:
+        hosted.join(name)
+        hosted.operator.add_operator(f"boss-of-{name}", "operator")
+        hosted.operator.revoke_operator(f"boss-of-{name}")
+    tokens = {n: hosted.operator.add_operator(f"boss-of-{n}", "operator").token for n in NAMES}
+    already = len(list(hosted.operator.audit()))
+    enough = threading.Event()
+
+    def act(name: str, url: str) -> None:
+        """Evicts and reinstates one client by turns, until it is enough or the process is gone."""
+        operator = Operator(url, tokens[name], patience=0.0)
+        try:
+            while acknowledged[name] < ACTS or not enough.is_set():
+                verb = ("evict", "reinstate")[acknowledged[name] % 2]
+                operator.decide(name, verb, f"number {acknowledged[name]}")
+                acknowledged[name] += 1
+                if name == "bob" and acknowledged[name] == 5:
+                    enough.set()
+        except Unavailable:
+            assert name == "bob", "only its process is killed"
+        finally:
+            operator.close()
+
+    try:
+        urls = {name: start(hosted, processes, name) for name in NAMES}
+        threads = [threading.Thread(target=act, args=item) for item in urls.items()]
+        for thread in threads:
+            thread.start()
+        assert enough.wait(60)
+        processes.kill("bob")
+        for thread in threads:
+            thread.join()
+    finally:
+        processes.stop_all()
+
+    entries = list(hosted.operator.audit())
+    check_chain(entries)
+    evicted = {client.client_id: client.evicted for client in hosted.operator.clients()}
+    for name in NAMES:
+        own = [entry for entry in entries[already:] if entry.actor == f"boss-of-{name}"]
+        assert {entry.target for entry in own} == {name}
+        # Whether the last act of the killed process took place, its entry tells, too.
+        assert 0 <= len(own) - acknowledged[name] <= (name == "bob")
+        assert [entry.act for entry in own] == [
+            ("evict", "reinstate")[number % 2] for number in range(len(own))
+        ]
+        assert [entry.reason for entry in own] == [f"number {n}" for n in range(len(own))]
+        assert evicted[name] == (own[-1].act == "evict")

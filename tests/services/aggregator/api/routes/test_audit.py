@@ -1,0 +1,35 @@
+"""The audit log over HTTP."""
+
+import pytest
+
+from rampart_fl.shared.protocol.audit import AuditEntry, check_chain
+from tests.services.aggregator.api.conftest import Api, slug
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_the_log_comes_in_pages_and_can_be_checked(api: Api) -> None:
+    for name in ("ada", "bob", "carl"):
+        await api.add(name)
+    whole = (await api.ask("GET", "/v1/audit")).json()
+    pages = [
+        (await api.ask("GET", "/v1/audit", params={"since": since, "limit": 2})).json()
+        for since in (0, 2, 4)
+    ]
+    assert pages == [whole[:2], whole[2:], []]
+    entries = [AuditEntry.model_validate(entry) for entry in whole]
+    assert check_chain(entries) == (3, whole[-1]["hash"])
+
+
+@pytest.mark.parametrize("query", ["since=-1", "since=x", "limit=0", "limit=1001", "since=1e999"])
+async def test_a_malformed_page_is_refused(api: Api, query: str) -> None:
+    answer = await api.ask("GET", f"/v1/audit?{query}")
+    assert (answer.status_code, slug(answer)) == (422, "invalid-request")
+
+
+async def test_a_log_that_cannot_be_read_is_named(api: Api) -> None:
+    await api.add("vera")
+    stores = api.founded.stores
+    await stores.redis.client.lset(stores.audit.keys.audit, 0, "nothing")
+    answer = await api.ask("GET", "/v1/audit")
+    assert (answer.status_code, slug(answer)) == (422, "audit-broken")

@@ -1,0 +1,193 @@
+"""Operators over HTTP: adding, listing and revoking them, and what their tokens are worth."""
+
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from rampart_fl.shared.runtime.tokens import mint, token_hash
+from tests.services.aggregator.api.conftest import Api, slug
+
+pytestmark = pytest.mark.anyio
+
+
+async def refused(api: Api, token: str, path: str = "/v1/whoami") -> tuple[int, str]:
+    answer = await api.ask("GET", path, token)
+    return answer.status_code, slug(answer)
+
+
+async def test_operators_are_told_who_they_are(api: Api) -> None:
+    assert (await api.ask("GET", "/v1/whoami")).json() == {"name": "owner", "role": "operator"}
+    viewer, operator = await api.add("vera"), await api.add("bob", "operator")
+    assert (await api.ask("GET", "/v1/whoami", viewer)).json() == {"name": "vera", "role": "viewer"}
+    assert (await api.ask("GET", "/v1/whoami", operator)).json()["role"] == "operator"
+    listed = (await api.ask("GET", "/v1/operators", viewer)).json()
+    assert [(one["name"], one["role"], one["created_by"]) for one in listed] == [
+        ("bob", "operator", "owner"),
+        ("vera", "viewer", "owner"),
+    ]
+    text = str(listed)
+    for secret in (viewer, operator):
+        assert secret not in text and token_hash(secret) not in text
+
+
+async def test_a_token_ends_with_its_lifetime(api: Api) -> None:
+    token = await api.add("vera", lifetime_seconds=3600)
+    assert (await api.ask("GET", "/v1/whoami", token)).status_code == 200
+    keys = api.founded.stores.operators.keys
+    known = await api.founded.stores.redis.client.hget(keys.operators, "vera")
+    (listed,) = (await api.ask("GET", "/v1/operators")).json()
+    assert listed["expires_at"] == pytest.approx(listed["created_at"] + 3600)
+    past = known.replace(f'"expires_at": {listed["expires_at"]}', '"expires_at": 1.0')
+    await api.founded.stores.redis.client.hset(keys.operators, "vera", past)
+    for path in ("/v1/whoami", "/v1/experiment", "/v1/ticket", "/v1/audit"):
+        assert await refused(api, token, path) == (401, "operator-expired"), path
+    await api.add("vera")
+    assert await refused(api, token) == (401, "operator-revoked"), "the name has another token"
+
+
+async def test_a_revoked_token_is_worth_nothing_at_once_in_every_process(api: Api) -> None:
+    token, other = await api.add("bob", "operator"), await api.add("carl", "operator")
+    assert (await api.ask("GET", "/v1/whoami", token)).status_code == 200
+    # Another process revokes it.
+    await api.founded.stores.operators.revoke("bob", await attribution(api))
+    for path in ("/v1/whoami", "/v1/experiment", "/v1/ticket", "/v1/clients"):
+        assert await refused(api, token, path) == (401, "operator-revoked"), path
+    before = await api.founded.dump()
+    answer = await api.ask("POST", "/v1/federation/pause", token)
+    assert (answer.status_code, slug(answer)) == (401, "operator-revoked")
+    assert await api.founded.dump() == before
+    assert (await api.ask("GET", "/v1/whoami", other)).status_code == 200
+
+
+async def attribution(api: Api) -> Any:
+    actor = await api.runtime.operators.of(api.owner)
+    assert actor is not None
+    return actor.because("a test")
+
+
+async def test_an_unknown_token_learns_nothing(api: Api) -> None:
+    await api.ask("DELETE", "/v1/operators/bob")
+    token = await api.add("bob")
+    await api.ask("DELETE", "/v1/operators/bob")
+    told = []
+    for unknown in (mint(), token[:-1] + ("A" if token[-1] != "A" else "B"), token_hash(token)):
+        answer = await api.ask("GET", "/v1/whoami", unknown)
+        told.append((answer.status_code, answer.json()["type"], answer.json()["detail"]))
+    assert set(told) == {(401, "urn:rampart:unauthorized", "unknown token")}
+
+
+async def test_the_owner_can_be_neither_added_nor_revoked(api: Api) -> None:
+    body = {"name": "owner", "role": "operator"}
+    answer = await api.ask("POST", "/v1/operators", json=body)
+    assert (answer.status_code, slug(answer)) == (409, "conflict")
+    operator = await api.add("bob", "operator")
+    answer = await api.ask("DELETE", "/v1/operators/owner", operator)
+    assert (answer.status_code, slug(answer)) == (403, "forbidden")
+    assert "RAMPART_OPERATOR_TOKEN" in answer.json()["detail"]
+    assert (await api.ask("GET", "/v1/whoami")).status_code == 200
+
+
+async def test_a_valid_name_is_not_given_twice(api: Api) -> None:
+    token = await api.add("bob")
+    answer = await api.ask("POST", "/v1/operators", json={"name": "bob", "role": "operator"})
+    assert (answer.status_code, slug(answer)) == (409, "conflict")
+    assert (await api.ask("GET", "/v1/whoami", token)).json()["role"] == "viewer"
+    assert (await api.ask("DELETE", "/v1/operators/nobody")).status_code == 404
+    for _ in range(2):
+        assert (await api.ask("DELETE", "/v1/operators/bob")).status_code == 204
+
+
+async def test_a_join_token_can_be_revoked_until_it_is_used(api: Api) -> None:
+    first, second = (await api.ask("POST", "/v1/join-tokens", json={"count": 2})).json()["tokens"]
+    body = {"token_hash": token_hash(mint())}
+    assert (await api.ask("DELETE", f"/v1/join-tokens/{token_hash(first)}")).status_code == 204
+    assert (await api.ask("DELETE", f"/v1/join-tokens/{token_hash(first)}")).status_code == 404
+    assert (await api.ask("POST", "/v1/clients", first, json=body)).status_code == 401
+    assert (await api.ask("POST", "/v1/clients", second, json=body)).status_code == 201
+    answer = await api.ask("DELETE", f"/v1/join-tokens/{token_hash(second)}")
+    assert (answer.status_code, slug(answer)) == (409, "conflict")
+
+
+HOSTILE = ["a\nb", "a\0b", "\x1b[2J", "\x9b2J", "\u202egnorw", "\u2028", "x" * 501, "x" * 2**20]
+NAMES = {
+    "newline": "a\n",
+    "path": "../a",
+    "upper": "Bob",
+    "long": "x" * 65,
+    "reversed": "\u202ebob",
+    "empty": "",
+    "blank": " ",
+    "two-words": "a b",
+    "letters": "é",
+    "nul": "a\0",
+    "option": "-a",
+    "endless": "x" * 2**20,
+}
+
+
+@pytest.mark.parametrize("reason", HOSTILE, ids=lambda text: ascii(text)[:12])
+async def test_a_hostile_reason_is_refused(api: Api, reason: str) -> None:
+    await api.founded.join("ada")
+    before = await api.founded.dump()
+    expected = (413, "too-large") if len(reason) > 65_536 else (422, "invalid-request")
+    for path, body in [
+        ("/v1/federation/pause", {}),
+        ("/v1/federation/mode", {"mode": "observe"}),
+        ("/v1/clients/ada/evict", {}),
+        ("/v1/join-tokens", {}),
+        ("/v1/operators", {"name": "vera", "role": "viewer"}),
+    ]:
+        answer = await api.ask("POST", path, json={**body, "reason": reason})
+        assert (answer.status_code, slug(answer)) == expected, path
+        assert len(answer.content) < 5000
+    for path in ("/v1/clients/ada/token", "/v1/operators/vera", f"/v1/join-tokens/{'0' * 64}"):
+        answer = await api.ask("DELETE", f"{path}?reason={quote(reason[:60_000])}")
+        assert (answer.status_code, slug(answer)) == (422, "invalid-request"), path
+    assert await api.founded.dump() == before
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+async def test_a_hostile_name_is_refused(api: Api, name: str) -> None:
+    before = await api.founded.dump()
+    answer = await api.ask("POST", "/v1/operators", json={"name": name, "role": "viewer"})
+    expected = (413, "too-large") if len(name) > 65_536 else (422, "invalid-request")
+    assert (answer.status_code, slug(answer)) == expected
+    answer = await api.ask("DELETE", f"/v1/operators/{quote(name[:60_000], safe='')}")
+    assert slug(answer) in {"invalid-request", "not-found", "method-not-allowed"}
+    assert await api.founded.dump() == before
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"name": "vera"},
+        {"name": "vera", "role": "owner"},
+        {"name": "vera", "role": "viewer", "lifetime_seconds": 0},
+        {"name": "vera", "role": "viewer", "lifetime_seconds": 10**10},
+        {"name": "vera", "role": "viewer", "token": "x" * 43},
+    ],
+    ids=str,
+)
+async def test_a_malformed_operator_is_refused(api: Api, body: dict[str, Any]) -> None:
+    answer = await api.ask("POST", "/v1/operators", json=body)
+    assert (answer.status_code, slug(answer)) == (422, "invalid-request")
+
+
+async def test_the_openapi_document_has_examples(api: Api) -> None:
+    document = api.app.openapi()
+    schemas = document["components"]["schemas"]
+    for name in ("WhoAmI", "OperatorRequest", "OperatorToken", "OperatorInfo", "AuditEntry"):
+        fields = schemas[name]["properties"]
+        bare = [field for field, about in fields.items() if "examples" not in about]
+        assert not set(bare) - {"number", "hash", "previous"}, name
+    tagged = {
+        (method, path)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+        if operation["tags"] == ["operators"]
+    }
+    assert len(tagged) == 5
+    for method, path in tagged:
+        for parameter in document["paths"][path][method].get("parameters", []):
+            assert parameter["schema"].get("examples") or parameter.get("examples"), parameter

@@ -1,0 +1,160 @@
+"""Every act leaves one entry, written together with the act, in a real Redis."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing
+from typing import Any, get_args
+
+import pytest
+
+from rampart_fl.services.aggregator.state.audit_log import Attribution, AuditLog
+from rampart_fl.services.aggregator.state.stores import Stores
+from rampart_fl.shared.protocol.audit import START, ActName, AuditBroken, check_chain
+
+pytestmark = pytest.mark.anyio
+NOW = 1_000_000.0
+BY = Attribution("ada", "a test", NOW)
+JOIN = {"expires_at": NOW + 60}
+ACTS: dict[str, tuple[str, Callable[[Stores], Awaitable[Any]]]] = {
+    "pause": ("", lambda s: s.run.set_status("paused", BY)),
+    "resume": ("", lambda s: s.run.set_status("running", BY)),
+    "stop": ("", lambda s: s.run.set_status("stopping", BY)),
+    "mode": ("", lambda s: s.run.set_mode("observe", BY)),
+    "evict": ("a", lambda s: s.evictions.evict("a", BY)),
+    "reinstate": ("barred", lambda s: s.evictions.reinstate("barred", BY)),
+    "confirm": ("doubtful", lambda s: s.evictions.confirm("doubtful", BY)),
+    "dismiss": ("doubtful", lambda s: s.evictions.dismiss("doubtful", BY)),
+    "replace-token": ("a", lambda s: s.clients.change_token("a", "new", NOW, BY)),
+    "revoke-token": ("a", lambda s: s.clients.change_token("a", "", 0, BY)),
+    "make-join-tokens": ("", lambda s: s.clients.add_join_tokens({"fresh": JOIN}, BY)),
+    "revoke-join-token": ("spare", lambda s: s.clients.revoke_join_token("spare", BY)),
+    "add-operator": ("vic", lambda s: s.operators.add("vic", "viewer", "t1", None, BY)),
+    "revoke-operator": ("vera", lambda s: s.operators.revoke("vera", BY)),
+}
+"""Each act with its target."""
+
+
+@pytest.fixture
+async def eventful(founded: Any) -> Any:
+    """A federation in which every act is possible, except for `resume`."""
+    stores = founded.stores
+    await founded.join("a", "barred", "doubtful")
+    await founded.open(0, ["a"])
+    why = {"until": 3, "kind": "proposal", "reason": "too far", "round": 0, "evidence": 2.5}
+    await founded.quarantine(0, doubtful=why)
+    await stores.evictions.evict("barred", BY)
+    await stores.clients.add_join_tokens({"spare": JOIN}, BY)
+    assert await stores.operators.add("vera", "viewer", "t0", None, BY) == "added"
+    return founded
+
+
+@pytest.mark.parametrize("name", get_args(ActName))
+async def test_an_act_and_its_entry_are_written_together(
+    eventful: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores, (target, act) = eventful.stores, ACTS[name]
+    if name == "resume":
+        await stores.run.set_status("paused", BY)
+    already = len(await stores.audit.entries(0, 100))
+    dumps, end = [], AuditLog.end
+
+    async def late(self: AuditLog) -> tuple[int, str]:
+        """The end of the log; the first time, one from before somebody else's act."""
+        dumps.append(await eventful.dump())
+        number, head = await end(self)
+        return (number, head) if len(dumps) > 1 else (number - 1, "f" * 64)
+
+    monkeypatch.setattr(AuditLog, "end", late)
+    await act(stores)
+    assert dumps[0] == dumps[1], "without its entry, the act changes nothing"
+    after = await eventful.dump()
+    changed = {key for key in after | dumps[0] if after.get(key) != dumps[0].get(key)}
+    assert {stores.audit.keys.audit, stores.audit.keys.audit_head} < changed, "with it, it does"
+    monkeypatch.undo()
+    entries = await stores.audit.entries(0, 100)
+    assert len(entries) == already + 1
+    last = entries[-1]
+    assert (last.act, last.target) == (name, target)
+    assert (last.actor, last.reason, last.time) == ("ada", "a test", "1970-01-12T13:46:40.000Z")
+    assert check_chain(entries) == await stores.audit.end()
+    if name != "replace-token":  # Each replacement is an act.
+        before = await eventful.dump()
+        await act(stores)
+        assert await eventful.dump() == before, "what is already so is no act"
+
+
+async def test_refused_acts_leave_no_entry(eventful: Any) -> None:
+    stores = eventful.stores
+    await stores.run.set_status("stopping", BY)
+    before = await eventful.dump()
+    assert await stores.evictions.evict("nobody", BY) == "unknown"
+    assert await stores.evictions.evict("barred", BY) == "already"
+    assert await stores.evictions.reinstate("a", BY) == "already"
+    assert await stores.evictions.confirm("a", BY) == "gone"
+    assert await stores.evictions.dismiss("a", BY) == "gone"
+    assert await stores.clients.change_token("nobody", "x", NOW, BY) == "unknown"
+    assert await stores.clients.change_token("a", "token-barred", NOW, BY) == "taken"
+    assert await stores.clients.revoke_join_token("nothing", BY) == "unknown"
+    assert await stores.clients.revoke_join_token("join-a", BY) == "used"
+    assert await stores.operators.add("vera", "operator", "t9", None, BY) == "taken"
+    assert await stores.operators.revoke("nobody", BY) == "unknown"
+    assert await stores.run.set_status("running", BY) == ("over", "stopping")
+    assert await stores.run.set_mode("observe", BY) == ("over", "stopping")
+    assert await eventful.dump() == before
+
+
+async def test_a_client_s_own_token_change_is_no_operator_s_act(eventful: Any) -> None:
+    before = await eventful.stores.audit.end()
+    assert await eventful.stores.clients.change_token("a", "own", NOW, None) == "done"
+    assert await eventful.stores.audit.end() == before
+
+
+async def test_processes_that_act_at_once_leave_one_chain(founded: Any, redis_url: str) -> None:
+    clients = [f"c{number}" for number in range(24)]
+    await founded.join(*clients)
+    already, _ = await founded.stores.audit.end()
+    namespace = founded.stores.run.keys.prefix.strip("{}:")
+    async with AsyncExitStack() as opened:
+        processes = [
+            await opened.enter_async_context(aclosing(Stores.connect(redis_url, None, namespace)))
+            for _ in range(3)
+        ]
+
+        async def act(number: int, stores: Stores) -> None:
+            by = Attribution(f"operator-{number}", "a race", NOW)
+            for client in clients[number::3]:
+                assert await stores.evictions.evict(client, by) == "evicted"
+
+        await asyncio.gather(*(act(number, stores) for number, stores in enumerate(processes)))
+    entries = await founded.stores.audit.entries(0, 100)
+    assert check_chain(entries) == (already + len(clients), entries[-1].hash)
+    done = [(entry.actor, entry.target) for entry in entries[already:]]
+    assert sorted(done) == sorted((f"operator-{n % 3}", c) for n, c in enumerate(clients))
+
+
+async def test_entries_come_in_pages(founded: Any) -> None:
+    audit = founded.stores.audit
+    assert await audit.end() == (0, START)
+    assert await audit.entries(0, 10) == []
+    await founded.join("a", "b", "c")
+    entries = await audit.entries(0, 10)
+    assert [entry.number for entry in entries] == [0, 1, 2]
+    assert await audit.entries(1, 1) == entries[1:2]
+    assert await audit.entries(2, 10) == entries[2:]
+    assert await audit.entries(3, 10) == []
+
+
+async def test_the_entry_for_join_tokens_names_their_clients(founded: Any) -> None:
+    joins = {name: {**JOIN, "client_id": name} for name in ("a", "b")}
+    await founded.stores.clients.add_join_tokens(joins, BY)
+    (entry,) = await founded.stores.audit.entries(0, 10)
+    until = "1970-01-12T13:47:40.000Z"
+    assert entry.details == {"count": 2, "expires_at": until, "clients": ["a", "b"]}
+
+
+async def test_what_is_no_entry_is_named(founded: Any) -> None:
+    stores = founded.stores
+    await founded.join("a", "b")
+    await stores.redis.client.lset(stores.audit.keys.audit, 1, "{}")
+    with pytest.raises(AuditBroken, match="in place of entry 1 is no entry"):
+        await stores.audit.entries(0, 10)

@@ -1,0 +1,53 @@
+"""Named operators, in a real Redis."""
+
+import pytest
+
+from rampart_fl.services.aggregator.state.audit_log import Attribution
+from rampart_fl.services.aggregator.state.stores import Stores
+
+pytestmark = pytest.mark.anyio
+NOW = 1_000_000.0
+
+
+def by(time: float = NOW) -> Attribution:
+    return Attribution("ada", "a test", time)
+
+
+async def test_operators_are_added_listed_and_revoked(stores: Stores) -> None:
+    operators = stores.operators
+    assert await operators.records() == {}
+    assert await operators.add("vera", "viewer", "hash-v", NOW + 9, by()) == "added"
+    assert await operators.add("bob", "operator", "hash-b", None, by()) == "added"
+    vera = {
+        "role": "viewer",
+        "token_hash": "hash-v",
+        "created_at": NOW,
+        "created_by": "ada",
+        "expires_at": NOW + 9,
+        "revoked_at": None,
+    }
+    assert await operators.of_token("hash-v") == ("vera", vera)
+    assert await operators.of_token("garbage") is None
+    assert list(await operators.records()) == ["bob", "vera"]
+    assert await operators.revoke("vera", by(NOW + 1)) == "revoked"
+    assert await operators.of_token("hash-v") == ("vera", {**vera, "revoked_at": NOW + 1})
+
+
+async def test_a_name_is_given_again_only_once_its_token_is_not_valid(stores: Stores) -> None:
+    operators = stores.operators
+    await operators.add("vera", "viewer", "one", NOW + 9, by())
+    assert await operators.add("vera", "operator", "two", None, by(NOW + 8)) == "taken"
+    assert await operators.add("vera", "operator", "two", None, by(NOW + 9)) == "added"
+    assert await operators.add("vera", "viewer", "three", None, by(NOW + 99)) == "taken"
+    await operators.revoke("vera", by())
+    assert await operators.add("vera", "viewer", "three", None, by()) == "added"
+    for former in ("one", "two", "three"):
+        found = await operators.of_token(former)
+        assert found is not None
+        assert (found[0], found[1]["token_hash"]) == ("vera", "three")
+
+
+async def test_the_entry_tells_the_role_and_the_end(stores: Stores) -> None:
+    await stores.operators.add("vera", "viewer", "one", NOW + 9, by())
+    (entry,) = await stores.audit.entries(0, 10)
+    assert entry.details == {"role": "viewer", "expires_at": "1970-01-12T13:46:49.000Z"}

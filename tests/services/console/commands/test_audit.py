@@ -1,0 +1,98 @@
+"""`rampart audit` against a federation that runs."""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from rampart_fl.services.aggregator.state.stores import Stores
+from tests.integration.hosted import Hosted
+from tests.services.console.commands.conftest import good
+
+Rampart = Callable[..., Any]
+
+
+def test_what_operators_did_is_listed(hosted: Hosted, rampart: Rampart) -> None:
+    assert good(rampart("audit")) == ""
+    hosted.join("ada")
+    spare = good(rampart("tokens", "--reason", "a new site")).strip()
+    assert "makes no tokens" in rampart("tokens", "--revoke", spare, "--count", "2").err
+    good(rampart("tokens", "--revoke", spare, "--reason", "no new site"))
+    good(rampart("revoke", "ada", "--reason", "a leak"))
+    good(rampart("evict", "ada", "--reason", "odd"))
+    good(rampart("mode", "observe", "--reason", "a trial"))
+    for verb in ("pause", "resume", "stop"):
+        good(rampart(verb, "--reason", f"to {verb}"))
+    entries = json.loads(good(rampart("audit", "--json")))
+    assert [(entry["act"], entry["reason"]) for entry in entries[1:]] == [
+        ("make-join-tokens", "a new site"),
+        ("revoke-join-token", "no new site"),
+        ("revoke-token", "a leak"),
+        ("evict", "odd"),
+        ("mode", "a trial"),
+        ("pause", "to pause"),
+        ("resume", "to resume"),
+        ("stop", "to stop"),
+    ]
+    assert json.loads(good(rampart("audit", "--since", "7", "--json"))) == entries[7:]
+    lines = good(rampart("audit")).splitlines()
+    assert len(lines) == len(entries)
+    assert re.fullmatch(r"4  \d{4}-\d\d-\d\dT[\d:.]+Z  owner  evict ada  odd", lines[4])
+    assert lines[5].endswith("owner  mode  mode=observe  a trial")
+
+
+async def tamper(stores: Stores, command: str, *args: Any) -> None:
+    """Changes the audit log as somebody with Redis' password could."""
+    await getattr(stores.redis.client, command)(stores.audit.keys.audit, *args)
+
+
+def test_a_tampered_log_is_found(hosted: Hosted, rampart: Rampart) -> None:
+    hosted.operator.mint(["ada"])
+    for number in range(3):
+        hosted.operator.steer(("pause", "resume")[number % 2], f"reason {number}")
+    whole = [entry.model_dump_json() for entry in hosted.operator.audit()]
+    head = good(rampart("audit", "--head")).strip()
+    assert head == list(hosted.operator.audit())[-1].hash
+    assert good(rampart("audit", "--verify")) == (
+        f"4 entries, none altered or missing; the head is {head}\n"
+    )
+    assert json.loads(good(rampart("audit", "--verify", "--json"))) == {"entries": 4, "head": head}
+    assert good(rampart("audit", "--verify", "--head", head)) == good(rampart("audit", "--verify"))
+
+    def found(*kept: str) -> str:
+        said = rampart("audit", "--verify", *kept)
+        assert (said.code, said.out) == (1, "")
+        assert len(said.err.splitlines()) == 1
+        return str(said.err)
+
+    def restore() -> None:
+        hosted.stores(lambda stores: tamper(stores, "delete"))
+        hosted.stores(lambda stores: tamper(stores, "rpush", *whole))
+        good(rampart("audit", "--verify", "--head", head))
+
+    altered = whole[2].replace("reason 1", "reason 7")
+    assert altered != whole[2]
+    hosted.stores(lambda stores: tamper(stores, "lset", 2, altered))
+    assert "entry 2 was altered" in found()
+    assert rampart("audit", "--head").code == 1, "nobody keeps the head of an altered log"
+    restore()
+    hosted.stores(lambda stores: tamper(stores, "lrem", 1, whole[1]))
+    assert "entry 2 is in the place of entry 1" in found()
+    restore()
+    hosted.stores(lambda stores: tamper(stores, "lset", 1, whole[2]))
+    hosted.stores(lambda stores: tamper(stores, "lset", 2, whole[1]))
+    assert "entry 2 is in the place of entry 1" in found()
+    restore()
+    hosted.stores(lambda stores: tamper(stores, "lset", 1, "{}"))
+    assert "entry 1 is no entry" in found()
+    restore()
+    hosted.stores(lambda stores: tamper(stores, "ltrim", 0, 2))
+    assert "3 entries" in good(rampart("audit", "--verify"))
+    assert f"no entry has the head {head}" in found("--head", head)
+    restore()
+    # The log goes on after a head that was kept.
+    hosted.operator.steer("resume", "reason 3")
+    assert "5 entries" in good(rampart("audit", "--verify", "--head", head))
+    assert rampart("audit", head).code == 2
+    for whole_log in ("--verify", "--head"):
+        assert "leave --since out" in rampart("audit", whole_log, "--since", "2").err

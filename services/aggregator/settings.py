@@ -43,6 +43,11 @@ class Settings(ServiceSettings):
     """Local folder that caches the blobs of an object store."""
     blob_cache_gib: float = Field(default=20.0, gt=0)
     """Largest size of the cache in GiB; the least recently read blobs are removed first."""
+    records_mib: float = Field(default=64.0, gt=0)
+    """What the newest rounds' entries may take in Redis, in MiB; older ones move to blobs."""
+    records_kept: int | None = Field(default=None, ge=1)
+    """Newest rounds whose records are kept at least; older ones are deleted in groups of up to 64.
+    By default, all are kept."""
     operator_token: SecretStr
     """Token of the operators; there is no default."""
     device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")

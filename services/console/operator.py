@@ -24,6 +24,8 @@ from rampart_fl.shared.protocol.messages import (
     RoundRecord,
     WhoAmI,
 )
+from rampart_fl.shared.protocol.mixing import decode_mixing
+from rampart_fl.shared.protocol.stored_rounds import StoredRound, VerdictMatrix
 from rampart_fl.shared.runtime.tokens import token_hash
 
 T = TypeVar("T")
@@ -104,10 +106,31 @@ class Operator:
         """The current status of the federation."""
         return self._ask(FederationStatus, "GET", "/v1/rounds/current")
 
-    def rounds(self, since: int = 0, limit: int = 1000) -> list[RoundRecord]:
-        """At most `limit` records of finished rounds, starting with round `since`."""
+    def rounds(self, since: int = 0, limit: int = 1000, mixing: bool = True) -> list[RoundRecord]:
+        """At most `limit` records of finished rounds, starting with round `since`.
+
+        Args:
+            since: the first round.
+            limit: the largest number of records.
+            mixing: whether to ask for the weights that mixed each round's models, too.
+        """
         which = {"since": since, "limit": limit}
-        return self._ask(list[RoundRecord], "GET", "/v1/rounds", params=which)
+        found = self._ask(list[StoredRound], "GET", "/v1/rounds", params=which)
+        return [self._whole(record, mixing) for record in found]
+
+    def _whole(self, stored: StoredRound, mixing: bool) -> RoundRecord:
+        """A stored record, with the weights that mixed its models if they are asked for."""
+        facts = dict(stored)
+        digest = facts.pop("mixing_digest")
+        if mixing and digest is not None:
+            answer = self.request("GET", f"/v1/rounds/{stored.round}/weights")
+            facts["mixing"] = decode_mixing(answer.content)
+        return RoundRecord(**facts)
+
+    def verdicts(self, first: int, last: int) -> VerdictMatrix:
+        """The verdicts on all clients in a range of rounds."""
+        which = {"from": first, "to": last}
+        return self._ask(VerdictMatrix, "GET", "/v1/verdicts", params=which)
 
     def clients(self) -> list[ClientInfo]:
         """All clients of the federation."""

@@ -255,8 +255,11 @@ class VerdictRecord(Message):
     reason: str
 
 
-class RoundRecord(Message):
-    """All facts about a finished round, which are reproducible except for times and `timings`."""
+class RoundFacts(Message):
+    """What is known about a finished round, but for the weights that mixed its models.
+
+    Everything is reproducible, except for times and `timings`.
+    """
 
     round: int
     status: Literal["published", "failed"]
@@ -268,7 +271,6 @@ class RoundRecord(Message):
     mode: Mode | None = Field(default=None, description="strongest decision allowed")
     verdicts: list[VerdictRecord] = []
     weights: dict[str, float] = Field(default={}, description="share of each update in the rule")
-    mixing: dict[str, dict[str, float]] = Field(default={}, description="customizing weights")
     assignment: dict[str, list[str]] = Field(
         default={}, description="names of models, for clients that do not simply get their own"
     )
@@ -287,6 +289,12 @@ class RoundRecord(Message):
     bytes_down: dict[str, int] = Field(default={}, description="models sent, by client")
     bytes_up: dict[str, int] = Field(default={}, description="uploads, by client")
     warnings: list[str] = Field(default=[], description="reasons not to trust this federation")
+
+
+class RoundRecord(RoundFacts):
+    """All facts about a finished round."""
+
+    mixing: dict[str, dict[str, float]] = Field(default={}, description="customizing weights")
 
 
 FederationState = Literal["running", "paused", "stopping", "finished"]

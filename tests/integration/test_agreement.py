@@ -102,6 +102,10 @@ def test_the_network_comes_to_what_the_simulator_comes_to(host: Host, tmp_path: 
         assert record.norms == pytest.approx(simulated.norms, rel=1e-2)
         assert record.bytes_down == simulated.bytes_down
         assert record.bytes_up == pytest.approx(simulated.bytes_up, abs=40), "digits of metrics"
+        assert list(record.mixing) == list(simulated.mixing)
+        for name, shares in simulated.mixing.items():
+            assert record.mixing[name] == pytest.approx(shares, abs=1e-3)
+    assert any(record.mixing for record in records)
     found = final_figures(experiment, [record.metrics for record in records], status.evicted)
     assert found["evicted"] == expected.figures["evicted"]
     assert any(record.probed for record in records)

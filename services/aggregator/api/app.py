@@ -11,6 +11,7 @@ from rampart_fl.services.aggregator.api.routes import (
     models,
     operations,
     operators,
+    records,
     tap,
     tickets,
     training,
@@ -37,6 +38,7 @@ def create_app(runtime: Runtime) -> FastAPI:
     if runtime.settings.role != "worker":
         # Routes with fixed paths must be added before those with parameters.
         app.include_router(federation.router)
+        app.include_router(records.router)
         app.include_router(tickets.router)
         app.include_router(training.router)
         app.include_router(models.router)

@@ -60,6 +60,7 @@ class Runtime:
             settings.blob_cache_gib * 2**30,
         )
         self.disk = ThreadPoolExecutor(8, thread_name_prefix="disk")
+        self.records = self.stores.records(self.blobs, disk=self.disk)
         self.models = RecentModels(self.blobs, self.disk)
         self.admission = Admission(self.blobs, self.disk)
         self.hub = EventHub(self.stores.events, self.stores.clients)

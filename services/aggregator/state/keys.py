@@ -24,7 +24,8 @@ The keys of the run, which is one experiment with its rounds (`RunKeys`):
                          (number of clients when round 0 opened), mode (of evictions, once an
                          operator has set one), abstained (clients that the last round would have
                          barred if the limit on barred clients allowed it)
-    history      hash    round -> record
+    history      hash    round -> entry of the round, for the newest rounds (see round_entry.py)
+    segments     hash    round -> digest of the segment whose last entry is of this round
     tickets      hash    id -> outstanding ticket
     pulls        hash    id -> round in which the client asked for a ticket (buffered policy)
     receipts:R   hash    "kind:id" -> receipt of an upload for round R
@@ -37,8 +38,10 @@ The keys of the run, which is one experiment with its rounds (`RunKeys`):
 A federation has one run, so both kinds of keys have the same prefix.
 """
 
-SCHEMA = "1"
+SCHEMA = "2"
 """Version of everything stored in Redis and of the snapshots in the blob store."""
+MIGRATED = "1"
+"""The schema that a worker takes over when it starts (see schema_migration.py)."""
 
 
 def prefix_of(namespace: str) -> str:
@@ -86,6 +89,7 @@ class RunKeys:
         self.prefix = prefix
         self.federation = f"{prefix}federation"
         self.history = f"{prefix}history"
+        self.segments = f"{prefix}segments"
         self.tickets = f"{prefix}tickets"
         self.pulls = f"{prefix}pulls"
         self.evicted = f"{prefix}evicted"

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from rampart_fl.services.aggregator.state.keys import SCHEMA
+from rampart_fl.services.aggregator.state.keys import MIGRATED, SCHEMA
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
-from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.errors import ConfigurationError, Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Mode, Standing
 from rampart_fl.shared.modelspec import ModelSpec
@@ -119,10 +119,13 @@ def parse_federation(raw: Mapping[str, str]) -> Federation | None:
     """The federation from its stored hash; None if unfounded.
 
     Raises:
+        Unavailable: the stored state has the schema that a worker takes over when it starts.
         ConfigurationError: the stored state has another schema.
     """
     if "digest" not in raw:
         return None
+    if raw["schema"] == MIGRATED:
+        raise Unavailable(f"no worker of this version has taken over schema {MIGRATED} yet")
     if raw["schema"] != SCHEMA:
         raise ConfigurationError(f"Redis holds schema {raw['schema']}, this version reads {SCHEMA}")
     return Federation(

@@ -1,4 +1,4 @@
-"""The rounds: the worker opens, closes and publishes them; records of finished rounds stay."""
+"""The rounds: the worker opens, closes and publishes them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,12 +7,16 @@ from types import MappingProxyType
 from typing import Any
 
 from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys
+from rampart_fl.services.aggregator.state.record_store import FiledRecord
 from rampart_fl.services.aggregator.state.redis_access import FENCED, RedisAccess
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
-from rampart_fl.shared.protocol.messages import Phase, RoundRecord, Ticket
+from rampart_fl.shared.protocol.messages import Phase, Ticket
 
 KEPT = 86_400
 """Seconds for which the receipts of a closed round are kept to answer repeated uploads."""
+ANSWERED = 64
+"""Closed rounds whose receipts are kept at most. Under the policy `buffered`, only `KEPT` counts,
+because updates for old rounds still arrive."""
 
 OPEN = (
     FENCED
@@ -70,15 +74,24 @@ return {'closed'}
 PUBLISH = (
     FENCED
     + """
--- KEYS federation history evicted fence events receipts tickets pulls quarantined
--- ARGV fence round status record evictions snapshot position keep_seconds quarantines abstained
+-- KEYS federation history evicted fence events receipts tickets pulls quarantined segments
+--   old_receipts
+-- ARGV fence round status entry evictions snapshot position keep_seconds quarantines abstained
+--   segment forgotten
 if fenced(KEYS[4], ARGV[1]) then return {'fenced'} end
-local f = redis.call('HMGET', KEYS[1], 'round', 'phase')
+local f = redis.call('HMGET', KEYS[1], 'round', 'phase', 'policy')
 if f[1] == ARGV[2] and f[2] == ARGV[3] then return {'published'} end
-redis.call('HSET', KEYS[2], ARGV[2], ARGV[4])
+if ARGV[11] == '' then
+  redis.call('HSET', KEYS[2], ARGV[2], ARGV[4])
+else
+  redis.call('UNLINK', KEYS[2])
+  redis.call('HSET', KEYS[10], ARGV[2], ARGV[11])
+  for _, last in ipairs(cjson.decode(ARGV[12])) do redis.call('HDEL', KEYS[10], last) end
+end
 redis.call('HSET', KEYS[1], 'phase', ARGV[3], 'deadline', '', 'snapshot', ARGV[6],
   'abstained', ARGV[10])
 redis.call('EXPIRE', KEYS[6], ARGV[8])
+if f[3] ~= 'buffered' then redis.call('UNLINK', KEYS[11]) end
 for id, why in pairs(cjson.decode(ARGV[5])) do
   redis.call('HDEL', KEYS[7], id)
   redis.call('HDEL', KEYS[8], id)
@@ -118,7 +131,7 @@ return {'published'}
 
 @dataclass(frozen=True)
 class RoundStore:
-    """Opens, closes and publishes rounds, and reads their records.
+    """Opens, closes and publishes rounds.
 
     Args:
         redis: the connection to Redis.
@@ -170,7 +183,7 @@ class RoundStore:
     async def publish(
         self,
         fence: int,
-        record: RoundRecord,
+        filed: FiledRecord,
         evictions: Mapping[str, Mapping[str, Any]],
         snapshot: Snapshot,
         position: str,
@@ -183,29 +196,19 @@ class RoundStore:
             PUBLISH,
             (
                 *(keys.federation, keys.history, keys.evicted, self.federation.fence, keys.events),
-                *(keys.receipts(record.round), keys.tickets, keys.pulls, keys.quarantined),
+                *(keys.receipts(filed.round), keys.tickets, keys.pulls, keys.quarantined),
+                *(keys.segments, keys.receipts(filed.round - ANSWERED)),
             ),
             fence,
-            record.round,
-            record.status,
-            record.model_dump_json(),
+            filed.round,
+            filed.status,
+            filed.entry,
             json.dumps({client: json.dumps(why) for client, why in evictions.items()}),
             json.dumps(snapshot.model_dump(mode="json")),
             position,
             KEPT,
             json.dumps({client: json.dumps(why) for client, why in quarantines.items()}),
             json.dumps(list(abstained)),
+            filed.segment or "",
+            json.dumps(list(map(str, filed.forgotten))),
         )
-
-    async def record(self, round_: int) -> RoundRecord | None:
-        """A finished round's record."""
-        raw = await self.redis.ask("hget", self.keys.history, str(round_))
-        return None if raw is None else RoundRecord.model_validate_json(raw)
-
-    async def records(self, first: int, last: int) -> list[RoundRecord]:
-        """The records of all finished rounds from `first` to `last`, both included."""
-        rounds = [str(r) for r in range(max(first, 0), last + 1)]
-        if not rounds:
-            return []
-        raw = await self.redis.ask("hmget", self.keys.history, rounds)
-        return [RoundRecord.model_validate_json(text) for text in raw if text is not None]

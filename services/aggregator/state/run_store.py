@@ -137,6 +137,7 @@ class RunStore:
         """The whole state, or None before a worker has founded the federation.
 
         Raises:
+            Unavailable: the stored state has the schema that a worker takes over when it starts.
             ConfigurationError: the stored state has another schema.
         """
         return parse_federation(await self.redis.ask("hgetall", self.keys.federation))

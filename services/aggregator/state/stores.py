@@ -1,9 +1,11 @@
 """All stores of one namespace, on one connection to Redis."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from rampart_fl.services.aggregator.state.attempt_counter import AttemptCounter
 from rampart_fl.services.aggregator.state.audit_log import AuditLog
+from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.client_store import ClientStore
 from rampart_fl.services.aggregator.state.customization_store import CustomizationStore
 from rampart_fl.services.aggregator.state.event_log import EventLog
@@ -11,6 +13,7 @@ from rampart_fl.services.aggregator.state.eviction_store import EvictionStore
 from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys, prefix_of
 from rampart_fl.services.aggregator.state.lease_store import LeaseStore
 from rampart_fl.services.aggregator.state.operator_store import OperatorStore
+from rampart_fl.services.aggregator.state.record_store import RecordStore
 from rampart_fl.services.aggregator.state.redis_access import RedisAccess, connect
 from rampart_fl.services.aggregator.state.round_store import RoundStore
 from rampart_fl.services.aggregator.state.run_store import RunStore
@@ -67,6 +70,10 @@ class Stores:
             customizations=CustomizationStore(redis, run, federation),
             events=EventLog(redis, run),
         )
+
+    def records(self, blobs: Blobs, **options: Any) -> RecordStore:
+        """The records of the run in these blobs; the options are those of `RecordStore`."""
+        return RecordStore(self.redis, self.run.keys, blobs, **options)
 
     async def aclose(self) -> None:
         """Cancels pending questions and uploads, then closes the connection."""

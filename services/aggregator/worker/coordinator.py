@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import assert_never
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.state.record_store import RecordStore
 from rampart_fl.services.aggregator.state.redis_records import Brief, Event
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.state.stores import Stores
@@ -42,6 +43,7 @@ class Coordinator:
 
     Args:
         stores, blobs: the federation's state.
+        records: the records of its finished rounds.
         round_engine: computes on models and updates.
         compute: runs a function on the round engine's thread.
         experiment: the experiment that is run.
@@ -54,6 +56,7 @@ class Coordinator:
         self,
         stores: Stores,
         blobs: Blobs,
+        records: RecordStore,
         round_engine: RoundEngine,
         compute: Compute,
         experiment: Experiment,
@@ -63,6 +66,7 @@ class Coordinator:
     ) -> None:
         self.stores = stores
         self.blobs = blobs
+        self.records = records
         self.round_engine = round_engine
         self.compute = compute
         self.experiment = experiment
@@ -255,7 +259,13 @@ class Coordinator:
         evicted, away = why_barred(self.experiment, decided, state.round, now)
         abstained = list(decided.about("abstained"))
         await self.stores.rounds.publish(
-            self.fence, record, evicted, decided.snapshot, state.position, away, abstained
+            self.fence,
+            await self.records.file(record),
+            evicted,
+            decided.snapshot,
+            state.position,
+            away,
+            abstained,
         )
         self.observe(record, decided)
         used = {d for r in opened.receipts.values() for d in (r.digest, r.started) if d}
@@ -269,7 +279,8 @@ class Coordinator:
         snapshot = self.snapshot.model_copy(
             update={"position": state.position, "pulls": state.pulls}
         )
-        await self.stores.rounds.publish(self.fence, record, {}, snapshot, state.position)
+        filed = await self.records.file(record)
+        await self.stores.rounds.publish(self.fence, filed, {}, snapshot, state.position)
         self.round_engine.snapshot = snapshot
         log.warning("round failed: %s", reason, extra={"round": state.round})
         self.observe(record, None)

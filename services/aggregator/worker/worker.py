@@ -12,6 +12,7 @@ from rampart_fl.services.aggregator.settings import TAPPED, Settings
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.redis_access import Fenced
 from rampart_fl.services.aggregator.state.redis_records import Federation
+from rampart_fl.services.aggregator.state.schema_migration import migrate
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.aggregator.worker.coordinator import Coordinator
 from rampart_fl.services.aggregator.worker.round_engine import Decided, RoundEngine
@@ -47,6 +48,9 @@ class Worker:
         self._settings = settings
         self._stores = stores
         self._blobs = blobs
+        self._records = stores.records(
+            blobs, bound=int(settings.records_mib * 2**20), kept=settings.records_kept
+        )
         self._experiment = experiment
         self._observers = observers or []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="round-engine")
@@ -62,6 +66,7 @@ class Worker:
                 self._fence, own = await self._acquire(own), True
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(self._keep_lease(self._fence))
+                    await migrate(self._records, self._stores.lease.keys, self._fence)
                     tasks.create_task(self._coordinate(self._fence))
                     tasks.create_task(self._sweep_regularly())
             except* Fenced:
@@ -119,6 +124,7 @@ class Worker:
         coordinator = Coordinator(
             self._stores,
             self._blobs,
+            self._records,
             self.round_engine,
             self.compute,
             federation.experiment,
@@ -179,7 +185,11 @@ class Worker:
 
     async def _sweep(self, federation: Federation) -> None:
         """Deletes unused blobs that crashes, refusals or requests for custom models left behind."""
-        kept = federation.snapshot.blobs()
+        try:
+            kept = federation.snapshot.blobs() | await self._records.referenced()
+        except FileNotFoundError:
+            log.error("a segment of records is not among the blobs; nothing is swept")
+            return
         for ticket in (await self._stores.tickets.outstanding()).values():
             kept |= set(ticket.models.values())
         for receipt in await self._stores.uploads.every_receipt():

@@ -50,14 +50,14 @@ def rounds(
     if number is not None:
         found = operator.rounds(number, 1)
         if not found or found[0].round != number:
-            raise RampartError(f"round {number} has not ended")
+            raise RampartError(f"round {number} has not ended, or is no longer kept")
         if as_json:
             emit(found[0].model_dump(mode="json"))
             return
         _show_verdicts(found[0])
         return
     current = operator.status().round
-    found = operator.rounds(max(0, current - last + 1), last)
+    found = operator.rounds(max(0, current - last + 1), last, mixing=as_json)
     if as_json:
         emit([record.model_dump(mode="json") for record in found])
         return
@@ -137,11 +137,12 @@ def watch(
             if event.get("type") == "finished":
                 return
         raise Unavailable("the aggregator ended the stream of events")
-    records = operator.rounds()
+    records = operator.rounds(mixing=False)
     with LiveTable() as view:
         while True:
             found = operator.status()
-            records += operator.rounds(since=len(records))
+            since = records[-1].round + 1 if records else 0
+            records += operator.rounds(since, mixing=False)
             view.show(found, records)
             if found.phase == "done":
                 return

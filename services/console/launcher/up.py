@@ -92,7 +92,8 @@ def follow(federation: LocalFederation, view: LiveTable) -> list[RoundRecord]:
     while True:
         federation.processes.check("redis", "aggregator")
         status = federation.operator.status()
-        records += federation.operator.rounds(since=len(records))
+        since = records[-1].round + 1 if records else 0
+        records += federation.operator.rounds(since)
         view.show(status, records)
         if status.phase == "done":
             return records

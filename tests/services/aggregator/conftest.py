@@ -3,11 +3,14 @@
 import secrets
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rampart_fl.services.aggregator.state.audit_log import Attribution
+from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.state.record_store import RecordStore
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.shared.experiment import Experiment
@@ -27,6 +30,7 @@ class Founded:
 
     stores: Stores
     fence: int
+    records: RecordStore
 
     def ticket(self, round_: int, kind: str = "train") -> Ticket:
         """A ticket that names one model."""
@@ -71,17 +75,16 @@ class Founded:
         """Publishes a record that evicts clients for reasons."""
         whys = {client: {"reason": reason} for client, reason in evictions.items()}
         position = await self.stores.events.last_position()
-        await self.stores.rounds.publish(self.fence, record, whys, SNAPSHOT, position)
+        filed = await self.records.file(record)
+        await self.stores.rounds.publish(self.fence, filed, whys, SNAPSHOT, position)
 
     async def quarantine(
         self, round_: int, abstained: tuple[str, ...] = (), **away: dict[str, Any]
     ) -> None:
         """Publishes a round that quarantines clients, or proposes to evict them."""
-        record = RoundRecord(round=round_, status="published")
+        filed = await self.records.file(RoundRecord(round=round_, status="published"))
         position = await self.stores.events.last_position()
-        await self.stores.rounds.publish(
-            self.fence, record, {}, SNAPSHOT, position, away, abstained
-        )
+        await self.stores.rounds.publish(self.fence, filed, {}, SNAPSHOT, position, away, abstained)
 
     async def dump(self) -> dict[str, Any]:
         """Everything in the namespace, except for counters of attempts."""
@@ -131,10 +134,10 @@ def experiment(policy: str) -> Experiment:
 
 
 @pytest.fixture
-async def founded(stores: Stores, experiment: Experiment) -> Founded:
-    """A federation in Redis."""
+async def founded(stores: Stores, experiment: Experiment, tmp_path: Path) -> Founded:
+    """A federation in Redis, with the records of its rounds in blobs."""
     fence = await stores.lease.acquire("worker", 60, NOW)
     assert fence is not None
     answer = await stores.run.found(fence, experiment, ModelSpec.of([]), SNAPSHOT, NOW)
     assert answer == ("founded", experiment.digest())
-    return Founded(stores, fence)
+    return Founded(stores, fence, stores.records(Blobs(tmp_path / "blobs")))

@@ -165,7 +165,7 @@ def test_a_round_and_the_status_can_be_read_on_a_narrow_terminal(
         models={"global": "cd" * 32},
     )
     records = [record]
-    known = SimpleNamespace(rounds=lambda *_: records, status=lambda: status)
+    known = SimpleNamespace(rounds=lambda *_, **__: records, status=lambda: status)
     monkeypatch.setattr("rampart_fl.services.console.commands.monitoring.connect", lambda *_: known)
     monkeypatch.setenv("COLUMNS", "80")
     lines = rampart("rounds", "4").out.splitlines()

@@ -1,10 +1,10 @@
-"""Routes for operators: the status, records, events, pause, resume, stop, and the mode."""
+"""Routes for operators: the status, events, pause, resume, stop, and the mode."""
 
 import time
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Path, Query
+from fastapi import APIRouter, Depends, Header
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from rampart_fl.services.aggregator.api.deps import ActorDep, Bearer, OperatorDep, RuntimeDep
@@ -15,7 +15,7 @@ from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.state.redis_access import CONNECTIONS
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.protocol import refusals
-from rampart_fl.shared.protocol.messages import Decision, FederationStatus, ModeChange, RoundRecord
+from rampart_fl.shared.protocol.messages import Decision, FederationStatus, ModeChange
 
 router = APIRouter(
     prefix="/v1", tags=["federation"], responses=PROBLEMS, dependencies=[OperatorDep]
@@ -73,28 +73,6 @@ async def current(runtime: RuntimeDep) -> FederationStatus:
             *([ABSTAINING.format(len(federation.abstained))] if federation.abstained else []),
         ],
     )
-
-
-@router.get("/rounds")
-async def rounds(
-    runtime: RuntimeDep,
-    since: Annotated[int, Query(ge=0, le=10**9, description="first round")] = 0,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-) -> list[RoundRecord]:
-    """Lists the records of finished rounds, oldest first."""
-    return await runtime.stores.rounds.records(since, since + limit - 1)
-
-
-@router.get("/rounds/{round}", responses=problems(refusals.NotFound))
-async def one_round(
-    runtime: RuntimeDep,
-    round: Annotated[int, Path(ge=0, le=10**9)],  # noqa: A002 - the path's name
-) -> RoundRecord:
-    """Shows one finished round's record: verdicts with evidence, weights, metrics and timings."""
-    found = await runtime.stores.rounds.record(round)
-    if found is None:
-        raise refusals.NotFound(f"round {round} has not ended")
-    return found
 
 
 @router.get("/evaluations")

@@ -62,8 +62,7 @@ async def test_publishing_writes_record_evictions_and_pointers_at_once(founded: 
     federation = await stores.run.read()
     assert (federation.phase, federation.deadline) == ("published", None)
     assert federation.snapshot == SNAPSHOT
-    assert await stores.rounds.record(0) == record
-    assert await stores.rounds.records(0, 9) == [record]
+    assert list(await founded.records.entries(0, 9)) == [0]
     assert await stores.evictions.evicted() == {"b": {"reason": "too far out"}}
     assert 0 < await stores.redis.client.ttl(stores.rounds.keys.receipts(0)) <= 86_400
     assert await stores.uploads.receipt(0, "update", "a") == founded.receipt("a"), (
@@ -107,7 +106,8 @@ async def test_events_that_nobody_has_read_are_kept(founded: Any) -> None:
     position = await stores.events.last_position()
     await add_many_events(stores)
     record = RoundRecord(round=0, status="published")
-    await stores.rounds.publish(founded.fence, record, {}, SNAPSHOT, position)
+    filed = await founded.records.file(record)
+    await stores.rounds.publish(founded.fence, filed, {}, SNAPSHOT, position)
     kept = await stores.events.read("0-0", 0.001, count=10_000)
     assert kept[0].position == position
     assert len(kept) == 1202
@@ -123,14 +123,3 @@ async def test_the_last_round_s_abstentions_are_told(founded: Any) -> None:
     await founded.quarantine(1)
     assert (await founded.stores.run.read()).abstained == ()
     assert (await founded.happened()).count("abstained") == 1
-
-
-async def test_records_come_in_order_and_with_gaps(founded: Any) -> None:
-    stores = founded.stores
-    for number in (0, 2, 10):
-        await founded.open(number, [])
-        await founded.publish(RoundRecord(round=number, status="published"))
-    assert [r.round for r in await stores.rounds.records(-3, 99)] == [0, 2, 10]
-    assert [r.round for r in await stores.rounds.records(1, 2)] == [2]
-    assert await stores.rounds.records(5, 4) == []
-    assert await stores.rounds.record(1) is None

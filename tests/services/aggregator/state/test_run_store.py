@@ -27,7 +27,7 @@ async def test_a_federation_is_founded_once(stores: Stores, experiment: Experime
     assert answer == ("founded", digest)
     federation = await stores.run.read()
     assert federation is not None
-    assert (federation.digest, federation.phase, federation.schema) == (digest, "joining", "1")
+    assert (federation.digest, federation.phase, federation.schema) == (digest, "joining", "2")
     assert (federation.status, federation.round, federation.deadline) == ("running", 0, NOW + 60)
     assert (federation.experiment, federation.spec) == (experiment, SPEC)
     assert federation.snapshot == SNAPSHOT
@@ -40,7 +40,7 @@ async def test_a_federation_is_founded_once(stores: Stores, experiment: Experime
 async def test_another_schema_is_refused(founded: Any) -> None:
     stores = founded.stores
     await stores.redis.client.hset(stores.run.keys.federation, "schema", "0")
-    with pytest.raises(ConfigurationError, match="schema 0, this version reads 1"):
+    with pytest.raises(ConfigurationError, match="schema 0, this version reads 2"):
         await stores.run.read()
 
 

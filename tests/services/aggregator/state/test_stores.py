@@ -27,13 +27,13 @@ async def test_an_old_fence_writes_nothing(founded: Any, experiment: Experiment)
     current = await stores.lease.acquire("worker", 60, NOW)
     assert current is not None
     before = await founded.dump()
-    record = RoundRecord(round=0, status="published")
+    filed = await founded.records.file(RoundRecord(round=0, status="published"))
     for attempt in (
         stores.run.found(old, experiment, ModelSpec.of([]), SNAPSHOT, NOW),
         stores.rounds.open(old, 1, "collecting", NOW, None, {}, []),
         stores.tickets.grant(old, "a", founded.ticket(0, "probe")),
         stores.rounds.close(old, 0, "0-0"),
-        stores.rounds.publish(old, record, {"a": {"reason": "x"}}, SNAPSHOT, "0-0"),
+        stores.rounds.publish(old, filed, {"a": {"reason": "x"}}, SNAPSHOT, "0-0"),
         stores.run.finish(old),
         stores.customizations.answer(old, "request", DIGEST),
     ):

@@ -16,6 +16,7 @@ from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.aggregator.worker.coordinator import Coordinator
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.protocol.stored_rounds import StoredRound
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +43,8 @@ class Founded:
             return await asyncio.to_thread(function, *args)
 
         engine = RoundEngine(experiment, spec, blobs, torch.device("cpu"))
-        return Coordinator(self.stores, blobs, engine, compute, experiment, fence, 60.0)
+        records = self.stores.records(blobs)
+        return Coordinator(self.stores, blobs, records, engine, compute, experiment, fence, 60.0)
 
     async def federation(self) -> Federation:
         """What Redis holds."""
@@ -76,6 +78,11 @@ async def test_every_phase_goes_on_in_another_worker(founded: Founded) -> None:
             state, event = await worker.advance(state, event)
         assert (await founded.federation()).phase == state.phase
     assert phases == ["collecting", "failed", "evaluating"]
-    (record,) = await founded.stores.rounds.records(0, 0)
+    records = founded.stores.records(Blobs(founded.folder))
+    entry = await records.entry(0)
+    assert entry is not None
+    data = await records.record_json(entry)
+    assert data is not None
+    record = StoredRound.model_validate_json(data)
     assert (record.status, record.reason) == ("failed", "stopped by the operator")
     assert record.missing == ["ada"]

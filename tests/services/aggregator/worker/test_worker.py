@@ -14,6 +14,7 @@ from rampart_fl.services.aggregator.worker.worker import Worker
 from rampart_fl.shared.protocol.messages import RoundRecord
 
 pytestmark = pytest.mark.anyio
+MIXING = {"a": {"a": 0.75, "b": 0.25}}
 
 
 async def test_a_sweep_keeps_what_snapshot_tickets_and_receipts_name(
@@ -22,14 +23,13 @@ async def test_a_sweep_keeps_what_snapshot_tickets_and_receipts_name(
     stores, blobs = founded.stores, Blobs(tmp_path)
     names = ("global", "reference", "ticket", "update", "started", "answer", "probe", "fresh")
     digest = {name: blobs.put(name.encode()) for name in names}
-    for name in names[:-1]:
-        path = blobs.path(digest[name])
-        moment = path.stat().st_mtime - module.SWEEP - 60
-        os.utime(path, (moment, moment))
     snapshot = Snapshot(global_model=digest["global"], reference=digest["reference"])
+    filed = await stores.records(blobs).file(
+        RoundRecord(round=0, status="published", mixing=MIXING)
+    )
     await stores.rounds.publish(
         founded.fence,
-        RoundRecord(round=0, status="published"),
+        filed,
         {},
         snapshot,
         await stores.events.last_position(),
@@ -40,6 +40,12 @@ async def test_a_sweep_keeps_what_snapshot_tickets_and_receipts_name(
     receipt = founded.receipt("a", 1, digest=digest["update"])
     await stores.uploads.accept(receipt.model_copy(update={"started": digest["started"]}))
 
+    records = await stores.records(blobs).referenced()
+    assert len(records) == 2, "the record and its weights"
+    for name in {*blobs.digests()} - {digest["fresh"]}:
+        path = blobs.path(name)
+        moment = path.stat().st_mtime - module.SWEEP - 60
+        os.utime(path, (moment, moment))
     settings = Settings(operator_token="operators-own-token")
     worker = Worker(settings, stores, blobs, None)
     federation = await stores.run.read()
@@ -47,4 +53,5 @@ async def test_a_sweep_keeps_what_snapshot_tickets_and_receipts_name(
     await worker._sweep(federation)
     swept = {name for name in names if not blobs.exists(digest[name])}
     assert swept == {"answer", "probe"}, "what customized models out of turn left behind"
+    assert records <= set(blobs.digests())
     await worker.stop()

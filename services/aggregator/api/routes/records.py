@@ -1,0 +1,154 @@
+"""Routes for operators: the records of finished rounds, and the matrix of all verdicts."""
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Response
+from fastapi.responses import StreamingResponse
+
+from rampart_fl.services.aggregator.api.deps import OperatorDep, RuntimeDep
+from rampart_fl.services.aggregator.api.model_responses import model_response
+from rampart_fl.services.aggregator.api.routes import BYTES, PROBLEMS, problems
+from rampart_fl.services.aggregator.api.runtime import Runtime
+from rampart_fl.services.aggregator.api.verdict_matrix import verdict_matrix
+from rampart_fl.services.aggregator.state.round_entry import RoundEntry
+from rampart_fl.shared.experiment.eviction import Decision
+from rampart_fl.shared.protocol import refusals
+from rampart_fl.shared.protocol.messages import ClientId
+from rampart_fl.shared.protocol.stored_rounds import RoundPage, StoredRound, VerdictMatrix
+
+
+async def require_federation(runtime: RuntimeDep) -> None:
+    """Answers 503 until there is a federation whose records this version can read."""
+    await runtime.definition()
+
+
+router = APIRouter(
+    prefix="/v1",
+    tags=["records"],
+    responses=PROBLEMS,
+    dependencies=[OperatorDep, Depends(require_federation)],
+)
+LONGEST = 1000
+"""The largest number of rounds in one answer."""
+RoundNumber = Annotated[int, Path(ge=0, le=10**9)]
+JSON = "application/json"
+
+
+@router.get(
+    "/rounds", response_class=Response, responses={200: {"model": list[StoredRound]}, **PROBLEMS}
+)
+async def rounds(
+    runtime: RuntimeDep,
+    since: Annotated[int, Query(ge=0, le=10**9, description="first round")] = 0,
+    limit: Annotated[int, Query(ge=1, le=LONGEST)] = 100,
+) -> Response:
+    """Lists the records of finished rounds, oldest first; rounds that are not kept are left out."""
+    entries = await runtime.records.entries(since, since + limit - 1)
+
+    async def send() -> AsyncIterator[bytes]:
+        before = b"["
+        for entry in entries.values():
+            record = await runtime.records.record_json(entry)
+            if record is not None:
+                yield before + record
+                before = b","
+        yield b"]" if before == b"," else b"[]"
+
+    return StreamingResponse(send(), media_type=JSON)
+
+
+@router.get("/rounds/{round}", responses=problems(refusals.NotFound))
+async def one_round(
+    runtime: RuntimeDep,
+    round: RoundNumber,  # noqa: A002 - the path's name
+    decision: Annotated[Decision | None, Query(description="only verdicts of this kind")] = None,
+    client: Annotated[ClientId | None, Query(description="only the verdict on this one")] = None,
+    offset: Annotated[int, Query(ge=0, le=10**9, description="verdicts to pass over")] = 0,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="verdicts to show")] = 1000,
+) -> RoundPage:
+    """Shows one finished round's record: verdicts with evidence, weights, metrics and timings.
+
+    The filters and the page concern the verdicts; everything else is always whole. The weights that
+    mixed the models are at `/v1/rounds/{round}/weights`.
+    """
+    data = await runtime.records.record_json(await find(runtime, round))
+    if data is None:
+        raise refusals.NotFound(f"the record of round {round} is no longer kept")
+
+    def page(data: bytes) -> RoundPage:
+        record = StoredRound.model_validate_json(data)
+        verdicts = [
+            verdict
+            for verdict in record.verdicts
+            if decision in {None, verdict.decision} and client in {None, verdict.client}
+        ]
+        shown = {"verdicts": verdicts[offset : offset + limit], "matching": len(verdicts)}
+        return RoundPage.model_construct(**{**dict(record), **shown})
+
+    return await asyncio.get_running_loop().run_in_executor(runtime.disk, page, data)
+
+
+@router.get(
+    "/rounds/{round}/weights",
+    response_class=Response,
+    responses={
+        200: {"description": "The weights", "content": BYTES},
+        **problems(refusals.NotFound),
+    },
+)
+async def weights(
+    runtime: RuntimeDep,
+    round: RoundNumber,  # noqa: A002 - the path's name
+) -> Response:
+    """Sends the weights that mixed one finished round's models, as a safetensors file.
+
+    It has one tensor `mixing`, float32 or float64, with a row per model and a column per client.
+    The metadata has their names as `models` and `clients`, both as JSON lists.
+    """
+    digest = (await find(runtime, round)).mixing
+    if digest is None:
+        raise refusals.NotFound(f"round {round} mixed no models")
+    return await model_response(runtime, digest, {"ETag": f'"{digest}"'})
+
+
+@router.get(
+    "/verdicts", response_class=Response, responses={200: {"model": VerdictMatrix}, **PROBLEMS}
+)
+async def verdicts(
+    runtime: RuntimeDep,
+    first: Annotated[int, Query(alias="from", ge=0, le=10**9, description="first round")] = 0,
+    last: Annotated[
+        int | None, Query(alias="to", ge=0, le=10**9, description=f"at most {LONGEST} rounds")
+    ] = None,
+    accept_encoding: Annotated[str, Header()] = "",
+) -> Response:
+    """Shows all decisions and scores of a range of rounds, one cell per client and round."""
+    last = first + LONGEST - 1 if last is None else last
+    if not 0 <= last - first < LONGEST:
+        raise refusals.InvalidRequest(
+            f"from {first} to {last} are {last - first + 1} rounds; give 1 to {LONGEST}"
+        )
+    entries = await runtime.records.entries(first, last)
+    run = partial(asyncio.get_running_loop().run_in_executor, runtime.disk)
+    data = await run(lambda: verdict_matrix(entries).model_dump_json().encode())
+    headers = {"Vary": "Accept-Encoding"}
+    if "gzip" in accept_encoding:
+        data = await run(lambda: zlib.compress(data, level=1, wbits=31))
+        headers["Content-Encoding"] = "gzip"
+    return Response(data, media_type=JSON, headers=headers)
+
+
+async def find(runtime: Runtime, round_: int) -> RoundEntry:
+    """The entry of a finished round.
+
+    Raises:
+        NotFound: the round has not ended, or is no longer kept.
+    """
+    entry = await runtime.records.entry(round_)
+    if entry is None:
+        raise refusals.NotFound(f"round {round_} has not ended, or is no longer kept")
+    return entry

@@ -1,0 +1,45 @@
+"""Joins the entries of many rounds into one matrix of verdicts.
+
+Legend: N clients, R rounds.
+"""
+
+import base64
+from collections.abc import Mapping
+
+import numpy as np
+
+from rampart_fl.services.aggregator.state.round_entry import RoundEntry
+from rampart_fl.shared.protocol.refusals import InvalidRequest
+from rampart_fl.shared.protocol.stored_rounds import NO_VERDICT, VerdictMatrix
+
+MOST = 4 << 20
+"""The largest number of cells, so that one request needs little memory."""
+
+
+def verdict_matrix(entries: Mapping[int, RoundEntry]) -> VerdictMatrix:
+    """The verdicts on all clients in these rounds, which are in order.
+
+    Raises:
+        InvalidRequest: the matrix would have too many cells.
+    """
+    lists = {entry.clients for entry in entries.values()}  # Most rounds have the same clients.
+    names = sorted({name for clients in lists for name in clients.split()})
+    if len(names) * len(entries) > MOST:
+        raise InvalidRequest(
+            f"{len(names)} clients in {len(entries)} rounds are more than {MOST} cells; "
+            f"ask for at most {MOST // len(names)} rounds"
+        )
+    row = {name: number for number, name in enumerate(names)}
+    rows = {clients: np.array([row[n] for n in clients.split()], dtype=int) for clients in lists}
+    codes_NR = np.full((len(names), len(entries)), ord(NO_VERDICT), dtype="u1")
+    scores_NR = np.full(codes_NR.shape, np.nan, dtype="<f4")
+    for column, entry in enumerate(entries.values()):
+        at = rows[entry.clients]
+        codes_NR[at, column] = np.frombuffer(entry.decisions.encode(), "u1")
+        scores_NR[at, column] = entry.scores_N
+    return VerdictMatrix(
+        clients=names,
+        rounds=list(entries),
+        decisions=[codes_R.tobytes().decode() for codes_R in codes_NR],
+        scores=base64.b64encode(scores_NR.tobytes()).decode(),
+    )

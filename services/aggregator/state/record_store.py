@@ -1,0 +1,183 @@
+"""The records of a run's finished rounds: in blobs, and found through Redis.
+
+A round has up to two blobs: its record as compressed JSON, and its mixing weights as a tensor.
+Redis has an entry for each of the newest rounds (see round_entry.py). Before the entries exceed a
+number or a bound in bytes, they move to a blob of their own, a segment, of which Redis keeps only
+the digest. So the entries in Redis stay within the bound, and all records together cost Redis
+a few bytes per round.
+"""
+
+import asyncio
+import json
+import zlib
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.state.keys import RunKeys
+from rampart_fl.services.aggregator.state.redis_access import RedisAccess
+from rampart_fl.services.aggregator.state.round_entry import (
+    ROUNDS,
+    RoundEntry,
+    pack_segment,
+    parse_segment,
+    size_of,
+)
+from rampart_fl.shared.protocol.messages import RoundRecord
+from rampart_fl.shared.protocol.mixing import Mixing, encode_mixing
+
+T = TypeVar("T")
+BOUND = 64 << 20
+"""Bytes that the entries may take in Redis, unless a setting says otherwise."""
+
+
+@dataclass(frozen=True)
+class FiledRecord:
+    """A record whose blobs are durable, with what the publication is to write into Redis."""
+
+    round: int
+    status: Literal["published", "failed"]
+    entry: str
+    segment: str | None = None
+    """Digest of the segment that holds this entry and all others; None if they stay in Redis."""
+    forgotten: tuple[int, ...] = ()
+    """The last rounds of the segments that are no longer kept."""
+
+
+@dataclass(frozen=True)
+class RecordStore:
+    """Files and reads the records of one run.
+
+    Args:
+        redis: the connection to Redis.
+        keys: the keys of the run.
+        blobs: the store of the records.
+        disk: threads that read and write blobs; by default those of asyncio.
+        bound: bytes that the entries may take in Redis.
+        kept: number of newest rounds whose records are kept; None keeps all.
+    """
+
+    redis: RedisAccess
+    keys: RunKeys
+    blobs: Blobs
+    disk: Executor | None = None
+    bound: int = BOUND
+    kept: int | None = None
+
+    # -- writing -------------------------------------------------------------------------------
+
+    async def file(self, record: RoundRecord) -> FiledRecord:
+        """Makes a record durable in blobs; nobody finds it before it is published."""
+        facts = record.model_dump_json(exclude={"mixing"})
+        entry = await self._on_disk(self._write, json.loads(facts), record.mixing)
+        held = await self.redis.ask("hgetall", self.keys.history)
+        entries = {**{int(number): text for number, text in held.items()}, record.round: entry}
+        if not self.full(entries):
+            return FiledRecord(record.round, record.status, entry)
+        segment = await self.seal(entries)
+        forgotten: tuple[int, ...] = ()
+        if self.kept is not None:
+            lasts = await self.redis.ask("hkeys", self.keys.segments)
+            forgotten = tuple(sorted(n for n in map(int, lasts) if n <= record.round - self.kept))
+        return FiledRecord(record.round, record.status, entry, segment, forgotten)
+
+    async def file_json(self, text: str) -> str:
+        """Makes a record durable in blobs, given as JSON; returns its entry as JSON."""
+
+        def write() -> str:
+            facts = json.loads(text)
+            return self._write(facts, facts.pop("mixing", {}))
+
+        return await self._on_disk(write)
+
+    def _write(self, facts: Mapping[str, Any], mixing: Mixing) -> str:
+        weights = self.blobs.put(encode_mixing(mixing)) if mixing else None
+        text = json.dumps({**facts, "mixing_digest": weights})
+        record = self.blobs.put(zlib.compress(text.encode()))
+        return RoundEntry.of(record, weights, facts["verdicts"]).model_dump_json()
+
+    def full(self, entries: Mapping[int, str]) -> bool:
+        """Whether these entries must move from Redis to a segment."""
+        size = sum(size_of(number, entry) for number, entry in entries.items())
+        return len(entries) >= ROUNDS or size > self.bound
+
+    async def seal(self, entries: Mapping[int, str]) -> str:
+        """Writes a segment with these entries, and returns its digest."""
+        return await self._on_disk(lambda: self.blobs.put(pack_segment(entries)))
+
+    # -- reading -------------------------------------------------------------------------------
+
+    async def entries(self, first: int, last: int) -> dict[int, RoundEntry]:
+        """The entries of all finished rounds from `first` to `last`, in order."""
+        # Entries move from the history to the segments, so this order misses none of them.
+        held = await self.redis.ask("hgetall", self.keys.history)
+        found = {int(number): text for number, text in held.items()}
+        entries = {n: RoundEntry.model_validate_json(found[n]) for n in found if first <= n <= last}
+        digests = await self._segments(first, last)
+        for segment in await asyncio.gather(*map(self._read_segment, digests)):
+            entries |= {number: one for number, one in segment.items() if first <= number <= last}
+        return dict(sorted(entries.items()))
+
+    async def entry(self, round_: int) -> RoundEntry | None:
+        """A finished round's entry; None if the round has not ended or is no longer kept."""
+        raw = await self.redis.ask("hget", self.keys.history, str(round_))
+        if raw is not None:
+            return RoundEntry.model_validate_json(raw)
+        for digest in await self._segments(round_, round_):
+            return (await self._read_segment(digest)).get(round_)
+        return None
+
+    async def record_json(self, entry: RoundEntry) -> bytes | None:
+        """A record as the JSON of a `StoredRound`; None if it is no longer kept."""
+
+        def read() -> bytes:
+            with self.blobs.open(entry.record) as file:
+                return zlib.decompress(file.read())
+
+        try:
+            return await self._on_disk(read)
+        except FileNotFoundError:
+            return None
+
+    async def referenced(self) -> set[str]:
+        """Digests of all blobs of records.
+
+        Raises:
+            FileNotFoundError: a segment is missing, so that nobody knows which records it names.
+        """
+        held = await self.redis.ask("hvals", self.keys.history)
+        segments = await self.redis.ask("hvals", self.keys.segments)
+        entries = [RoundEntry.model_validate_json(entry) for entry in held]
+        digests = set(segments).union(*(entry.digests for entry in entries))
+        for segment in segments:
+            loaded = await self._on_disk(self._load_segment, segment)
+            digests.update(*(entry.digests for entry in loaded.values()))
+        return digests
+
+    async def _segments(self, first: int, last: int) -> list[str]:
+        """Digests of the segments that may have entries from `first` to `last`, in order."""
+        raw = await self.redis.ask("hgetall", self.keys.segments)
+        ends = sorted((int(number), digest) for number, digest in raw.items())
+        found = []
+        for end, digest in ends:
+            if end >= first:
+                found.append(digest)
+            if end >= last:
+                break
+        return found
+
+    async def _read_segment(self, digest: str) -> dict[int, RoundEntry]:
+        try:
+            return await self._on_disk(self._load_segment, digest)
+        except FileNotFoundError:
+            return {}  # It was forgotten since its digest was read.
+
+    def _load_segment(self, digest: str) -> dict[int, RoundEntry]:
+        with self.blobs.open(digest) as file:
+            return parse_segment(file.read())
+
+    async def _on_disk(self, function: Callable[..., T], *args: Any) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.disk, function, *args)

@@ -1,0 +1,98 @@
+"""A finished round in brief: digests of its record, and a column of the matrix of verdicts.
+
+Entries of the newest rounds are in Redis. Those of older rounds are in segments: blobs that hold
+the entries of up to `ROUNDS` successive rounds.
+
+Legend: N clients.
+"""
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from rampart_fl.shared.protocol.messages import Digest
+from rampart_fl.shared.protocol.stored_rounds import VERDICT_CODES
+
+ROUNDS = 64
+"""The largest number of rounds in a segment."""
+OVERHEAD = 100
+"""Bytes that Redis needs for a hash's field, besides its name and its value."""
+DIGITS = np.uint32(12)
+"""Bits that are cleared at the end of a score; the other 12 of its mantissa are three digits."""
+
+
+class RoundEntry(BaseModel):
+    """A finished round in brief.
+
+    - `record` is the digest of the round's record, and `mixing` that of its mixing weights, if it
+      has any.
+    - `clients` has the ids of the clients with a verdict, with spaces between.
+    - `decisions` has a letter of `VERDICT_CODES` for each of them.
+    - `scores` is the base64 of their scores as little-endian float32, with three digits; NaN
+      stands for none.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    record: Digest
+    mixing: Digest | None = None
+    clients: str = ""
+    decisions: str = ""
+    scores: str = ""
+
+    @staticmethod
+    def of(record: str, mixing: str | None, verdicts: Sequence[Mapping[str, Any]]) -> "RoundEntry":
+        """The entry of a round with these verdicts."""
+        scores_N = np.array([np.nan if v["score"] is None else v["score"] for v in verdicts])
+        return RoundEntry(
+            record=record,
+            mixing=mixing,
+            clients=" ".join(verdict["client"] for verdict in verdicts),
+            decisions="".join(VERDICT_CODES[verdict["decision"]] for verdict in verdicts),
+            scores=base64.b64encode(three_digits(scores_N).tobytes()).decode(),
+        )
+
+    @property
+    def scores_N(self) -> NDArray[np.float32]:
+        """The scores of `clients`."""
+        return np.frombuffer(base64.b64decode(self.scores), "<f4")
+
+    @property
+    def digests(self) -> set[str]:
+        """Digests of the blobs that the entry names."""
+        return {self.record} | ({self.mixing} if self.mixing else set())
+
+
+def three_digits(numbers_N: NDArray[np.float64]) -> NDArray[np.float32]:
+    """The numbers as float32 with zeros at the end, which compress well; too large ones become inf.
+
+    >>> three_digits(np.array([0.123456])).tolist()
+    [0.123443603515625]
+    """
+    with np.errstate(over="ignore"):
+        bits_N = numbers_N.astype("<f4").view("<u4")
+    half = np.uint32(1) << (DIGITS - np.uint32(1))
+    finite_N = np.isfinite(bits_N.view("<f4"))
+    rounded_N = np.where(finite_N, bits_N + half, bits_N) >> DIGITS << DIGITS
+    return np.where(finite_N, rounded_N, bits_N).astype("<u4").view("<f4")
+
+
+def size_of(round_: int, entry: str) -> int:
+    """Bytes that an entry takes in Redis."""
+    return len(str(round_)) + len(entry) + OVERHEAD
+
+
+def pack_segment(entries: Mapping[int, str]) -> bytes:
+    """A segment with the entries of these rounds, which are given as JSON."""
+    return zlib.compress(json.dumps({str(round_): entries[round_] for round_ in entries}).encode())
+
+
+def parse_segment(data: bytes) -> dict[int, RoundEntry]:
+    """The inverse of `pack_segment`, with the entries parsed."""
+    raw = json.loads(zlib.decompress(data))
+    return {int(round_): RoundEntry.model_validate_json(raw[round_]) for round_ in raw}

@@ -1,0 +1,70 @@
+"""A federation that the version before left in mid-run goes on to the same end."""
+
+import json
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import redis
+from pydantic import SecretStr
+
+from benchmarks import chaos
+from rampart_fl.services.aggregator.settings import Settings
+from rampart_fl.services.aggregator.state.keys import prefix_of
+from rampart_fl.services.console.launcher.processes import free_port
+from rampart_fl.shared.protocol.messages import RoundRecord
+from rampart_fl.shared.runtime.tokens import mint, token_hash
+from tests.integration.hosted import FEDCAP, Hosted, Scripted, experiment, serving
+from tests.schemas.stored import SCHEMA_1, restore
+
+NAMES = ["ada", "bob", "cleo"]
+
+
+def test_the_run_goes_on_and_comes_to_the_same_models(
+    host: Callable[..., Hosted], redis_url: str, tmp_path: Path
+) -> None:
+    whole = host(experiment(rounds=4, server=FEDCAP))
+    whole.scripted(NAMES)
+    whole.wait()
+    expected = [chaos.comparable(record) for record in whole.operator.rounds()]
+
+    namespace = f"t-{secrets.token_hex(6)}"
+    values = restore(SCHEMA_1, redis_url, namespace, tmp_path / "old" / namespace)
+    settings = Settings(
+        port=free_port(),
+        redis_url=redis_url,
+        namespace=namespace,
+        blobs=str(tmp_path / "old"),
+        blob_cache=tmp_path / "old-cache",
+        operator_token=SecretStr(mint()),
+        threads=1,
+    )
+    give_tokens(redis_url, namespace, tmp_path / "test-clients")
+    with ExitStack() as server, Hosted(settings, tmp_path, server) as hosted:
+        server.enter_context(serving(settings))
+        hosted.operator.ready()
+        stored = [RoundRecord.model_validate_json(values["history"][n]) for n in ("0", "1")]
+        assert hosted.operator.rounds(0, 2) == stored
+        assert hosted.operator.status().received == ["cleo"]
+        for name in NAMES:
+            hosted.take_part(name, Scripted(name))
+        hosted.wait()
+        found = [chaos.comparable(record) for record in hosted.operator.rounds()]
+        hosted.operator.close()
+    assert found == expected
+
+
+def give_tokens(redis_url: str, namespace: str, folder: Path) -> None:
+    """New tokens for the clients, whose own ones are known only to them."""
+    expires = time.time() + 3600
+    with redis.Redis.from_url(redis_url) as client:
+        for name in NAMES:
+            token = mint()
+            known: Any = {"client": name, "expires_at": expires}
+            client.hset(prefix_of(namespace) + "tokens", token_hash(token), json.dumps(known))
+            own = {"token": token, "client_id": name, "sample_cap": 100, "renew_at": expires}
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            (folder / name / "identity.json").write_text(json.dumps(own))

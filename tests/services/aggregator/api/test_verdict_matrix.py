@@ -1,0 +1,56 @@
+"""The matrix of verdicts at its largest size.
+
+Legend: N clients, R rounds.
+"""
+
+import base64
+import zlib
+
+import numpy as np
+import pytest
+
+from rampart_fl.services.aggregator.api.verdict_matrix import MOST, verdict_matrix
+from rampart_fl.services.aggregator.state.round_entry import RoundEntry
+from rampart_fl.shared.protocol.refusals import InvalidRequest
+
+DIGEST = "d" * 64
+
+
+def entries(clients: int, rounds: int) -> dict[int, RoundEntry]:
+    """Random verdicts, each with a score of its own."""
+    draws = np.random.default_rng(0)
+    scores_RN = draws.lognormal(size=(rounds, clients)).tolist()
+    names = [f"client-{number:05d}" for number in range(clients)]
+    decisions = draws.choice(["accepted", "rejected", "evicted"], size=(rounds, clients))
+    return {
+        number: RoundEntry.of(
+            DIGEST,
+            None,
+            [
+                {"client": name, "decision": str(decision), "score": score}
+                for name, decision, score in zip(names, decisions[number], scores_N, strict=True)
+            ],
+        )
+        for number, scores_N in enumerate(scores_RN)
+    }
+
+
+def test_a_thousand_by_a_thousand_is_small_and_right() -> None:
+    found = entries(1000, 1000)
+    matrix = verdict_matrix(found)
+    assert len(zlib.compress(matrix.model_dump_json().encode(), level=1)) < 5_000_000
+    scores_NR = np.frombuffer(base64.b64decode(matrix.scores), "<f4").reshape(1000, 1000)
+    for number in (0, 500, 999):
+        np.testing.assert_array_equal(scores_NR[:, number], found[number].scores_N)
+        assert "".join(row[number] for row in matrix.decisions) == found[number].decisions
+
+
+def test_too_many_cells_are_refused_with_the_size_that_fits() -> None:
+    one = RoundEntry.of(
+        DIGEST,
+        None,
+        [{"client": f"c{n}", "decision": "accepted", "score": 0.0} for n in range(10_000)],
+    )
+    with pytest.raises(InvalidRequest, match="at most 419 rounds"):
+        verdict_matrix(dict.fromkeys(range(1000), one))
+    assert len(verdict_matrix(dict.fromkeys(range(MOST // 10_000), one)).clients) == 10_000

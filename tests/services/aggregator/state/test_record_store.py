@@ -1,0 +1,235 @@
+"""Records of finished rounds in a real Redis and in blobs."""
+
+import os
+import subprocess
+import sys
+import zlib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rampart_fl.services.aggregator.state.record_store import RecordStore
+from rampart_fl.services.aggregator.state.redis_access import RedisAccess
+from rampart_fl.services.aggregator.state.round_entry import ROUNDS
+from rampart_fl.shared.protocol.messages import RoundRecord, VerdictRecord
+from rampart_fl.shared.protocol.mixing import decode_mixing
+from rampart_fl.shared.protocol.stored_rounds import StoredRound
+
+pytestmark = pytest.mark.anyio
+CLIENTS = [f"client-{number}" for number in range(5)]
+
+
+def record(round_: int, status: str = "published") -> RoundRecord:
+    """A record with verdicts, weights and mixing weights of its own."""
+    verdicts = [
+        VerdictRecord(
+            client=client,
+            decision="accepted" if number else "rejected",
+            detector="test",
+            score=round_ + number / 3,
+            threshold=None,
+            reason="because",
+        )
+        for number, client in enumerate(CLIENTS)
+    ]
+    shares = {client: (round_ + 1) / (number + 3) for number, client in enumerate(CLIENTS)}
+    mixing = dict.fromkeys(CLIENTS[:3], shares)
+    return RoundRecord.model_validate(
+        {"round": round_, "status": status, "participants": CLIENTS, "verdicts": verdicts}
+        | {"weights": shares, "mixing": mixing, "closed_at": 1e9 + round_}
+    )
+
+
+async def publish(founded: Any, records: RecordStore, *rounds: int) -> None:
+    """Opens and publishes these rounds."""
+    for number in rounds:
+        await founded.open(number, [])
+        await published(founded, records, record(number))
+
+
+async def published(founded: Any, records: RecordStore, one: RoundRecord) -> None:
+    """Files and publishes one record."""
+    filed = await records.file(one)
+    snapshot = (await founded.stores.run.read()).snapshot
+    await founded.stores.rounds.publish(founded.fence, filed, {}, snapshot, "0-0")
+
+
+async def read(records: RecordStore, round_: int) -> RoundRecord | None:
+    """A round's whole record, as a reader puts it together."""
+    entry = await records.entry(round_)
+    data = None if entry is None else await records.record_json(entry)
+    if entry is None or data is None:
+        return None
+    facts = dict(StoredRound.model_validate_json(data))
+    assert facts.pop("mixing_digest") == entry.mixing
+    if entry.mixing is not None:
+        with records.blobs.open(entry.mixing) as file:
+            facts["mixing"] = decode_mixing(file.read())
+    return RoundRecord(**facts)
+
+
+async def in_redis(founded: Any) -> int:
+    """Bytes that Redis itself says that the entries take."""
+    keys = founded.stores.rounds.keys
+    return await founded.stores.redis.client.memory_usage(keys.history, samples=0) or 0
+
+
+async def test_what_is_read_is_what_was_published(founded: Any) -> None:
+    await publish(founded, founded.records, 0)
+    await founded.open(1, [])
+    failed = RoundRecord(round=1, status="failed", reason="nobody came", missing=["a"])
+    await published(founded, founded.records, failed)
+    assert await read(founded.records, 0) == record(0)
+    assert await read(founded.records, 1) == failed
+    assert await read(founded.records, 2) is None
+
+
+async def test_rounds_come_in_order_with_gaps_and_across_segments(founded: Any) -> None:
+    rounds = [*range(2 * ROUNDS), 500, 507]
+    await publish(founded, founded.records, *rounds)
+    keys, client = founded.stores.rounds.keys, founded.stores.redis.client
+    assert sorted(map(int, await client.hkeys(keys.segments))) == [ROUNDS - 1, 2 * ROUNDS - 1]
+    assert sorted(map(int, await client.hkeys(keys.history))) == [500, 507]
+    entries = founded.records.entries
+    assert list(await entries(0, 999)) == rounds
+    assert list(await entries(60, 70)) == list(range(60, 71))
+    assert list(await entries(127, 505)) == [127, 500]
+    assert await entries(128, 499) == {} == await entries(508, 999) == await entries(5, 4)
+    for number in (0, 63, 64, 127, 500):
+        assert await read(founded.records, number) == record(number)
+    assert await founded.records.entry(300) is None
+
+
+@pytest.mark.parametrize("bound", [1, 1000, 5000])
+async def test_the_bound_holds_at_every_publication(founded: Any, bound: int) -> None:
+    """However small it is, every round can be read afterwards."""
+    records = replace(founded.records, bound=bound)
+    held = []
+    for number in range(40):
+        await publish(founded, records, number)
+        held.append(await in_redis(founded))
+    assert max(held) <= bound
+    assert (max(held) > 0) == (bound > 1)
+    for number in range(40):
+        assert await read(records, number) == record(number)
+
+
+class Moving(RedisAccess):
+    """Publishes one more round, which moves all entries, after the first answer."""
+
+    def __init__(self, founded: Any) -> None:
+        super().__init__(founded.stores.redis.client)
+        self._founded = founded
+        self._asked = 0
+
+    async def ask(self, command: str, *args: Any, **options: Any) -> Any:
+        answer = await super().ask(command, *args, **options)
+        self._asked += 1
+        if self._asked == 1:
+            await publish(self._founded, self._founded.records, ROUNDS - 1)
+        return answer
+
+
+async def test_a_reader_misses_no_entry_that_moves_meanwhile(founded: Any) -> None:
+    await publish(founded, founded.records, *range(ROUNDS - 1))
+    moving = replace(founded.records, redis=Moving(founded))
+    assert list(await moving.entries(0, ROUNDS - 2)) == list(range(ROUNDS - 1))
+    keys, client = founded.stores.rounds.keys, founded.stores.redis.client
+    assert await client.hlen(keys.history) == 0, "the entries did move"
+
+
+async def test_nothing_in_use_is_missed_while_entries_move(founded: Any) -> None:
+    await publish(founded, founded.records, *range(ROUNDS - 1))
+    before = await founded.records.referenced()
+    assert len(before) == 2 * (ROUNDS - 1)
+    assert before <= await replace(founded.records, redis=Moving(founded)).referenced()
+
+
+async def test_only_the_newest_records_are_kept_if_that_is_set(founded: Any) -> None:
+    records = replace(founded.records, kept=10)
+    await publish(founded, records, *range(ROUNDS + 9))
+    assert await read(records, 0) == record(0), "a segment goes as a whole"
+    await publish(founded, records, *range(ROUNDS + 9, 2 * ROUNDS))
+    assert await read(records, ROUNDS - 1) is None
+    old = await founded.records.entries(0, 999)
+    assert list(old) == list(range(ROUNDS, 2 * ROUNDS))
+    unswept = set(records.blobs.digests())
+    records.blobs.sweep(await records.referenced(), -1)
+    assert set(records.blobs.digests()) == await records.referenced() < unswept
+    assert await read(records, ROUNDS) == record(ROUNDS)
+
+
+async def test_a_reader_finishes_although_the_record_is_swept(founded: Any) -> None:
+    await publish(founded, founded.records, 0)
+    entry = await founded.records.entry(0)
+    with founded.records.blobs.open(entry.record) as file:
+        first = file.read(1)
+        founded.records.blobs.sweep(set(), -1)
+        assert StoredRound.model_validate_json(zlib.decompress(first + file.read())).round == 0
+    assert await founded.records.record_json(entry) is None
+
+
+async def test_a_missing_segment_is_told_to_who_would_sweep(founded: Any) -> None:
+    await publish(founded, founded.records, *range(ROUNDS))
+    (segment,) = await founded.stores.redis.client.hvals(founded.stores.rounds.keys.segments)
+    founded.records.blobs.delete([segment])
+    with pytest.raises(FileNotFoundError):
+        await founded.records.referenced()
+    assert await founded.records.entries(0, ROUNDS) == {}
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.state.stores import Stores
+from rampart_fl.shared.protocol.messages import RoundRecord
+
+async def main():
+    url, namespace, folder, record = sys.argv[1:]
+    records = Stores.connect(url, None, namespace).records(Blobs(Path(folder)))
+    await records.file(RoundRecord.model_validate_json(record))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("before", [1, ROUNDS - 1])
+async def test_killing_a_worker_before_it_publishes_loses_nothing_and_leaks_nothing(
+    founded: Any, redis_url: str, before: int
+) -> None:
+    """Also where the round would have been the last one of a segment."""
+    records = founded.records
+    await publish(founded, records, *range(before))
+    whole = set(records.blobs.digests())
+    await founded.open(before, [])
+    dead = record(before).model_copy(update={"closed_at": 5.0})
+    namespace = founded.stores.rounds.keys.prefix.strip("{}:")
+    folder = str(records.blobs.folder)
+    child = subprocess.run(
+        [sys.executable, "-c", KILLED, redis_url, namespace, folder, dead.model_dump_json()],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert child.returncode == -9
+    left = set(records.blobs.digests()) - whole
+    assert len(left) == (3 if before == ROUNDS - 1 else 2), "the record, its weights, the segment"
+    assert await records.entry(before) is None
+    assert not left & await records.referenced()
+
+    await published(founded, records, record(before))
+    records.blobs.sweep(await records.referenced(), -1)
+    assert set(records.blobs.digests()) == await records.referenced()
+    for number in range(before + 1):
+        assert await read(records, number) == record(number)
+
+
+async def test_receipts_of_long_closed_rounds_go(founded: Any) -> None:
+    await founded.join("a")
+    for number in range(66):
+        await founded.open(number, ["a"])
+        await founded.stores.uploads.accept(founded.receipt("a", number))
+        await published(founded, founded.records, record(number))
+    rounds = {receipt.round for receipt in await founded.stores.uploads.every_receipt()}
+    assert rounds == set(range(2, 66))

@@ -1,0 +1,58 @@
+"""A round in brief: small, and true to the verdicts.
+
+Legend: N clients.
+"""
+
+import numpy as np
+import pytest
+
+from rampart_fl.services.aggregator.state.round_entry import (
+    RoundEntry,
+    pack_segment,
+    parse_segment,
+    three_digits,
+)
+
+DIGEST = "d" * 64
+
+
+def verdict(client: str, decision: str, score: float | None) -> dict[str, object]:
+    return {"client": client, "decision": decision, "score": score}
+
+
+def test_an_entry_has_the_letter_and_the_score_of_each_verdict() -> None:
+    verdicts = [verdict("a", "accepted", 0.5), verdict("b", "evicted", None)]
+    entry = RoundEntry.of(DIGEST, None, [*verdicts, verdict("c", "abstained", -3.0)])
+    assert (entry.clients, entry.decisions) == ("a b c", "aeb")
+    np.testing.assert_array_equal(entry.scores_N, [0.5, np.nan, -3.0])
+    assert entry.digests == {DIGEST}
+    assert RoundEntry.of(DIGEST, "e" * 64, []).digests == {DIGEST, "e" * 64}
+
+
+def test_an_entry_takes_at_most_500_bytes_a_client_even_with_the_longest_names() -> None:
+    names = [f"{number:064d}" for number in range(1000)]
+    entry = RoundEntry.of(DIGEST, DIGEST, [verdict(name, "accepted", 1 / 3) for name in names])
+    assert len(entry.model_dump_json()) < 80 * len(names)
+    assert (
+        len(RoundEntry.of(DIGEST, DIGEST, [verdict("x" * 64, "evicted", 1e9)]).model_dump_json())
+        < 500
+    )
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-3, 1.0, 1e30])
+def test_scores_have_three_digits_and_end_with_zeros(scale: float) -> None:
+    numbers_N = np.random.default_rng(0).standard_normal(1000) * scale
+    short_N = three_digits(numbers_N)
+    np.testing.assert_allclose(short_N, numbers_N, rtol=2**-12)
+    assert not (short_N.view("<u4") & 0xFFF).any()
+
+
+def test_what_is_not_finite_stays_so() -> None:
+    numbers_N = np.array([np.nan, np.inf, -np.inf, 1e300, 0.0])
+    np.testing.assert_array_equal(three_digits(numbers_N), [np.nan, np.inf, -np.inf, np.inf, 0.0])
+
+
+def test_a_segment_gives_back_its_entries() -> None:
+    entries = {n: RoundEntry.of(DIGEST, None, [verdict("a", "accepted", n)]) for n in (3, 4, 9)}
+    packed = pack_segment({number: entry.model_dump_json() for number, entry in entries.items()})
+    assert parse_segment(packed) == entries

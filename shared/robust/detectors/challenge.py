@@ -116,6 +116,9 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         fresh_MK = traces.upload_MK[fresh].double()
         similar = copies(fresh_MK, 1 - self.alike, self.usual)
         equal = within(fresh_MK, EQUAL)
+        if 2 * sum(map(bool, similar)) > len(ids):
+            # Colluders are fewer than half, so honest clients are alike: their data may be.
+            similar = equal = [[] for _ in ids]
         since = {
             client: self._since(known[client], traces, i)
             for client, i in zip(ids, fresh, strict=True)

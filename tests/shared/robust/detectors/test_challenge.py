@@ -170,6 +170,15 @@ def test_challenges_do_not_outgrow_each_other() -> None:
     )
 
 
+def test_likeness_of_more_than_half_puts_nobody_on_trial() -> None:
+    """Fewer than half collude, so honest clients have similar data: being alike is no sign."""
+    federation = Federation(12, 1)
+    federation.run(10, colluders(7, CRAFTED["ipm"]))
+    assert not federation.challenged and not federation.rejected
+    federation.run(3, colluders(5, CRAFTED["ipm"]))
+    assert federation.challenged >= names(range(7, 12))
+
+
 def test_one_copy_puts_nobody_on_trial() -> None:
     """Two clients with similar data may be alike once, and a trial costs accuracy."""
     federation = Federation(12, trial=3)

@@ -329,7 +329,7 @@ def test_without_matplotlib_the_tables_are_there_and_the_way_to_the_picture(
         return original(name, *rest, **options)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(NoPlots, match=r"rampart\[plots\]"):
+    with pytest.raises(NoPlots, match=r"rampart-fl\[plots\]"):
         write(filled(), tmp_path, ABOUT, "local")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["matrix.json", "matrix.md"]
 

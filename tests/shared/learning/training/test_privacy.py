@@ -261,7 +261,7 @@ def test_what_cannot_be_accounted_for_is_refused(
     with pytest.raises(ConfigurationError, match="batch normalization mixes samples"):
         check_privacy(table, nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
     monkeypatch.setattr("rampart_fl.shared.learning.training.privacy.find_spec", lambda name: None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'rampart\[privacy\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install 'rampart-fl\[privacy\]'"):
         private(make_learner)
     check_privacy(None, nn.BatchNorm1d(2))
 

@@ -189,8 +189,8 @@ class LearningClient:
             vector_D, diverged = sendable(vector_D, self._dtype)
         report = Report(samples=self._samples, metrics=metrics, diverged=diverged)
         upload = wire.encode(self.learner.spec, vector_D, claims(report), self._dtype)
-        # Only training tickets change the personal state, except for probes' privacy steps.
-        # A probe serves only to determine which clients resemble this client.
+        # A probe serves only to determine which clients resemble this client. So only training
+        # tickets change the personal state; a probe only adds the privacy steps that it spent.
         self.keeper.keep(ticket, upload, result.personal)
         return upload
 

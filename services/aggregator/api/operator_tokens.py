@@ -51,7 +51,7 @@ class OperatorTokens:
         if found is None:
             return None
         name, record = found
-        # A name may have been given again, with another token.
+        # The name may have a new token since this token was revoked or has expired.
         if record["revoked_at"] is not None or record["token_hash"] != hash_:
             raise OperatorRevoked(f"the token of {name} was revoked")
         if record["expires_at"] is not None and record["expires_at"] <= time.time():

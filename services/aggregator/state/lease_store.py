@@ -51,7 +51,7 @@ class LeaseStore:
     Args:
         redis: the connection to Redis.
         keys: the keys of the lease.
-        run: keys of the run. Time without a worker is added to the deadline of its open round.
+        run: keys of the run, whose open round gets a later deadline after a time without a worker.
     """
 
     redis: RedisAccess

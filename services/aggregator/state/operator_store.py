@@ -61,7 +61,7 @@ class OperatorStore:
     async def add(
         self, name: str, role: Role, token_hash: str, expires_at: float | None, by: Attribution
     ) -> str:
-        """Adds an operator; a name whose token is revoked or has expired may be given again.
+        """Adds an operator; its name may be one whose earlier token was revoked or has expired.
 
         Returns:
             "added", or "taken" (the name has a valid token).

@@ -69,7 +69,9 @@ class RoundEntry(BaseModel):
 
 
 def three_digits(numbers_N: NDArray[np.float64]) -> NDArray[np.float32]:
-    """The numbers as float32 with zeros at the end, which compress well; too large ones become inf.
+    """Rounds to float32 numbers whose last mantissa bits are zero, so that they compress well.
+
+    Numbers that are too large for float32 become inf.
 
     >>> three_digits(np.array([0.123456])).tolist()
     [0.123443603515625]

@@ -153,7 +153,7 @@ class LearningClient:
         return torch.from_numpy(wire.read_model(model, self.learner.spec))
 
     def _other_models(self, prefix: str) -> list[Tensor]:
-        """Remove and return the stored models whose names have this prefix, keyed by name."""
+        """Remove and return the stored models whose names have this prefix, sorted by name."""
         names = sorted(name for name in self._others if name.startswith(prefix))
         return [self._model(self._others.pop(name)) for name in names]
 

@@ -198,7 +198,8 @@ class ObjectBlobs(Blobs):
             raise ConfigurationError(f"RAMPART_BLOBS is {url!r}: {why}") from error
         self._obstore = obstore
         self._most = most
-        self._grown = most  # So the first new blob trims the cache, which may hold files of earlier processes.
+        # The cache may hold files of earlier processes, so the first new blob starts a check.
+        self._grown = most
         self._trimming = threading.Lock()
 
     def open(self, digest: str) -> BinaryIO:

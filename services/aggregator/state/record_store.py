@@ -131,7 +131,7 @@ class RecordStore:
         return None
 
     async def record_json(self, entry: RoundEntry) -> bytes | None:
-        """The record that an entry names, as the JSON of a `StoredRound`; None if no longer kept."""
+        """The record that an entry names, as JSON of a `StoredRound`; None if no longer kept."""
 
         def read() -> bytes:
             with self.blobs.open(entry.record) as file:

@@ -161,8 +161,8 @@ class RunStore:
         """Sets the mode of evictions from now on.
 
         Returns:
-            ("done" | "already", the mode), ("over", the status) if the run has ended or is ending, or
-            ("unfounded", "") if there is no federation.
+            ("done" | "already", the mode), ("over", the status) if the run has ended or is
+            ending, or ("unfounded", "") if there is no federation.
         """
         act = Act("mode", by, details={"mode": mode})
         keys = (self.keys.federation, self.keys.events)

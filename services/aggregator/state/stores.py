@@ -72,7 +72,7 @@ class Stores:
         )
 
     def records(self, blobs: Blobs, **options: Any) -> RecordStore:
-        """The store of the run's records, which are in `blobs`; passes `options` to `RecordStore`."""
+        """The store of the run's records, which are in `blobs`; `RecordStore` gets `options`."""
         return RecordStore(self.redis, self.run.keys, blobs, **options)
 
     async def aclose(self) -> None:

@@ -89,7 +89,7 @@ class AuditLog:
     async def perform(
         self, act: Act, script: str, keys: Sequence[str], *args: str | int | float
     ) -> list[str]:
-        """Runs a script that begins with `AUDITED`, again while the head moves; returns its answer.
+        """Runs a script that begins with `AUDITED`; retries if the head has moved; returns the answer.
 
         Args:
             act: what the script does. Its entry is written if and only if the script acts.

@@ -143,7 +143,7 @@ class RecordStore:
             return None
 
     async def referenced(self) -> set[str]:
-        """Digests of all blobs that are needed for records: records, mixing weights, segments.
+        """Digests of all blobs of this store: records, mixing weights and segments.
 
         Raises:
             FileNotFoundError: a segment is missing, so nobody knows which blobs its entries name.

@@ -18,8 +18,8 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from rampart_fl.shared.errors import RampartError, Unavailable
 
 RETRIES = 5
-"""How often a command, and each connection attempt for it, is retried. With so many retries, a
-command succeeds even if Redis restarts meanwhile and takes about ten seconds."""
+"""Number of retries of a command, and of each connection attempt for it. With so many retries, a
+command succeeds even if Redis restarts meanwhile, and the restart takes about ten seconds."""
 CONNECTIONS = 64
 """Largest number of connections to Redis that one process opens."""
 PATIENCE = 30.0

@@ -69,7 +69,7 @@ class RoundEntry(BaseModel):
 
 
 def three_digits(numbers_N: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Rounds to float32 numbers whose last mantissa bits are zero, so that they compress well.
+    """Rounds to float32 numbers whose lowest mantissa bits are zero, so that they compress well.
 
     Numbers that are too large for float32 become inf.
 

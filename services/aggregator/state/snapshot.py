@@ -27,7 +27,7 @@ class Snapshot(BaseModel):
       model is named like the client.
     - `groups` has names of models. A client without any other model gets one of these, chosen by
       the hash of the client's id.
-    - `voters` has the names of the models that every client gets at the end, to let them vote.
+    - `voters` has the names of the models that every client gets at the end, for a majority vote.
     - `challenged` maps a client to the name of the model from which it trains, in place of its own.
     - `position` is the position of the last event that the round has taken into account.
     - `pulls` has the clients that wait for a ticket (buffered policy).

@@ -89,7 +89,9 @@ class AuditLog:
     async def perform(
         self, act: Act, script: str, keys: Sequence[str], *args: str | int | float
     ) -> list[str]:
-        """Runs a script that begins with `AUDITED`; retries if the head has moved; returns the answer.
+        """Runs a script that begins with `AUDITED`, and returns its answer.
+
+        If the head has moved before the script runs, the script runs again with a new entry.
 
         Args:
             act: what the script does. Its entry is written if and only if the script acts.

@@ -193,7 +193,7 @@ class Operator:
     def add_operator(
         self, name: str, role: Role, lifetime: float | None = None, reason: str = UNSAID
     ) -> OperatorToken:
-        """Makes a token for an operator; if `lifetime` is None, the token is valid until revoked."""
+        """Makes a token for an operator; if `lifetime` is None, it is valid until revoked."""
         body = {"name": name, "role": role, "lifetime_seconds": lifetime, "reason": reason}
         return self._ask(OperatorToken, "POST", "/v1/operators", json=body)
 

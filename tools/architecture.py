@@ -133,7 +133,10 @@ def _key(name: str) -> str:
 
 
 def descriptions() -> str:
-    """One paragraph per package about what belongs there: services, then `shared` from the top."""
+    """One paragraph per package about what belongs there.
+
+    The services come first. The packages of `shared` follow; each precedes those that it imports.
+    """
     order = [name for layer in layers(dependencies()) for name in layer]
     shared = [name for name in order if _group(name) == "shared"]
     owners = {_group(name) for name in order} - {"services", "shared"}

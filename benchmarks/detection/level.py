@@ -1,8 +1,9 @@
 """The level of the default detectors: how often their evidence alone bars an honest client.
 
-No federation is run. In every round, objections are drawn with the tolerated probability, which is
-the worst case that the detectors' assumption allows. The benchmark then applies the detectors' own
-arithmetic to them. In a share of the rounds, responses and answers are uninformative.
+The benchmark runs no federation. A detector objects to a client in a round if the client fails the
+detector's test. The benchmark draws these objections at random for each round, with the largest
+probability that the detectors' assumption allows. It then computes the evidence from the drawn
+objections as the detectors do. In a share of the rounds, responses and answers are uninformative.
 
 Legend: R federations of one batch, N clients.
 """
@@ -30,11 +31,11 @@ SILENT = 0.3
 
 @dataclass(frozen=True)
 class Odds:
-    """The odds at which a detector bets on objections.
+    """The odds at which a detector bets that it will object to a client.
 
     Args:
         tolerated: largest probability of an objection to an honest client.
-        gain: factor by which an objection multiplies a bet.
+        gain: factor by which an objection multiplies the detector's wealth.
         silent: like `tolerated`, for uninformative rounds; None if these rounds do not count.
     """
 

@@ -61,7 +61,7 @@ class AttackerSettings(AgentSettings):
 
 
 def member_spec(text: str) -> Any:
-    """An attack from text: its name, or a table if the text is JSON.
+    """Parses an attack from text: either the attack's name, or a JSON object with its settings.
 
     >>> member_spec('{"name": "ipm", "epsilon": 2}')
     {'name': 'ipm', 'epsilon': 2}

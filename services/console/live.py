@@ -33,7 +33,7 @@ def largest(norms: dict[str, float], clients: Collection[str]) -> float | None:
 
 
 class LiveTable:
-    """A live table on standard error; one line per round if standard error is not a terminal.
+    """A live table on standard error, or one line per round if that is not a terminal.
 
     Args:
         hostile: ids of the attackers, if known; only the program that starts attackers knows them.

@@ -30,7 +30,7 @@ from rampart_fl.shared.runtime.tokens import token_hash
 
 T = TypeVar("T")
 PAGE = 500
-"""Entries of the audit log in one request."""
+"""Largest number of entries of the audit log in one answer."""
 SILENCE = 60.0
 """Read timeout of the event stream in seconds. An idle aggregator also sends a tick every 2 s."""
 
@@ -119,7 +119,7 @@ class Operator:
         return [self._whole(record, mixing) for record in found]
 
     def _whole(self, stored: StoredRound, mixing: bool) -> RoundRecord:
-        """A stored record, with the weights that mixed its models if they are asked for."""
+        """A stored record; if `mixing`, with the weights that mixed the round's models."""
         facts = dict(stored)
         digest = facts.pop("mixing_digest")
         if mixing and digest is not None:
@@ -193,7 +193,7 @@ class Operator:
     def add_operator(
         self, name: str, role: Role, lifetime: float | None = None, reason: str = UNSAID
     ) -> OperatorToken:
-        """Makes a token for an operator; without a lifetime in seconds, until it is revoked."""
+        """Makes a token for an operator; if `lifetime` is None, it is valid until revoked."""
         body = {"name": name, "role": role, "lifetime_seconds": lifetime, "reason": reason}
         return self._ask(OperatorToken, "POST", "/v1/operators", json=body)
 
@@ -202,7 +202,7 @@ class Operator:
         self.request("DELETE", f"/v1/operators/{name}", params={"reason": reason})
 
     def audit(self, since: int = 0) -> Iterator[AuditEntry]:
-        """Yields what operators did, from the entry with the number `since` on."""
+        """Yields the entries of the audit log, starting with number `since`."""
         while True:
             which = {"since": since, "limit": PAGE}
             page = self._ask(list[AuditEntry], "GET", "/v1/audit", params=which)

@@ -157,7 +157,7 @@ class RunningFederation(TestClients):
         self.experiment = local.experiment
 
     def start_clients(self) -> None:
-        """Starts every client of the experiment, honest or attacking, in processes."""
+        """Starts every client of the experiment, honest or attacking, in separate processes."""
         self.local.start_clients()
 
 

@@ -153,7 +153,7 @@ class LearningClient:
         return torch.from_numpy(wire.read_model(model, self.learner.spec))
 
     def _other_models(self, prefix: str) -> list[Tensor]:
-        """Remove and return the stored models whose names have this prefix, keyed by name."""
+        """Remove and return the stored models whose names have this prefix, sorted by name."""
         names = sorted(name for name in self._others if name.startswith(prefix))
         return [self._model(self._others.pop(name)) for name in names]
 
@@ -189,8 +189,8 @@ class LearningClient:
             vector_D, diverged = sendable(vector_D, self._dtype)
         report = Report(samples=self._samples, metrics=metrics, diverged=diverged)
         upload = wire.encode(self.learner.spec, vector_D, claims(report), self._dtype)
-        # Only training tickets change the personal state, except for probes' privacy steps.
-        # A probe serves only to determine which clients resemble this client.
+        # A probe serves only to determine which clients resemble this client. So only training
+        # tickets change the personal state; a probe only adds the privacy steps that it spent.
         self.keeper.keep(ticket, upload, result.personal)
         return upload
 

@@ -19,7 +19,7 @@ class Span(Table):
         return self
 
     def least(self, of: int) -> int:
-        """The lower bound as a number of clients, if `of` clients are selected.
+        """The lower bound as a number of clients; `of` is the number of selected clients.
 
         >>> Span(min=0.8).least(of=9), Span(min=3).least(of=9)
         (8, 3)
@@ -27,7 +27,10 @@ class Span(Table):
         return count(self.min, of)
 
     def most(self, of: int) -> int:
-        """The upper bound as a number of clients, if `of` clients are selected; `of` by default."""
+        """The upper bound as a number of clients; `of` is the number of selected clients.
+
+        If the span has no upper bound, the result is the number of selected clients.
+        """
         return of if self.max is None else count(self.max, of)
 
 

@@ -43,7 +43,9 @@ def quota(buffer: float, expected: int) -> int:
 
 
 def count(bound: float, of: int) -> int:
-    """A bound as a number of clients; `bound` is a number or, up to 1, a share of `of` clients.
+    """Converts a bound to a number of clients, which is at most the number `of`.
+
+    A bound up to 1 is a share of that number; a bound above 1 is itself a number of clients.
 
     >>> count(0.8, 9), count(3, 9), count(12, 9)
     (8, 3, 9)

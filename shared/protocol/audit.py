@@ -1,8 +1,8 @@
-"""The audit log: its entries, the chain of hashes between them, and whether a chain is whole.
+"""The audit log: its entries, the chain of their hashes, and a check that the chain is unbroken.
 
 The hash of an entry is the SHA-256 of the canonical JSON of all its other fields: UTF-8, sorted
-keys, no spaces. One of these fields is the hash of the entry before. So the hash of the last entry,
-which is the head, commits to the whole log.
+keys, no spaces. One of these fields is the hash of the previous entry. The hash of the last entry,
+called the head of the log, therefore depends on the whole log.
 """
 
 import hashlib
@@ -32,13 +32,13 @@ ActName = Literal[
     "add-operator",
     "revoke-operator",
 ]
-"""What an operator may do to a federation."""
+"""The names of the acts that operators can do, which the audit log records."""
 START = "0" * 64
 """The head of an empty log."""
 
 
 class AuditBroken(RampartError):
-    """The audit log is not as it was written."""
+    """The audit log was altered after it was written."""
 
     status = 422
     slug = "audit-broken"
@@ -46,7 +46,7 @@ class AuditBroken(RampartError):
 
 
 class EntryContent(Message):
-    """What an entry of the audit log says: who did what, when and why."""
+    """The content of an entry of the audit log, without its hash: who did what, when and why."""
 
     number: int = Field(ge=0, description="place in the log, from 0 on")
     time: str = Field(description="UTC, ISO 8601", examples=["2026-03-01T09:30:00.000Z"])
@@ -71,12 +71,12 @@ class AuditEntry(EntryContent):
 
     @staticmethod
     def of(content: EntryContent) -> "AuditEntry":
-        """The entry with this content."""
+        """The entry with this content and its hash."""
         return AuditEntry(**content.model_dump(), hash=content.digest())
 
 
 def timestamp(time: float) -> str:
-    """A Unix time as an entry has it.
+    """Formats a Unix time as in the entries of the audit log.
 
     >>> timestamp(1_000_000.5)
     '1970-01-12T13:46:40.500Z'
@@ -86,18 +86,19 @@ def timestamp(time: float) -> str:
 
 
 def check_chain(entries: Iterable[AuditEntry], kept: str | None = None) -> tuple[int, str]:
-    """Checks a whole log from its first entry on.
+    """Checks a whole log, starting with its first entry.
 
-    Without `kept`, the check cannot find out that the log's last entries are missing, or that
-    somebody has written the log anew from some entry on.
+    Without `kept`, the check does not notice if the last entries of the log are missing, or if
+    somebody has replaced all entries from some entry on.
 
     Args:
         entries: all entries, oldest first.
-        kept: a head of this log at an earlier time.
+        kept: a head that this log had at an earlier time.
     Returns:
         The number of entries, and the head.
     Raises:
-        AuditBroken: an entry was altered, is missing or out of order, or the log lacks `kept`.
+        AuditBroken: an entry was altered, is missing or is out of order, or no entry has the hash
+            `kept`.
 
     >>> check_chain([])[0]
     0

@@ -1,7 +1,7 @@
 """Reads and writes the weights that mixed a round's models, as the bytes of a safetensors file.
 
-The file has one tensor `mixing`, one row per model and one column per client. Its metadata has the
-rows' names as `models` and the columns' as `clients`, both as JSON lists.
+The file has one tensor `mixing`, with one row per model and one column per client. Its metadata has
+the names of the models and of the clients, as the JSON lists `models` and `clients`.
 
 Legend: L models, N clients.
 """
@@ -20,10 +20,10 @@ Mixing = Mapping[str, Mapping[str, float]]
 
 
 def encode_mixing(mixing: Mixing) -> bytes:
-    """Encodes weights by model and client; in float32 if that changes none of them.
+    """Encodes the weight of each client in each model, as float32 if that changes no weight.
 
     Args:
-        mixing: every model has a weight for each of the same clients.
+        mixing: weights, keyed by model and then by client; all models must have the same clients.
 
     >>> decode_mixing(encode_mixing({"a": {"a": 0.75, "b": 0.25}}))
     {'a': {'a': 0.75, 'b': 0.25}}

@@ -1,4 +1,4 @@
-"""The messages about records of finished rounds, as they are stored and sent."""
+"""The messages with which the aggregator stores and sends the records of finished rounds."""
 
 from pydantic import Field
 
@@ -15,7 +15,7 @@ class StoredRound(RoundFacts):
 
 
 class RoundPage(StoredRound):
-    """The record of a finished round, with the verdicts that were asked for."""
+    """The record of a finished round, with only the verdicts that the request asks for."""
 
     matching: int = Field(description="verdicts that match the filters, on all pages")
 
@@ -30,7 +30,7 @@ VERDICT_CODES: dict[Decision, str] = {
 }
 """The letter of each decision in a `VerdictMatrix`."""
 NO_VERDICT = "."
-"""Stands in a `VerdictMatrix` where a client has no verdict in a round."""
+"""The letter in a `VerdictMatrix` for a client that has no verdict in a round."""
 
 
 class VerdictMatrix(Message):

@@ -1,5 +1,8 @@
 """Sequential evidence by betting: an e-process over objections, and each client's limit.
 
+A detector objects to a client in a round if the client fails the detector's test. The detector bets
+in each round that it will object; the wealth that it wins is the evidence against the client.
+
 Legend: t rounds whose results were bet on, j the round in which a bet begins.
 """
 

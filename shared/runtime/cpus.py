@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 LIMITS = Path("/sys/fs/cgroup")
-"""Folder with the files of a container's limits."""
+"""Folder with the files that hold a container's resource limits."""
 
 
 def available() -> float:
@@ -23,6 +23,9 @@ def threads() -> int:
 
 
 def limit(name: str) -> list[str]:
-    """The values in the file of one of the container's limits; empty if there is no such file."""
+    """The values in the file that holds one of the container's resource limits.
+
+    The list is empty if there is no such file.
+    """
     path = LIMITS / name
     return path.read_text().split() if path.exists() else []

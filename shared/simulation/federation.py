@@ -1,4 +1,4 @@
-"""A whole federation in one process, with the services' engine, learning and attacks.
+"""A whole federation in one process; its engine, learning and attacks are those of the services.
 
 All clients of a round train at once. The seed of every random draw is derived from the client and
 the round, so the networked services compute the same models for the same experiment.

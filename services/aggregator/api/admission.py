@@ -64,7 +64,7 @@ def check_encoding(encoding: str | None) -> bool:
 
 @dataclass(frozen=True)
 class Admitted:
-    """A body that arrived completely: its digest and size, and its report if it was admitted."""
+    """A body that arrived completely: its digest, its size, and, if it was admitted, its report."""
 
     digest: str
     size: int

@@ -10,7 +10,7 @@ By default, uvicorn
 
 A `Connection` limits the head's size and time, and makes every refusal an RFC 9457 problem. The
 time limit for a head also applies to the rest of an answered request's body, and to each pause in
-which the client does not read its answer. A connection beyond the largest number is refused.
+which the client does not read its answer. If too many connections are open, a new one is refused.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ FILES = 1 << 20
 
 
 def open_files() -> int:
-    """Raises this process's limit on open files as far as the system allows, and returns it."""
+    """Raises this process's limit on open files as far as the system allows; returns the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = FILES if hard == resource.RLIM_INFINITY else hard
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -44,11 +44,11 @@ def open_files() -> int:
 
 
 class Connection(HttpToolsProtocol):
-    """A connection with a timer for heads and for the rest of bodies that nobody reads."""
+    """A connection with a time limit for heads and for the rest of bodies that are not read."""
 
     patience: ClassVar[float] = 30.0
-    """Seconds for a head, for the rest of a body that nobody reads, and for a pause in reading an
-    answer."""
+    """Time limit in seconds for a head, for the rest of a body that the application does not read,
+    and for a pause in which the client does not read its answer."""
     most: ClassVar[int] = FILES
     """Largest number of connections at the same time."""
     _timer: asyncio.TimerHandle | None = None

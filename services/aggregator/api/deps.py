@@ -1,4 +1,4 @@
-"""Dependencies that identify a route's caller; they are async, so that none needs a thread."""
+"""Dependencies that identify a route's caller; all are async, so FastAPI runs none on a thread."""
 
 import time
 from typing import Annotated, cast
@@ -50,7 +50,7 @@ async def identify(runtime: RuntimeDep, token: Bearer) -> Known:
 
 
 def present(runtime: Runtime, known: Known) -> Known:
-    """Notes that a client sent a request; refuses a client whose token has expired."""
+    """Records that a client sent a request; refuses a client whose token has expired."""
     if known.expires_at < time.time():
         raise Unauthorized("this client token has expired; rotate a token before it expires")
     runtime.hub.saw(known.client)

@@ -1,7 +1,7 @@
 """The event hub: one reader of the event stream per process, which wakes waiting requests.
 
-A waiting request takes up an `asyncio.Event`, but no Redis connection. An event that concerns one
-client wakes only that client's requests.
+A waiting request needs only an `asyncio.Event`, not a connection to Redis. An event that concerns
+one client wakes only that client's requests.
 """
 
 import asyncio
@@ -32,8 +32,8 @@ class EventHub:
 
     Args:
         events: the event log.
-        clients: the store of clients, which keeps these times.
-        flush_every: seconds between writes of these times.
+        clients: the store of clients, which keeps the times of the last requests.
+        flush_every: seconds between two writes of these times to the store.
     """
 
     def __init__(self, events: EventLog, clients: ClientStore, flush_every: float = 2.0) -> None:
@@ -58,7 +58,7 @@ class EventHub:
         return len(self._waiters.get(topic, ()))
 
     def saw(self, client: str) -> None:
-        """Notes that a client sent a request now."""
+        """Records that a client has sent a request just now."""
         self._seen[client] = time.time()
 
     @contextmanager

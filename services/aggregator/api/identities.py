@@ -1,4 +1,4 @@
-"""Looks up the client behind a token in Redis, and caches it until any client's token changes."""
+"""Looks up which client has a token, and caches the answers until any client's token changes."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from rampart_fl.services.aggregator.state.client_store import ClientStore
 
 @dataclass(frozen=True)
 class Known:
-    """The client behind a token, and how many samples it may claim."""
+    """The client that has a token, and how many samples the client may claim."""
 
     client: str
     expires_at: float
@@ -30,7 +30,7 @@ class Identities:
         self._as_of = -1
 
     async def of(self, token_hash: str) -> Known | None:
-        """The client behind a token's hash; None if it is unknown or was revoked."""
+        """The client whose token has this hash; None if the token is unknown or was revoked."""
         if self._as_of != self._hub.token_changes:
             self._known.clear()
             self._as_of = self._hub.token_changes

@@ -1,6 +1,6 @@
-"""Sends models: a small one as a whole, a large one in pieces.
+"""Sends small models as a whole and large models in pieces.
 
-While a slow client reads a large model, memory therefore never holds the whole model.
+So a large model is never in memory as a whole, even if a slow client takes long to read it.
 """
 
 import asyncio

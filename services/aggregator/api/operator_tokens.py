@@ -1,4 +1,4 @@
-"""Looks up the operator behind a token; asks Redis each time, so that a revocation acts at once."""
+"""Looks up which operator has a token; reads Redis each time, so that a revocation acts at once."""
 
 import time
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ class Actor:
     role: Role
 
     def because(self, reason: str) -> Attribution:
-        """Attributes what the operator does now, for this reason."""
+        """The attribution of an act that the operator does now, for this reason."""
         return Attribution(self.name, reason, time.time())
 
 
 class OperatorTokens:
-    """The owner's token and the named tokens.
+    """Checks the token of the owner and the tokens of named operators.
 
     Args:
         owner_hash: hash of the owner's token.
@@ -38,11 +38,11 @@ class OperatorTokens:
         self._operators = operators
 
     async def of(self, token: str) -> Actor | None:
-        """The operator who has a token; None if it is no operator's.
+        """The operator who has a token; None if no operator ever had it.
 
         Raises:
-            OperatorExpired: the token was an operator's, and has expired.
-            OperatorRevoked: the token was an operator's, and was revoked.
+            OperatorExpired: the token is an operator's, but has expired.
+            OperatorRevoked: the token was an operator's, but was revoked or replaced.
         """
         if matches(token, self._owner_hash):
             return Actor(OWNER, "operator")
@@ -51,7 +51,7 @@ class OperatorTokens:
         if found is None:
             return None
         name, record = found
-        # A name may have been given again, with another token.
+        # The name may have a new token since this token was revoked or has expired.
         if record["revoked_at"] is not None or record["token_hash"] != hash_:
             raise OperatorRevoked(f"the token of {name} was revoked")
         if record["expires_at"] is not None and record["expires_at"] <= time.time():

@@ -1,4 +1,4 @@
-"""Answers every error as `application/problem+json` (RFC 9457), and bounds small bodies."""
+"""Answers every error as `application/problem+json` (RFC 9457), and limits small bodies."""
 
 import asyncio
 import logging
@@ -107,7 +107,7 @@ def add_problem_handlers(app: FastAPI) -> None:
 
 
 class SmallBodies:
-    """Middleware that bounds the size and the time of every body that is not an upload.
+    """Middleware that limits the size and the time of every body that is not an upload.
 
     FastAPI's own `max_body_size` sets no time limit. That limit also answers in plain text, even if
     the application has an error handler.
@@ -118,7 +118,7 @@ class SmallBodies:
         self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Reads a request's body within the bounds, then passes it on; leaves uploads unread."""
+        """Reads a body within the limits, then calls the application; does not read uploads."""
         if scope["type"] != "http" or is_upload(scope["method"], scope["path"]):
             await self._app(scope, receive, send)
             return
@@ -151,5 +151,5 @@ class SmallBodies:
 
 
 def is_upload(method: str, path: str) -> bool:
-    """Whether a request's body is an update or an answer to a probe, as large as a model."""
+    """Whether the body is an update or an answer to a probe, and thus as large as a model."""
     return (method == "PUT" and path.endswith(("/update", "/probe"))) or path == "/v1/customize"

@@ -13,11 +13,11 @@ TOTAL = LARGEST
 
 
 class RecentModels:
-    """A cache that reads each small model once for all requests at the same time.
+    """A cache that reads a small model only once if several requests need it at the same time.
 
     Args:
         blobs: the store of the models.
-        disk: threads that read them.
+        disk: threads that read the models.
     """
 
     def __init__(self, blobs: Blobs, disk: Executor) -> None:

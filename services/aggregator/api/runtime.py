@@ -1,4 +1,4 @@
-"""Creates and connects the parts of one aggregator process; importing this opens no connection."""
+"""Creates and connects the parts of one aggregator process; the import opens no connection."""
 
 import asyncio
 import logging
@@ -26,12 +26,12 @@ FORGETFUL = (
     "lost with it"
 )
 RETRY = 1.0
-"""Seconds to wait after Redis did not answer before asking it again."""
+"""Seconds to wait before the next question to Redis, after Redis did not answer."""
 
 
 @dataclass(frozen=True)
 class Definition:
-    """What a federation is founded with, and never changes."""
+    """The parts of a federation's state that never change after it was created."""
 
     experiment: Experiment
     spec: ModelSpec
@@ -81,7 +81,7 @@ class Runtime:
         """The experiment and the model's spec; read once, because they never change.
 
         Raises:
-            Unavailable: no federation has been founded.
+            Unavailable: no worker has created the federation yet.
         """
         if self._definition is None:
             federation = await self.stores.run.read()

@@ -1,4 +1,4 @@
-"""Limits how many uploads are read at the same time, in total and to one per client."""
+"""Limits how many uploads are read at once: to a fixed total, and to one upload per client."""
 
 import asyncio
 from collections.abc import AsyncIterator

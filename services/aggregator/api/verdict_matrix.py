@@ -13,11 +13,11 @@ from rampart_fl.shared.protocol.refusals import InvalidRequest
 from rampart_fl.shared.protocol.stored_rounds import NO_VERDICT, VerdictMatrix
 
 MOST = 4 << 20
-"""The largest number of cells, so that one request needs little memory."""
+"""The largest number of cells that an answer may have; it limits the memory of a request."""
 
 
 def verdict_matrix(entries: Mapping[int, RoundEntry]) -> VerdictMatrix:
-    """The verdicts on all clients in these rounds, which are in order.
+    """The verdicts on all clients in these rounds, which must be sorted.
 
     Raises:
         InvalidRequest: the matrix would have too many cells.

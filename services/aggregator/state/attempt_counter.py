@@ -19,10 +19,10 @@ class AttemptCounter:
     keys: FederationKeys
 
     async def count(self, name: str, window: int, now: float) -> int:
-        """Counts an attempt; returns how many of this name the current time window now has.
+        """Counts an attempt; returns the number of attempts with this name in the time window.
 
         Args:
-            name: name of the attempts.
+            name: what is attempted and by whom, such as `join:ADDRESS`.
             window: length of a time window in seconds.
             now: Unix time.
         """

@@ -1,8 +1,8 @@
 """The audit log: one entry for each act of an operator, written by the script that acts.
 
-Redis cannot compute SHA-256. So the caller reads the head, computes the entry that would follow it,
-and passes both to the script. If the head has changed by then, the script changes nothing, and the
-caller tries again with the new head.
+The head of the log is the hash of its last entry. Redis cannot compute SHA-256, so the caller reads
+the head, computes the next entry, and passes both to the script. If the head has changed before
+the script runs, the script changes nothing, and the caller tries again with the new head.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,13 +32,13 @@ local function recorded()
   return true
 end
 """
-"""The beginning of every script that acts for an operator. Once nothing speaks against the act, the
-script calls `recorded()`, which writes the entry; the script acts if that is true, and otherwise
-returns {'moved'}."""
+"""The beginning of every script that acts for an operator. After the script has checked that the
+act is possible, it calls `recorded()`. If the head is still the expected one, `recorded()` writes
+the entry and returns true, and the script acts. Otherwise the script returns {'moved'}."""
 UNAUDITED = """
 local function recorded() return true end
 """
-"""The beginning of such a script where a client acts for itself."""
+"""The beginning in place of `AUDITED` if a client acts for itself; it writes no entry."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Attribution:
 
 @dataclass(frozen=True)
 class Act:
-    """An operator's act, which has no place in the log yet."""
+    """An operator's act, whose number in the log is not known yet."""
 
     name: ActName
     by: Attribution
@@ -60,7 +60,7 @@ class Act:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def entry(self, number: int, previous: str) -> AuditEntry:
-        """The entry that records this act in this place of the log."""
+        """The entry with this number that records the act; `previous` is the hash before it."""
         content = EntryContent(
             number=number,
             time=timestamp(self.by.time),
@@ -89,13 +89,15 @@ class AuditLog:
     async def perform(
         self, act: Act, script: str, keys: Sequence[str], *args: str | int | float
     ) -> list[str]:
-        """Runs a script that begins with `AUDITED`; returns its answer.
+        """Runs a script that begins with `AUDITED`, and returns its answer.
+
+        If the head has moved before the script runs, the script runs again with a new entry.
 
         Args:
-            act: what the script does; its entry is written if and only if the script acts.
+            act: what the script does. Its entry is written if and only if the script acts.
             script: the script.
-            keys: the keys that the script itself works on.
-            args: the script's own arguments.
+            keys: the keys that the script works on, without the keys of the log.
+            args: the arguments of the script, without those of `AUDITED`.
         """
         names = (*keys, self.keys.audit, self.keys.audit_head)
         while True:
@@ -116,10 +118,10 @@ class AuditLog:
         return number, head or START
 
     async def entries(self, since: int, limit: int) -> list[AuditEntry]:
-        """At most `limit` entries, from the place `since` on.
+        """At most `limit` entries, of which the first has the number `since`.
 
         Raises:
-            AuditBroken: what stands in the log is no entry.
+            AuditBroken: an element of the log cannot be parsed as an entry.
         """
         texts = await self.redis.ask("lrange", self.keys.audit, since, since + limit - 1)
         found = []

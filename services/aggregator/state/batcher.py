@@ -1,7 +1,7 @@
 """Batches requests to Redis that arrive while an earlier batch is being answered.
 
-When a round opens, every waiting request wakes and asks Redis the same questions at once; a batch
-answers them in one round trip. Likewise, a batch records all updates that arrive at about the same
+When a round opens, all waiting requests ask Redis the same questions at once; a batch answers these
+questions in one round trip. Likewise, a batch records all updates that arrive at about the same
 time with one fsync.
 """
 
@@ -27,7 +27,7 @@ class RequestBatcher(Generic[Question, Answer]):
         self._settling: asyncio.Task[None] | None = None
 
     async def ask(self, question: Question) -> Answer:
-        """The answer to one question; it is never read before the question was asked."""
+        """The answer to one question; Redis is read only after the question was asked."""
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Answer] = loop.create_future()
         self._asked.append((question, answered))

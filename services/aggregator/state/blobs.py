@@ -26,7 +26,7 @@ Buffer = bytes | bytearray | memoryview
 
 @contextmanager
 def touching(*expected: type[OSError]) -> Iterator[None]:
-    """Turns disk errors, such as a full disk, into `Unavailable`, except those expected."""
+    """Turns disk errors, such as a full disk, into `Unavailable`, except the expected errors."""
     try:
         yield
     except expected:
@@ -100,7 +100,7 @@ class BlobWriter:
 
 
 class Blobs:
-    """Blobs in a local folder, as `ab/abcdef...` by digest; `tmp/` holds those being written."""
+    """Blobs in a local folder: blob abcdef... is `ab/abcdef...`; `tmp/` holds unfinished blobs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -198,7 +198,8 @@ class ObjectBlobs(Blobs):
             raise ConfigurationError(f"RAMPART_BLOBS is {url!r}: {why}") from error
         self._obstore = obstore
         self._most = most
-        self._grown = most  # Makes the first blob count the files of earlier processes, too.
+        # The cache may hold files of earlier processes, so the first new blob starts a check.
+        self._grown = most
         self._trimming = threading.Lock()
 
     def open(self, digest: str) -> BinaryIO:
@@ -249,7 +250,9 @@ class ObjectBlobs(Blobs):
     def _keep(self, path: Path, digest: str) -> None:
         """Moves a file into the cache.
 
-        After every tenth of the cache's size in new bytes, trims a full cache to nine tenths.
+        Whenever new blobs have added a tenth of the cache's largest size, this method checks
+        whether the cache holds more than nine tenths of that size. If so, it deletes the blobs that
+        were read least recently, until nine tenths are left.
         """
         size = path.stat().st_size
         super()._adopt(path, digest)
@@ -278,7 +281,7 @@ def open_blobs(location: str, cache: Path, most: float = float("inf")) -> Blobs:
 
     Args:
         location: a folder's path, or an object store's URL (s3://, gs://, az://, memory://).
-        cache: local folder in front of an object store.
+        cache: local folder that caches the blobs of an object store.
         most: bytes that the cache may hold.
     """
     return ObjectBlobs(location, cache, most) if "://" in location else Blobs(Path(location))

@@ -1,4 +1,4 @@
-"""The registered clients: join tokens, their own tokens, and when each last sent a request."""
+"""The clients: join tokens, registrations, the clients' own tokens, and times of last requests."""
 
 import json
 from collections.abc import Mapping
@@ -123,7 +123,7 @@ class ClientStore:
         await self.audit.perform(act, ADD_JOINS, (self.keys.joins,), json.dumps(texts))
 
     async def revoke_join_token(self, join_hash: str, by: Attribution) -> str:
-        """Revokes a join token; returns "revoked", "unknown" or "used" (by a client to join)."""
+        """Revokes a join token; returns "revoked", "unknown", or "used" if a client has joined."""
         act = Act("revoke-join-token", by, join_hash)
         return (await self.audit.perform(act, REVOKE_JOIN, (self.keys.joins,), join_hash))[0]
 
@@ -146,7 +146,7 @@ class ClientStore:
             fresh: the id to use if neither the join token nor the client names one.
             now: Unix time.
             expires: Unix time at which the client's token expires.
-            sample_cap: samples that the client may claim, unless the join token has another cap.
+            sample_cap: samples that the client may claim, unless the join token sets its own cap.
         Returns:
             ("joined", id, client), or (reason, id or "", {}). The reason is unknown, used, expired,
             taken (the id exists already) or token-taken.
@@ -174,9 +174,9 @@ class ClientStore:
             client: the client's id.
             token_hash: hash of the new token.
             expires: Unix time at which the new token expires.
-            by: the operator who does it; None for the client itself.
+            by: the operator who changes the token; None if the client itself does.
         Returns:
-            "done", "unknown" (there is no such client) or "taken" (another client's token).
+            "done", "unknown" (there is no such client) or "taken" (another client has this token).
         """
         keys = (self.keys.clients, self.keys.tokens, self.run.events)
         given = (client, token_hash, expires)
@@ -196,7 +196,7 @@ class ClientStore:
         return None if raw is None else cast(dict[str, Any], json.loads(raw))
 
     async def records(self) -> dict[str, dict[str, Any]]:
-        """Every registered client's record, by id in order."""
+        """Every registered client's record, keyed and sorted by id."""
         return by_client(await self.redis.ask("hgetall", self.keys.clients))
 
     async def seen(self) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Customized models that are requested outside of a round, and the worker's answers."""
+"""Requests for customized models outside of a round, and the worker's answers to them."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -20,7 +20,7 @@ return {'done'}
 
 @dataclass(frozen=True)
 class CustomizationStore:
-    """Passes requests for customized models to the worker, and its answers back.
+    """Passes requests for customized models to the worker, and passes back the worker's answers.
 
     Args:
         redis: the connection to Redis.
@@ -33,12 +33,12 @@ class CustomizationStore:
     federation: FederationKeys
 
     async def request(self, request: str, client: str, digest: str) -> None:
-        """Asks the worker for a customized model for a client that sent an update for it."""
+        """Asks the worker to make a customized model from an update that a client sent."""
         fields = {"type": "customize", "request": request, "client": client, "digest": digest}
         await self.redis.ask("xadd", self.keys.events, fields)
 
     async def answer(self, fence: int, request: str, digest: str) -> None:
-        """Tells the API which model was made for a request."""
+        """Stores the digest of the model that was made for a request, for the API to read."""
         keys = (self.keys.customized(request), self.federation.fence, self.keys.events)
         await self.redis.run(CUSTOMIZED, keys, fence, request, digest)
 

@@ -1,4 +1,4 @@
-"""The event log: everything that happens, in order; the worker reads it, operators watch it."""
+"""The event log: everything that happens, in order; the worker and operators read it."""
 
 from dataclasses import dataclass
 
@@ -38,6 +38,7 @@ class EventLog:
     async def trim(self, kept: int = 1000) -> None:
         """Drops old events, and keeps about the last `kept`.
 
-        Publishing a round also drops old events, so this is for after the last round.
+        Publishing a round also drops old events, so this method is only for the time after the last
+        round.
         """
         await self.redis.ask("xtrim", self.keys.events, maxlen=kept)

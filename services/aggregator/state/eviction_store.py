@@ -75,7 +75,7 @@ class EvictionStore:
     Args:
         redis: the connection to Redis.
         keys: the keys of the run.
-        federation: keys of the federation, for the clients.
+        federation: keys of the federation, among them the registered clients.
         audit: the log of what operators do.
     """
 
@@ -103,7 +103,7 @@ class EvictionStore:
         return (await self.audit.perform(act, REINSTATE, names, client, by.reason))[0]
 
     async def confirm(self, client: str, by: Attribution) -> str:
-        """Evicts a client as proposed; returns "confirmed", or "gone" if there is no proposal."""
+        """Confirms a proposed eviction; returns "confirmed", or "gone" if there is no proposal."""
         raw, proposal = await self._proposal(client)
         why = {k: v for k, v in proposal.items() if k not in ("kind", "until")}
         stands = json.dumps({**why, "confirmed": by.reason})
@@ -125,7 +125,7 @@ class EvictionStore:
         return (raw, found) if found.get("kind") == "proposal" else ("", {})
 
     async def evicted(self) -> dict[str, dict[str, Any]]:
-        """Every eviction, by client id in order."""
+        """Every eviction, keyed and sorted by client id."""
         return by_client(await self.redis.ask("hgetall", self.keys.evicted))
 
     async def barred(self) -> Barred:

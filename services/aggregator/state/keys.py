@@ -1,20 +1,20 @@
-"""The names of all keys in Redis, and the version of what they hold.
+"""The names of all keys in Redis, and the schema version of their values.
 
-All keys are under one namespace, and so in one hash slot. Their values are small, because models
-and updates are kept in the blob store. The keys of the federation (`FederationKeys`):
+All keys are under one namespace, and therefore in one hash slot. Their values are small, because
+models and updates are kept in the blob store. The keys of the federation (`FederationKeys`):
 
-    lease        string  id of the worker that decides, with a time to live
-    fence        number  fencing token: grows with each lease; a script with an older token does
-                         nothing
+    lease        string  name of the worker that decides, with a time to live
+    fence        number  fencing token, which grows with each lease; a script of the worker that is
+                         given an older token does nothing
     clients      hash    id -> {registered_at, sample_cap, token_hash, expires_at}
     tokens       hash    SHA-256 of a client's token -> {client, expires_at}
     joins        hash    SHA-256 of a join token -> {expires_at, client_id?, sample_cap?, used?}
     seen         zset    id -> time of its last request
     attempts:A:W number  attempts of name A in time window W
     operators    hash    name -> {role, token_hash, created_at, created_by, expires_at, revoked_at}
-    operator_tokens hash SHA-256 of an operator's token, former ones too -> name
+    operator_tokens hash SHA-256 of an operator's present or former token -> name
     audit        list    entries of the audit log, oldest first (see shared/protocol/audit.py)
-    audit_head   string  hash of the last of them
+    audit_head   string  hash of the last entry of the audit log
 
 The keys of the run, which is one experiment with its rounds (`RunKeys`):
 
@@ -24,24 +24,24 @@ The keys of the run, which is one experiment with its rounds (`RunKeys`):
                          (number of clients when round 0 opened), mode (of evictions, once an
                          operator has set one), abstained (clients that the last round would have
                          barred if the limit on barred clients allowed it)
-    history      hash    round -> entry of the round, for the newest rounds (see round_entry.py)
-    segments     hash    round -> digest of the segment whose last entry is of this round
+    history      hash    round -> entry of the round, for the newest rounds (see record_store.py)
+    segments     hash    round -> digest of the blob with older entries that ends with this round
     tickets      hash    id -> outstanding ticket
     pulls        hash    id -> round in which the client asked for a ticket (buffered policy)
     receipts:R   hash    "kind:id" -> receipt of an upload for round R
     evicted      hash    id -> why, when, by whom
     quarantined  hash    id -> until (the first round that may draw the client again), kind
                          (quarantine or proposal), why, when
-    customized:Q string  digest of the model made for request Q
-    events       stream  everything that happens, in order: the worker reads it, operators watch it
+    customized:Q string  digest of the model that was made for request Q
+    events       stream  everything that happens, in order; the worker and operators read it
 
-A federation has one run, so both kinds of keys have the same prefix.
+Both kinds of keys have the same prefix, because a federation has only one run.
 """
 
 SCHEMA = "2"
-"""Version of everything stored in Redis and of the snapshots in the blob store."""
+"""Version of the whole state in Redis; the snapshot repeats it."""
 MIGRATED = "1"
-"""The schema that a worker takes over when it starts (see schema_migration.py)."""
+"""The older schema that a worker converts when it starts (see schema_migration.py)."""
 
 
 def prefix_of(namespace: str) -> str:
@@ -54,7 +54,7 @@ def prefix_of(namespace: str) -> str:
 
 
 class FederationKeys:
-    """Keys of what belongs to the federation: the worker's lease, clients, operators, audit.
+    """Keys of the federation's state: the worker's lease, clients, operators, audit log.
 
     Args:
         prefix: the prefix of all keys.
@@ -79,7 +79,7 @@ class FederationKeys:
 
 
 class RunKeys:
-    """Keys of what belongs to the run of one experiment.
+    """Keys of the state of one experiment's run.
 
     Args:
         prefix: the prefix of all keys.
@@ -97,7 +97,7 @@ class RunKeys:
         self.events = f"{prefix}events"
 
     def receipts(self, round_: int | str) -> str:
-        """The key of one round's receipts; "*" matches those of all rounds."""
+        """The key of one round's receipts; for "*", a pattern for the keys of all rounds."""
         return f"{self.prefix}receipts:{round_}"
 
     def customized(self, request: str) -> str:

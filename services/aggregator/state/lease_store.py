@@ -1,4 +1,4 @@
-"""The worker's lease: at any time one worker decides, and a fencing token tells which."""
+"""The worker's lease, so that at most one worker decides, and its fencing token."""
 
 from dataclasses import dataclass
 
@@ -48,10 +48,13 @@ return {'released'}
 class LeaseStore:
     """Takes, extends and releases the lease.
 
+    Each lease has a new fencing token. Scripts of the worker compare the token that they are given
+    with the newest one, so a worker that has lost its lease cannot write.
+
     Args:
         redis: the connection to Redis.
         keys: the keys of the lease.
-        run: keys of the run. Time without a worker is added to the deadline of its open round.
+        run: keys of the run, whose open round gets a later deadline after a time without a worker.
     """
 
     redis: RedisAccess
@@ -67,7 +70,7 @@ class LeaseStore:
             worker: name of the worker.
             ttl: seconds for which the lease lasts.
             now: Unix time.
-            own: whether the worker may take over an existing lease that has its name.
+            own: whether the worker may take over an existing lease of a worker of the same name.
         """
         keys = (self.keys.lease, self.keys.fence, self.run.federation)
         answer = await self.redis.run(ACQUIRE, keys, worker, int(ttl * 1000), now, int(own))

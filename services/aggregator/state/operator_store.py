@@ -1,4 +1,4 @@
-"""The operators: named tokens, each with a role, which may expire and be revoked."""
+"""The operators: each has a name, a role, and a token that may expire or be revoked."""
 
 import json
 from dataclasses import dataclass
@@ -61,10 +61,10 @@ class OperatorStore:
     async def add(
         self, name: str, role: Role, token_hash: str, expires_at: float | None, by: Attribution
     ) -> str:
-        """Adds an operator; a name whose token is revoked or has expired may be given again.
+        """Adds an operator; its name may be one whose earlier token was revoked or has expired.
 
         Returns:
-            "added", or "taken" (the name has a valid token).
+            "added", or "taken" if the name has a valid token.
         """
         record = {
             "role": role,
@@ -86,7 +86,7 @@ class OperatorStore:
         return (await self.audit.perform(act, REVOKE, keys, name, by.time))[0]
 
     async def of_token(self, token_hash: str) -> tuple[str, dict[str, Any]] | None:
-        """(name, record) of the operator who has or had the token with this hash."""
+        """(name, record) of the operator who has or had the token with this hash, or None."""
         name = await self.redis.ask("hget", self.keys.operator_tokens, token_hash)
         if name is None:
             return None
@@ -94,6 +94,6 @@ class OperatorStore:
         return None if raw is None else (name, cast(dict[str, Any], json.loads(raw)))
 
     async def records(self) -> dict[str, dict[str, Any]]:
-        """Every operator's record, by name in order."""
+        """Every operator's record, keyed and sorted by name."""
         raw = await self.redis.ask("hgetall", self.keys.operators)
         return {name: json.loads(raw[name]) for name in sorted(raw)}

@@ -1,10 +1,10 @@
-"""The records of a run's finished rounds: in blobs, and found through Redis.
+"""The records of a run's finished rounds: they are blobs, which are found through Redis.
 
 A round has up to two blobs: its record as compressed JSON, and its mixing weights as a tensor.
-Redis has an entry for each of the newest rounds (see round_entry.py). Before the entries exceed a
-number or a bound in bytes, they move to a blob of their own, a segment, of which Redis keeps only
-the digest. So the entries in Redis stay within the bound, and all records together cost Redis
-a few bytes per round.
+Redis has an entry for each of the newest rounds, with the digests of these blobs (see
+round_entry.py). When there are `ROUNDS` entries, or when they would take more than `bound` bytes,
+all of them move to a blob, a *segment*, and Redis keeps only the digest of the segment. So the
+entries in Redis stay within the bound, and an older round takes only a few bytes in Redis.
 """
 
 import asyncio
@@ -35,15 +35,15 @@ BOUND = 64 << 20
 
 @dataclass(frozen=True)
 class FiledRecord:
-    """A record whose blobs are durable, with what the publication is to write into Redis."""
+    """A record whose blobs are durable, with what publishing the round writes into Redis."""
 
     round: int
     status: Literal["published", "failed"]
     entry: str
     segment: str | None = None
-    """Digest of the segment that holds this entry and all others; None if they stay in Redis."""
+    """Digest of the segment to which all entries move, this one included; None if they stay."""
     forgotten: tuple[int, ...] = ()
-    """The last rounds of the segments that are no longer kept."""
+    """The segments to delete, each named by the last round in it."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class RecordStore:
         redis: the connection to Redis.
         keys: the keys of the run.
         blobs: the store of the records.
-        disk: threads that read and write blobs; by default those of asyncio.
+        disk: threads that read and write blobs; by default, the threads of asyncio.
         bound: bytes that the entries may take in Redis.
-        kept: number of newest rounds whose records are kept; None keeps all.
+        kept: number of newest rounds whose records are kept at least; None keeps all.
     """
 
     redis: RedisAccess
@@ -69,7 +69,7 @@ class RecordStore:
     # -- writing -------------------------------------------------------------------------------
 
     async def file(self, record: RoundRecord) -> FiledRecord:
-        """Makes a record durable in blobs; nobody finds it before it is published."""
+        """Makes a record durable in blobs; readers cannot find it before the round is published."""
         facts = record.model_dump_json(exclude={"mixing"})
         entry = await self._on_disk(self._write, json.loads(facts), record.mixing)
         held = await self.redis.ask("hgetall", self.keys.history)
@@ -84,7 +84,7 @@ class RecordStore:
         return FiledRecord(record.round, record.status, entry, segment, forgotten)
 
     async def file_json(self, text: str) -> str:
-        """Makes a record durable in blobs, given as JSON; returns its entry as JSON."""
+        """Makes a record, which is given as JSON, durable in blobs; returns its entry as JSON."""
 
         def write() -> str:
             facts = json.loads(text)
@@ -110,8 +110,9 @@ class RecordStore:
     # -- reading -------------------------------------------------------------------------------
 
     async def entries(self, first: int, last: int) -> dict[int, RoundEntry]:
-        """The entries of all finished rounds from `first` to `last`, in order."""
-        # Entries move from the history to the segments, so this order misses none of them.
+        """The entries of the finished rounds from `first` to `last` that are kept, in order."""
+        # Entries only move from the history to segments. So if the history is read first, an entry
+        # that moves meanwhile is found in a segment.
         held = await self.redis.ask("hgetall", self.keys.history)
         found = {int(number): text for number, text in held.items()}
         entries = {n: RoundEntry.model_validate_json(found[n]) for n in found if first <= n <= last}
@@ -130,7 +131,7 @@ class RecordStore:
         return None
 
     async def record_json(self, entry: RoundEntry) -> bytes | None:
-        """A record as the JSON of a `StoredRound`; None if it is no longer kept."""
+        """The record that an entry names, as JSON of a `StoredRound`; None if no longer kept."""
 
         def read() -> bytes:
             with self.blobs.open(entry.record) as file:
@@ -142,10 +143,10 @@ class RecordStore:
             return None
 
     async def referenced(self) -> set[str]:
-        """Digests of all blobs of records.
+        """Digests of all blobs of this store: records, mixing weights and segments.
 
         Raises:
-            FileNotFoundError: a segment is missing, so that nobody knows which records it names.
+            FileNotFoundError: a segment is missing, so nobody knows which blobs its entries name.
         """
         held = await self.redis.ask("hvals", self.keys.history)
         segments = await self.redis.ask("hvals", self.keys.segments)
@@ -157,7 +158,7 @@ class RecordStore:
         return digests
 
     async def _segments(self, first: int, last: int) -> list[str]:
-        """Digests of the segments that may have entries from `first` to `last`, in order."""
+        """Digests of the segments that may have entries of rounds `first` to `last`, in order."""
         raw = await self.redis.ask("hgetall", self.keys.segments)
         ends = sorted((int(number), digest) for number, digest in raw.items())
         found = []
@@ -172,7 +173,7 @@ class RecordStore:
         try:
             return await self._on_disk(self._load_segment, digest)
         except FileNotFoundError:
-            return {}  # It was forgotten since its digest was read.
+            return {}  # The segment was deleted after its digest was read.
 
     def _load_segment(self, digest: str) -> dict[int, RoundEntry]:
         with self.blobs.open(digest) as file:

@@ -1,7 +1,7 @@
-"""The connection to Redis, with few sockets, time limits and retries, and its atomic scripts.
+"""The connection to Redis, with few sockets, time limits and retries; it also runs atomic scripts.
 
 Every script returns a list whose first element says what happened. The worker passes its fencing
-token to all of its scripts except the one that makes a new token.
+token to all of its scripts, except to the script that takes a lease and makes a new token.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from rampart_fl.shared.errors import RampartError, Unavailable
 
 RETRIES = 5
-"""How often a command, and each connection for it, is retried. This is enough to outlast a restart
-of Redis that takes about ten seconds."""
+"""Number of retries of a command, and of each connection attempt for it. With so many retries, a
+command succeeds even if Redis restarts meanwhile, and the restart takes about ten seconds."""
 CONNECTIONS = 64
 """Largest number of connections to Redis that one process opens."""
 PATIENCE = 30.0
@@ -39,7 +39,7 @@ end
 
 
 class Fenced(RampartError):
-    """Another worker holds the lease, so what this worker tried to write was not written."""
+    """This worker has lost the lease, so what it tried to write was not written."""
 
     slug = "fenced"
     title = "Another worker decides"
@@ -54,8 +54,9 @@ def connect(url: str, password: str | None) -> "redis.asyncio.Redis":
         timeout=PATIENCE,
         password=password,
         decode_responses=True,
-        # With a socket_timeout, redis-py sends through asyncio.wait_for. Before Python 3.12, that
-        # loses a cancellation that arrives together with the answer, so `asking` limits the time.
+        # With a socket_timeout, redis-py sends through asyncio.wait_for. Before Python 3.12,
+        # wait_for loses a cancellation that arrives together with the answer. So there is no
+        # socket_timeout here; `asking` limits the time instead.
         socket_timeout=None,
         socket_connect_timeout=5,
         health_check_interval=30,

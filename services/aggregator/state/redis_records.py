@@ -1,4 +1,4 @@
-"""Parsed records from Redis: events, the federation, and the standing of a client."""
+"""Parsed values from Redis: events, the federation, barred clients, and a client's standing."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -62,14 +62,18 @@ class Federation(Brief):
     closing: str
     snapshot: Snapshot
     mode: Mode | None
-    """The mode of evictions, if an operator has set one in place of the experiment's."""
+    """The mode of evictions that an operator has set; None if the experiment's mode applies."""
     abstained: tuple[str, ...]
     """Clients that the last round would have barred if the limit on barred clients allowed it."""
 
 
 @dataclass(frozen=True)
 class Barred:
-    """The barred clients with the reasons, by client id in order, and what bounds further bars."""
+    """The barred clients with the reasons, sorted by id, and what limits further bars.
+
+    `clients` is the number of all clients that ever joined, and `founders` the number of clients
+    when round 0 opened.
+    """
 
     evicted: dict[str, dict[str, Any]]
     quarantined: dict[str, dict[str, Any]]
@@ -89,7 +93,7 @@ class Barred:
 
     @property
     def standing(self) -> Standing:
-        """The same facts in the form that the round engine takes."""
+        """The same facts as the argument that the round engine takes."""
         founders = self.clients if self.founders is None else self.founders
         evicted, quarantined = frozenset(self.evicted), frozenset(self.quarantined)
         return Standing(self.clients, founders, evicted, quarantined, self.mode)
@@ -97,7 +101,7 @@ class Barred:
 
 @dataclass(frozen=True)
 class ClientStanding:
-    """One client's ticket and eviction, with the federation's small fields."""
+    """One client's ticket and eviction, with the small fields of the federation hash."""
 
     brief: Brief | None
     ticket: Ticket | None
@@ -110,16 +114,16 @@ BRIEF = ("schema", "digest", "policy", "status", "phase", "round", "opened_at", 
 
 
 def parse_brief(values: Sequence[str | None]) -> Brief | None:
-    """The small fields from their stored values in the order of `BRIEF`; None if unfounded."""
+    """Parses the small fields, in the order of `BRIEF`; None if there is no federation yet."""
     raw = dict(zip(BRIEF, values, strict=True))
     return Brief(**_brief_fields(raw)) if raw["digest"] else None
 
 
 def parse_federation(raw: Mapping[str, str]) -> Federation | None:
-    """The federation from its stored hash; None if unfounded.
+    """Parses the federation hash; None if there is no federation yet.
 
     Raises:
-        Unavailable: the stored state has the schema that a worker takes over when it starts.
+        Unavailable: the state has the older schema, and no worker has converted it yet.
         ConfigurationError: the stored state has another schema.
     """
     if "digest" not in raw:

@@ -1,7 +1,7 @@
-"""A finished round in brief: digests of its record, and a column of the matrix of verdicts.
+"""A short entry for a finished round: digests of its blobs, and a column of the verdict matrix.
 
-Entries of the newest rounds are in Redis. Those of older rounds are in segments: blobs that hold
-the entries of up to `ROUNDS` successive rounds.
+The entries of the newest rounds are in Redis. The entries of older rounds are in segments, which
+are blobs with the entries of up to `ROUNDS` successive rounds.
 
 Legend: N clients.
 """
@@ -22,20 +22,20 @@ from rampart_fl.shared.protocol.stored_rounds import VERDICT_CODES
 ROUNDS = 64
 """The largest number of rounds in a segment."""
 OVERHEAD = 100
-"""Bytes that Redis needs for a hash's field, besides its name and its value."""
+"""Bytes that Redis needs for a field of a hash, in addition to the field's name and value."""
 DIGITS = np.uint32(12)
-"""Bits that are cleared at the end of a score; the other 12 of its mantissa are three digits."""
+"""Number of lowest mantissa bits that are cleared in a score; the others hold three digits."""
 
 
 class RoundEntry(BaseModel):
-    """A finished round in brief.
+    """A short entry for a finished round.
 
-    - `record` is the digest of the round's record, and `mixing` that of its mixing weights, if it
-      has any.
-    - `clients` has the ids of the clients with a verdict, with spaces between.
-    - `decisions` has a letter of `VERDICT_CODES` for each of them.
-    - `scores` is the base64 of their scores as little-endian float32, with three digits; NaN
-      stands for none.
+    - `record` is the digest of the round's record. `mixing` is the digest of its mixing weights, if
+      it has any.
+    - `clients` has the ids of the clients that have a verdict, separated by spaces.
+    - `decisions` has a letter of `VERDICT_CODES` for each of these clients.
+    - `scores` is the base64 of these clients' scores as little-endian float32, with three digits;
+      NaN means that the verdict has no score.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -59,7 +59,7 @@ class RoundEntry(BaseModel):
 
     @property
     def scores_N(self) -> NDArray[np.float32]:
-        """The scores of `clients`."""
+        """The scores of the clients, in the order of `clients`."""
         return np.frombuffer(base64.b64decode(self.scores), "<f4")
 
     @property
@@ -69,7 +69,9 @@ class RoundEntry(BaseModel):
 
 
 def three_digits(numbers_N: NDArray[np.float64]) -> NDArray[np.float32]:
-    """The numbers as float32 with zeros at the end, which compress well; too large ones become inf.
+    """Rounds to float32 numbers whose lowest mantissa bits are zero, so that they compress well.
+
+    Numbers that are too large for float32 become inf.
 
     >>> three_digits(np.array([0.123456])).tolist()
     [0.123443603515625]

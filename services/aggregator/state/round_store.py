@@ -1,4 +1,4 @@
-"""The rounds: the worker opens, closes and publishes them."""
+"""The rounds, which the worker opens, closes and publishes."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,10 +13,10 @@ from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.shared.protocol.messages import Phase, Ticket
 
 KEPT = 86_400
-"""Seconds for which the receipts of a closed round are kept to answer repeated uploads."""
+"""Seconds for which the receipts of a closed round are kept, to answer repeated uploads."""
 ANSWERED = 64
-"""Closed rounds whose receipts are kept at most. Under the policy `buffered`, only `KEPT` counts,
-because updates for old rounds still arrive."""
+"""Largest number of closed rounds whose receipts are kept. Under the policy `buffered`, only `KEPT`
+applies, because updates for old rounds still arrive."""
 
 OPEN = (
     FENCED
@@ -156,7 +156,7 @@ class RoundStore:
     ) -> None:
         """Opens a round or the evaluation with these tickets.
 
-        Opening a round also ends the quarantines that are due.
+        Opening a round also ends the quarantines that last until this round.
         """
         keys = self.keys
         await self.redis.run(
@@ -176,7 +176,7 @@ class RoundStore:
         )
 
     async def close(self, fence: int, round_: int, position: str) -> None:
-        """Ends the collection of a round; `position` is that of the round's last event."""
+        """Ends the collection of uploads; `position` is the position of the round's last event."""
         keys = (self.keys.federation, self.federation.fence, self.keys.events)
         await self.redis.run(CLOSE, keys, fence, round_, position)
 
@@ -190,7 +190,7 @@ class RoundStore:
         quarantines: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
         abstained: Sequence[str] = (),
     ) -> None:
-        """Publishes a round's record, the clients that it bars and its snapshot, atomically."""
+        """Atomically publishes a round's record, its snapshot, and the clients that it bars."""
         keys = self.keys
         await self.redis.run(
             PUBLISH,

@@ -1,4 +1,4 @@
-"""The run: its experiment, phase, status, mode and snapshot, which one hash holds."""
+"""The run: one hash holds its experiment, phase, status, mode and snapshot."""
 
 import json
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ return {'done', ARGV[1]}
 """
 )
 STEERS: dict[str, ActName] = {"paused": "pause", "running": "resume", "stopping": "stop"}
-"""The act that sets each status."""
+"""The name of the act that sets each status, for the audit log."""
 
 FINISH = (
     FENCED
@@ -79,7 +79,7 @@ return {'finished'}
 
 @dataclass(frozen=True)
 class RunStore:
-    """Founds, reads, steers and ends the run.
+    """Creates, reads, steers and ends the run.
 
     Args:
         redis: the connection to Redis.
@@ -107,13 +107,13 @@ class RunStore:
         Args:
             fence: the worker's fencing token.
             experiment: the experiment to run.
-            spec: the layout of its model.
+            spec: the layout of the experiment's model.
             snapshot: pointers to the first models.
             now: Unix time.
-            deadline: Unix time at which joining ends, if it has a deadline.
+            deadline: Unix time at which joining ends; None if joining has no deadline.
         Returns:
-            ("founded", digest of the experiment); or ("same" | "other", the digest of the existing
-            federation's experiment).
+            ("founded", the digest of the experiment) if there was no federation. Otherwise
+            ("same" | "other", the digest of the existing federation's experiment).
         """
         digest = experiment.digest()
         fields = {
@@ -134,23 +134,24 @@ class RunStore:
         return answer[0], answer[1] if len(answer) > 1 else digest
 
     async def read(self) -> Federation | None:
-        """The whole state, or None before a worker has founded the federation.
+        """The whole state; None if no worker has created the federation yet.
 
         Raises:
-            Unavailable: the stored state has the schema that a worker takes over when it starts.
+            Unavailable: the state has the older schema, and no worker has converted it yet.
             ConfigurationError: the stored state has another schema.
         """
         return parse_federation(await self.redis.ask("hgetall", self.keys.federation))
 
     async def brief(self) -> Brief | None:
-        """Only the small fields; None before a worker has founded the federation."""
+        """Only the small fields; None if no worker has created the federation yet."""
         return parse_brief(await self.redis.ask("hmget", self.keys.federation, BRIEF))
 
     async def set_status(self, status: str, by: Attribution) -> tuple[str, str]:
         """Sets the status to running, paused or stopping.
 
         Returns:
-            ("done" | "already" | "over" | "unfounded", the current status; "" if unfounded).
+            ("done" | "already" | "over", the current status), or ("unfounded", "") if there is no
+            federation.
         """
         act, keys = Act(STEERS[status], by), (self.keys.federation, self.keys.events)
         answer = await self.audit.perform(act, STATUS, keys, status)
@@ -160,7 +161,8 @@ class RunStore:
         """Sets the mode of evictions from now on.
 
         Returns:
-            ("done" | "already", the mode), ("over", the status) or ("unfounded", "").
+            ("done" | "already", the mode), ("over", the status) if the run has ended or is
+            ending, or ("unfounded", "") if there is no federation.
         """
         act = Act("mode", by, details={"mode": mode})
         keys = (self.keys.federation, self.keys.events)

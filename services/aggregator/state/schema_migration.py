@@ -1,7 +1,8 @@
-"""Brings what an earlier version stored in Redis to the present schema.
+"""Converts the state that an earlier version stored in Redis to the present schema.
 
-Schema 1 kept whole records in the hash `history`. Schema 2 keeps them in blobs, and entries and
-segments in Redis (see record_store.py).
+Schema 1 kept whole records in the hash `history`. Schema 2 keeps records in blobs. Redis then has
+only a short entry for each of the newest rounds, and digests of blobs that hold the older entries
+(see record_store.py).
 """
 
 import json
@@ -29,10 +30,11 @@ return {'migrated'}
 
 
 async def migrate(records: RecordStore, federation: FederationKeys, fence: int) -> None:
-    """Takes over a run of schema 1: moves its records to blobs, then changes Redis in one step.
+    """Takes over a run of schema 1: copies its records to blobs, then changes Redis in one step.
 
-    A worker that dies before this step leaves only unreferenced blobs, and the next one begins
-    again. Does nothing if there is no run, or if its schema is another one.
+    If a worker dies before the change of Redis, it leaves only unreferenced blobs, and the next
+    worker starts the migration again. If there is no run, or if the run has another schema, this
+    function does nothing.
 
     Args:
         records: the records of the run.

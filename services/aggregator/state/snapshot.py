@@ -1,6 +1,6 @@
 """The worker's state between rounds, as pointers to blobs.
 
-From a snapshot, a worker that has lost everything else can continue.
+A worker that starts without any other state can continue the run from a snapshot.
 """
 
 import json
@@ -18,18 +18,18 @@ class Snapshot(BaseModel):
 
     - `global_model` and `reference` are digests of models, and `state` is the digest of the blob
       with the stages' state, if they have any.
-    - `pool` has the receipts of the surviving rows, which are calibrated against `reference`.
-    - `origins` has, by client, the digest of the model that the upload of a row was added to,
-      unless that is the model that the client trained from.
-    - `customized` has the digests of all models but the global one, by the models' names.
-    - `assignment` has, by client, the names of the client's models, unless that is only the model
-      named like the client.
-    - `groups` has names of models. A client that has no model otherwise gets one of these, chosen
-      by the hash of its id.
-    - `voters` has the names of the models that every client gets at the end.
-    - `challenged` has, by client, the name of the model that the client trains from in place of
-      its own.
-    - `position` is the position of the last event that the round accounts for.
+    - `pool` has the receipts of the rows that the server keeps; the rows are relative to the model
+      `reference`.
+    - `origins` maps a client to the digest of the model to which the client's upload was added to
+      get its row. It has no entry if that is the model from which the client trained.
+    - `customized` maps the names of all models, except the global one, to their digests.
+    - `assignment` maps a client to the names of its models. It has no entry if the client's only
+      model is named like the client.
+    - `groups` has names of models. A client without any other model gets one of these, chosen by
+      the hash of the client's id.
+    - `voters` has the names of the models that every client gets at the end, for a majority vote.
+    - `challenged` maps a client to the name of the model from which it trains, in place of its own.
+    - `position` is the position of the last event that the round has taken into account.
     - `pulls` has the clients that wait for a ticket (buffered policy).
     """
 
@@ -60,7 +60,10 @@ class Snapshot(BaseModel):
         return Snapshot.model_validate(raw)
 
     def handed(self, client: str, final: bool = False) -> dict[str, str]:
-        """Digests of the models that a client gets next (or at the end), by their ticket names."""
+        """Digests of the models that a client gets next, keyed by their names in the ticket.
+
+        If `final`, these are the models that the client gets at the end of the run.
+        """
         return handed(client, vars(self), final)
 
     def start(self, client: str) -> str:
@@ -72,7 +75,7 @@ class Snapshot(BaseModel):
         return self.handed(client, final=True)["model"]
 
     def knows(self, client: str) -> bool:
-        """Whether a client has its own model, a group's model, or a challenged one."""
+        """Whether a client has its own model, a group's model, or a challenge."""
         names = names_for(client, self.customized, self.assignment, self.groups)
         return bool(names) or client in self.challenged
 

@@ -45,11 +45,11 @@ class Stores:
 
     @staticmethod
     def connect(url: str, password: str | None, namespace: str) -> "Stores":
-        """Makes the stores of a namespace; connects when first used.
+        """Makes the stores of a namespace; they connect to Redis when they are first used.
 
         Args:
-            url: where Redis is.
-            password: its password, if it has one.
+            url: URL of Redis.
+            password: password of Redis; None if it has none.
             namespace: first part of all keys; each federation needs a separate namespace.
         """
         redis, prefix = RedisAccess(connect(url, password)), prefix_of(namespace)
@@ -72,7 +72,7 @@ class Stores:
         )
 
     def records(self, blobs: Blobs, **options: Any) -> RecordStore:
-        """The records of the run in these blobs; the options are those of `RecordStore`."""
+        """The store of the run's records, which are in `blobs`; `RecordStore` gets `options`."""
         return RecordStore(self.redis, self.run.keys, blobs, **options)
 
     async def aclose(self) -> None:

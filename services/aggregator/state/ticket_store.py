@@ -1,4 +1,4 @@
-"""The tickets: what each client is to do now, and which clients ask for a ticket."""
+"""The tickets, which tell clients what to do next, and the clients that ask for a ticket."""
 
 import json
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ return {'asked'}
 
 
 class TicketStore:
-    """Grants tickets between rounds' openings, and reads them.
+    """Grants tickets while a round is open, and reads tickets; `RoundStore.open` grants the first.
 
     Args:
         redis: the connection to Redis.
@@ -86,12 +86,12 @@ class TicketStore:
         return None if raw is None else Ticket.model_validate_json(raw)
 
     async def outstanding(self) -> dict[str, Ticket]:
-        """All outstanding tickets, by client id in order."""
+        """All outstanding tickets, keyed and sorted by client id."""
         raw = await self.redis.ask("hgetall", self.keys.tickets)
         return {client: Ticket.model_validate_json(raw[client]) for client in sorted(raw)}
 
     async def standing(self, client: str, upload: Upload | None = None) -> ClientStanding:
-        """A client's ticket and eviction with the run's small fields.
+        """A client's ticket and eviction, with the small fields of the federation hash.
 
         Calls that are made at the same time share one round trip.
 

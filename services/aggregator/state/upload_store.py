@@ -1,4 +1,4 @@
-"""The uploads: receipts of updates, probes and evaluations whose bytes are stored."""
+"""Receipts of uploads, which are updates, probes and evaluations whose bytes are stored."""
 
 from collections.abc import Sequence
 
@@ -56,7 +56,8 @@ class UploadStore:
         """Records an upload whose blob is stored; repeating the call is idempotent.
 
         Returns:
-            ("accepted", the stored receipt), or (evicted | conflict | late | no-ticket, None).
+            ("accepted", the stored receipt), or
+            ("evicted" | "conflict" | "late" | "no-ticket", None).
         """
         return await self._accepting.ask(receipt)
 

@@ -1,6 +1,5 @@
 """The command line: arguments, options and output of `rampart`, one module per command or group.
 
 A command checks its arguments, calls a function that does the work, and prints the result. The
-functions that do the work belong in `launcher` or `studies`, which import nothing from this
-package.
+functions that do the work belong in `launcher` or `studies`, which do not import this package.
 """

@@ -1,4 +1,4 @@
-"""`rampart audit`: what operators did, and whether anybody has altered the log of it."""
+"""`rampart audit`: lists what operators did, and checks that nobody has altered this log."""
 
 import sys
 from typing import Annotated

@@ -72,7 +72,7 @@ def certify(
 
 
 def describe(found: "Certificate") -> str:
-    """The certificate as Markdown."""
+    """Formats the certificate as Markdown."""
     sure = f", each radius is right with probability {1 - found.error:g}" if found.error else ""
     lines = [
         f"{found.voters} models of {found.scheme} among {found.clients} clients vote on "

@@ -1,4 +1,4 @@
-"""Options, connection and output that all commands for a running federation share."""
+"""The options, the connection and the output functions of all commands for a running federation."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ from rampart_fl.shared.runtime.process import secret
 RUNS = Path("runs")
 """Default folder for the runs of `rampart up`."""
 OPENED = ExitStack()
-"""Connections of the running command; they are closed when the command ends."""
+"""The connections that this command has opened; they are closed when it ends."""
 
 Url = Annotated[
     str | None,
@@ -29,9 +29,9 @@ Reason = Annotated[str, typer.Option(help="Reason, kept in the audit log.")]
 
 
 def connect(url: str | None, token: str | None, ca: str | None) -> Operator:
-    """An operator's connection to the aggregator that the options name.
+    """Makes an operator's connection to the aggregator that the options name.
 
-    A missing URL or token is read from the last run of `rampart up` in ./runs.
+    If the URL or the token is missing, it is read from the newest run of `rampart up` in ./runs.
     """
     token = token or secret("RAMPART_OPERATOR_TOKEN")
     if url is None or token is None:

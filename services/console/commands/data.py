@@ -173,7 +173,7 @@ def _each(
 ) -> None:
     """Calls `one` for every name and prints the results; reports errors as they occur.
 
-    After an error the other names are still tried, and the command exits with 1.
+    After an error, the function still tries the other names, and then the command exits with 1.
     """
     rows: list[dict[str, Any]] = []
     failed = 0

@@ -68,7 +68,7 @@ def rounds(
 
 
 def _show_rounds(records: list[RoundRecord]) -> None:
-    """Prints one row per round; on a narrow terminal the list of clients left out is wrapped."""
+    """Prints one row per round; a narrow terminal wraps the list of clients that were left out."""
     rows = [
         {
             "round": str(record.round),
@@ -94,7 +94,7 @@ def _show_rounds(records: list[RoundRecord]) -> None:
 
 
 def _show_verdicts(record: RoundRecord) -> None:
-    """Prints one row per client, and the reasons below the table, readable on narrow terminals."""
+    """Prints one row per client. The reasons follow the table, so that it fits narrow terminals."""
     table = Table(title=f"round {record.round}: {record.status} {record.reason}")
     for name in ("client", "decision", "detector", "score", "threshold", "weight"):
         table.add_column(name, no_wrap=name != "detector", overflow="fold")

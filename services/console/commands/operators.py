@@ -1,4 +1,4 @@
-"""`rampart operators`: lists the operators, adds one, and revokes the token of one."""
+"""`rampart operators`: lists the operators, adds an operator, or revokes an operator's token."""
 
 import re
 import sys
@@ -30,7 +30,7 @@ SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 def duration(text: str) -> float:
-    """A duration in seconds.
+    """Converts a duration to seconds.
 
     >>> duration("30d"), duration("1.5h"), duration("90")
     (2592000.0, 5400.0, 90.0)
@@ -81,7 +81,7 @@ def _moment(at: float) -> str:
 
 
 def _validity(one: OperatorInfo) -> str:
-    """Until when a token is valid, or since when it is not."""
+    """Until when a token is valid, or when it was revoked or expired."""
     if one.revoked_at is not None:
         return f"revoked {_moment(one.revoked_at)}"
     if one.expires_at is None:

@@ -1,4 +1,4 @@
-"""`rampart roles`: which slots of an experiment are honest clients, and which are attackers."""
+"""`rampart roles`: which slots of an experiment are for honest clients or for attackers."""
 
 import json
 import sys
@@ -40,7 +40,7 @@ def roles(
 
 
 def told(group: Attackers | None) -> str:
-    """The attacks of a group: the name of each attack, or its table if it has parameters."""
+    """The attacks of a group: each attack's name, or a JSON object if the attack has parameters."""
     specs = [] if group is None else [group.attack, group.data_attack]
     return " ".join(
         str(spec["name"]) if len(spec) == 1 else json.dumps(spec) for spec in specs if spec

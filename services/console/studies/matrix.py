@@ -191,7 +191,10 @@ def networked(experiment: Experiment, folder: Path) -> dict[str, Any]:
 
 
 def figures_of(cell: Cell, folder: Path) -> dict[str, Any]:
-    """A run's figures, cached or new; if the run failed, the error, which is not cached."""
+    """A run's figures, from the cache or from a new run.
+
+    If the run fails, the result is its error, which is not written to the cache.
+    """
 
     def run() -> dict[str, Any]:
         if not cell.network:

@@ -95,7 +95,7 @@ def epsilon(rate: float, noise_multiplier: float, steps: int, delta: float) -> f
 
 @dataclass(frozen=True, eq=False)
 class PrivateTask(LocalTask):
-    """A task whose gradients at the uploaded models are clipped per sample and noised.
+    """A task that clips and noises the gradients of the models that clients upload, per sample.
 
     g = 1/b (Σ_a g_a min(1, C/|g_a|) + N(0, σ² C² I)), where g_a is the gradient, for sample a, of
     the loss and of all objective terms that read samples. The gradients of the other terms are

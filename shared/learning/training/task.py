@@ -72,9 +72,9 @@ class LocalTask:
     ) -> tuple[Tensor, ...]:
         """∇ (K, D) of the objective at each of the models, then at each of the personal models.
 
-        In the coordinates of the running statistics s, the result is (s - s') / η, where s' are the
-        statistics after the batch. A step of size η therefore moves s to s'. The objective's terms
-        evaluate the network in inference mode.
+        For the entries of the vector that hold the running statistics s, the result is
+        (s - s') / η, where s' are the statistics after the batch. A step of size η therefore moves
+        s to s'. The objective's terms evaluate the network in inference mode.
         """
         together, end = (*models_KD, *personal), self.network.spec.trainable
         priors = [self.prior_KC] * len(models_KD) + [None] * len(personal)
@@ -130,9 +130,9 @@ def mean_loss_gradients(
 ) -> tuple[Tensor, ...]:
     """∇L (K, D) of the batch's mean loss at each of P models.
 
-    In the coordinates of running statistics, the result is the statistics before the batch minus
-    the statistics after the batch. All models run in one pass if `Stacked.trained_at_once` allows
-    that many; otherwise several passes share them.
+    For the entries of the vector that hold running statistics, the result is the statistics before
+    the batch minus the statistics after the batch. All models run in one pass if
+    `Stacked.trained_at_once` allows that many models; otherwise they run in several passes.
 
     Args:
         network: applies parameter vectors to batches.

@@ -81,10 +81,11 @@ class Clustered(Grouped):
 
 
 def continued(drawn_M: Tensor, held: list[int | None], clusters: int) -> list[int]:
-    """Matches new clusters to old clusters: entry n is the old number of the new cluster n.
+    """Matches new clusters to old ones: entry n is the old cluster that new cluster n continues.
 
-    Pairs of a new and an old cluster with the most clients in common are matched first. Ties go to
-    the lower new number, and then to the lower old number.
+    Pairs of a new and an old cluster with the most clients in common are matched first. Of two
+    pairs with equally many, the pair with the lower number of the new cluster comes first. If they
+    have the same new cluster, the pair with the lower number of the old cluster comes first.
 
     >>> continued(torch.tensor([0, 1, 1]), [1, 0, None], 2)
     [1, 0]

@@ -1,4 +1,4 @@
-"""Filtering: each step removes the most outlying row and lowers other weights.
+"""Filtering: each step removes the most outlying row and lowers the weights of the other rows.
 
 Legend: M rows.
 """

@@ -113,7 +113,8 @@ def covered(graph: Graph, most: int, steps: Steps) -> bool:
     if not degrees:
         return True
     top = max(degrees, key=lambda vertex: degrees[vertex])
-    # Each of `most` vertices touches at most as many edges as the largest degree.
+    # No vertex touches more than degrees[top] edges, so `most` vertices touch at most
+    # most * degrees[top]. The graph has half as many edges as its degrees sum to.
     if most <= 0 or sum(degrees.values()) > 2 * most * degrees[top]:
         return False
     if degrees[top] == 1:

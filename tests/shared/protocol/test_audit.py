@@ -1,4 +1,4 @@
-"""The chain of the audit log: pinned by hand, and broken in every way."""
+"""Tests of the audit log's chain of hashes: a hash that was computed by hand, and altered logs."""
 
 import hashlib
 from collections.abc import Callable

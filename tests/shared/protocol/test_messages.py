@@ -36,7 +36,7 @@ def test_equal_tickets_have_equal_etags_whatever_the_deadline() -> None:
 
 
 def test_an_etag_stays_the_same_from_version_to_version() -> None:
-    """Agents keep ETags on disk: a new version must know what an old one stored."""
+    """Agents keep ETags on disk, so a new version must compute the same ETags as an old one."""
     assert ticket().etag == "a94b8c79b12af6d1962c89767cfd3216"
 
 

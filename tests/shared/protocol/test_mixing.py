@@ -1,4 +1,4 @@
-"""Mixing weights as the bytes of a file: nothing is lost, and others can read them."""
+"""Tests of files with mixing weights: they lose nothing, and other libraries can read them."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Client identities: joining, token rotation, the list of clients, evictions, and proposals."""
+"""Routes for clients: join, change tokens, list clients, evict them, and decide on proposals."""
 
 import secrets
 import time
@@ -39,14 +39,14 @@ router = APIRouter(prefix="/v1", tags=["clients"], responses=PROBLEMS)
 ClientPath = Annotated[str, Path(pattern=CLIENT_ID)]
 ReasonQuery = Annotated[Reason, Query(examples=["a leak"])]
 ROTATIONS = 20
-"""Token changes per minute that a client may make; each one clears every process's token cache."""
+"""Largest number of token changes by one client per minute; each clears all token caches."""
 
 
 @router.post("/join-tokens")
 async def mint_join_tokens(
     runtime: RuntimeDep, actor: ActorDep, body: JoinTokenRequest
 ) -> JoinTokens:
-    """Makes single-use tokens with which clients may join; each is shown only once."""
+    """Makes single-use tokens with which clients may join; each token is shown only once."""
     ids = body.client_ids
     if ids is not None and len(set(ids)) != len(ids):
         raise refusals.InvalidRequest("client_ids repeat")
@@ -126,7 +126,7 @@ async def join(request: Request, runtime: RuntimeDep, token: Bearer, body: JoinR
 async def rotate_token(
     runtime: RuntimeDep, caller: AnyoneDep, client_id: ClientPath, body: TokenChange
 ) -> Joined:
-    """Replaces a client's token for that client or an operator; the old token ends at once."""
+    """Replaces a client's token; the client or an operator may ask. The old token ends at once."""
     now = time.time()
     if isinstance(caller, Known):
         if caller.client != client_id:
@@ -211,7 +211,7 @@ async def client(runtime: RuntimeDep, caller: CallerDep, client_id: ClientPath) 
 async def evict(
     runtime: RuntimeDep, actor: ActorDep, client_id: ClientPath, body: Decision
 ) -> ClientInfo:
-    """Bars a client for good; only `reinstate` can undo that."""
+    """Evicts a client permanently; only `reinstate` can undo the eviction."""
     answer = await runtime.stores.evictions.evict(client_id, actor.because(body.reason))
     if answer == "unknown":
         raise refusals.NotFound(f"no client {client_id}")
@@ -225,7 +225,7 @@ async def evict(
 async def reinstate(
     runtime: RuntimeDep, actor: ActorDep, client_id: ClientPath, body: Decision
 ) -> ClientInfo:
-    """Undoes an eviction or a quarantine; the client is then probed like a newcomer."""
+    """Undoes an eviction or a quarantine; the client then sends a probe like a newcomer."""
     answer = await runtime.stores.evictions.reinstate(client_id, actor.because(body.reason))
     if answer == "unknown":
         raise refusals.NotFound(f"no client {client_id}")
@@ -261,7 +261,7 @@ async def confirm(
 async def dismiss(
     runtime: RuntimeDep, actor: ActorDep, client_id: ClientPath, body: Decision
 ) -> ClientInfo:
-    """Dismisses a proposal: its client is let back, and the evidence is forgotten."""
+    """Dismisses a proposal: readmits its client, and discards the evidence."""
     answer = await runtime.stores.evictions.dismiss(client_id, actor.because(body.reason))
     return await settled(runtime, client_id, answer)
 

@@ -1,4 +1,4 @@
-"""Routes for operators: the status, events, pause, resume, stop, and the mode."""
+"""Routes with which operators read the status and events, pause, resume, stop, and set the mode."""
 
 import time
 from collections.abc import AsyncIterable, AsyncIterator
@@ -21,12 +21,12 @@ router = APIRouter(
     prefix="/v1", tags=["federation"], responses=PROBLEMS, dependencies=[OperatorDep]
 )
 STREAM, STREAMS = "streams of events", CONNECTIONS // 2
-"""The event hub's topic for open streams, and how many streams may be open at the same time. The
-number is limited because each stream holds a connection to Redis."""
+"""The event hub's topic for open streams, and the largest number of streams that may be open at the
+same time. The number is limited because each stream holds a connection to Redis."""
 TICK = 2.0
 """Seconds without an event after which a stream sends a `tick`."""
 UNEXPLAINED = Decision()
-"""The body of an act without a reason."""
+"""The body of a request that gives no reason."""
 ABSTAINING = (
     "the detector abstains: it would bar {} more of the last round's clients, but as many are "
     "barred as may be; evict or reinstate by hand"
@@ -77,7 +77,7 @@ async def current(runtime: RuntimeDep) -> FederationStatus:
 
 @router.get("/evaluations")
 async def evaluations(runtime: RuntimeDep) -> dict[str, dict[str, float]]:
-    """Shows what clients measured with the final models, by client; empty before the end."""
+    """Shows each client's measurements of the final models; empty until the federation ends."""
     brief = await runtime.stores.run.brief()
     if brief is None:
         raise Unavailable("no federation has been founded yet")
@@ -151,7 +151,7 @@ async def stop(
 
 @router.post("/federation/mode", responses=problems(refusals.Conflict))
 async def mode(runtime: RuntimeDep, actor: ActorDep, body: ModeChange) -> FederationStatus:
-    """Sets how far decisions about clients may go, from the next decided round on."""
+    """Sets the mode of evictions, which applies from the next round that the worker decides."""
     by = actor.because(body.reason)
     return await changed(runtime, *await runtime.stores.run.set_mode(body.mode, by))
 
@@ -160,7 +160,7 @@ async def set_status(runtime: Runtime, status: str, by: Attribution) -> Federati
     """Changes the status.
 
     Raises:
-        Conflict: the federation has finished, or it is stopping and `status` is another.
+        Conflict: the federation has finished, or it is stopping and `status` is not "stopping".
     """
     return await changed(runtime, *await runtime.stores.run.set_status(status, by))
 
@@ -169,7 +169,7 @@ async def changed(runtime: Runtime, answer: str, now: str) -> FederationStatus:
     """The status after a change.
 
     Raises:
-        Unavailable: no federation has been founded.
+        Unavailable: no worker has created the federation yet.
         Conflict: nothing was changed because the federation is stopping or has finished.
     """
     if answer == "unfounded":

@@ -1,4 +1,4 @@
-"""Health probes and metrics, for the platform that runs the process."""
+"""Health checks and metrics, for the platform that runs the process, such as Kubernetes."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Routes that add, list and revoke operators, and tell an operator who it is."""
+"""Routes that add, list and revoke operators, and tell an operator its own name and role."""
 
 from typing import Annotated
 
@@ -30,7 +30,7 @@ async def whoami(actor: ActorDep) -> WhoAmI:
 
 @router.get("/operators", dependencies=[OperatorDep])
 async def operators(runtime: RuntimeDep) -> list[OperatorInfo]:
-    """Lists the named operators, also those whose tokens are revoked or have expired.
+    """Lists the named operators, including those whose tokens are revoked or have expired.
 
     The operator `owner`, whose token is a setting of the aggregator, is not in the list.
     """
@@ -47,9 +47,9 @@ async def operators(runtime: RuntimeDep) -> list[OperatorInfo]:
 async def add_operator(
     runtime: RuntimeDep, actor: ActorDep, body: OperatorRequest
 ) -> OperatorToken:
-    """Makes a token for an operator of this name; the token is shown only once.
+    """Adds an operator, and makes its token, which is shown only once.
 
-    A name whose token is revoked or has expired can be used again.
+    The name of an operator whose token is revoked or has expired can be used again.
     """
     by, token = actor.because(body.reason), mint()
     expires_at = None if body.lifetime_seconds is None else by.time + body.lifetime_seconds

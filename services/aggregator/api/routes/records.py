@@ -1,4 +1,4 @@
-"""Routes for operators: the records of finished rounds, and the matrix of all verdicts."""
+"""Routes that show operators the records of finished rounds and the matrix of all verdicts."""
 
 import asyncio
 import zlib
@@ -22,7 +22,7 @@ from rampart_fl.shared.protocol.stored_rounds import RoundPage, StoredRound, Ver
 
 
 async def require_federation(runtime: RuntimeDep) -> None:
-    """Answers 503 until there is a federation whose records this version can read."""
+    """Refuses requests with 503 until there is a federation whose records this version can read."""
     await runtime.definition()
 
 
@@ -72,8 +72,8 @@ async def one_round(
 ) -> RoundPage:
     """Shows one finished round's record: verdicts with evidence, weights, metrics and timings.
 
-    The filters and the page concern the verdicts; everything else is always whole. The weights that
-    mixed the models are at `/v1/rounds/{round}/weights`.
+    The filters and the paging apply only to the verdicts; all other fields are always complete. The
+    weights that mixed the models are at `/v1/rounds/{round}/weights`.
     """
     data = await runtime.records.record_json(await find(runtime, round))
     if data is None:
@@ -106,8 +106,9 @@ async def weights(
 ) -> Response:
     """Sends the weights that mixed one finished round's models, as a safetensors file.
 
-    It has one tensor `mixing`, float32 or float64, with a row per model and a column per client.
-    The metadata has their names as `models` and `clients`, both as JSON lists.
+    The file has one tensor `mixing`, float32 or float64, with a row per model and a column per
+    client. Its metadata has the names of the models and of the clients, as the JSON lists `models`
+    and `clients`.
     """
     digest = (await find(runtime, round)).mixing
     if digest is None:

@@ -90,8 +90,8 @@ async def gather(
 ) -> list[Receipt]:
     """Waits for a round's uploads; returns their receipts, sorted by client.
 
-    The wait ends when no client outside `left_out` owes an upload, or the round is over, or
-    `patience` seconds have passed.
+    The wait ends when no client outside `left_out` still has to upload, when the round is over, or
+    when `patience` seconds have passed.
     """
     wanted = "update" if kind == "train" else "probe"
     loop = asyncio.get_running_loop()
@@ -100,7 +100,7 @@ async def gather(
         brief = await runtime.stores.run.brief()
         over = brief is None or brief.round != round_ or brief.phase != "collecting"
         if over or loop.time() > until or not await owing(runtime, round_, kind, left_out):
-            # Read last, because every client that owes nothing any more has its receipt by now.
+            # The receipts are read last: a client that no longer holds a ticket has its receipt.
             receipts = [
                 r for r in await runtime.stores.uploads.receipts(round_) if r.kind == wanted
             ]
@@ -110,7 +110,7 @@ async def gather(
 
 
 async def owing(runtime: Runtime, round_: int, kind: str, left_out: frozenset[str]) -> bool:
-    """Whether a client outside `left_out` still holds a ticket that leads to such an upload."""
+    """Whether a client outside `left_out` still holds a ticket for an upload of this kind."""
     leading = {"train", "probe"} if kind == "train" else {"probe"}
     return any(
         ticket.round == round_ and ticket.kind in leading and client not in left_out

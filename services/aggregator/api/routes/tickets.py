@@ -74,14 +74,15 @@ async def ticket(
     wish: WishDep,
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """Says what this client is to do now.
+    """Shows the client's ticket, which says what the client has to do now.
 
     `If-None-Match` may name the ETag of the ticket that the client already has. With
     `Prefer: wait=N`, the answer is then held for up to N seconds until there is another ticket.
 
     A client that accepts only safetensors gets the model that the ticket names as the body, and the
     ticket as the header `Rampart-Ticket`. This saves one request per round. If the client already
-    holds the model, whose digest it sends as `Rampart-Model`, the body is the ticket alone.
+    holds the model, and sends its digest as the header `Rampart-Model`, the body is only the
+    ticket.
     """
     if runtime.hub.count(client) >= POLLS:
         raise refusals.TooMany("this client has too many waiting requests", retry_after=5)
@@ -100,7 +101,7 @@ async def await_ticket(
     """Waits up to `patience` seconds for a ticket of a client for which `news` is true.
 
     Returns:
-        The ticket, or None if none came in time.
+        The ticket, or None if there was no such ticket in time.
     """
     loop = asyncio.get_running_loop()
     until = loop.time() + patience

@@ -87,15 +87,15 @@ async def upload(
 ) -> Response:
     """Takes an update or the answer to a probe, as safetensors with a report in its metadata.
 
-    When this answers 2xx, the bytes are durable. Sending the same bytes again gives the same
-    receipt.
+    An answer 2xx means that the bytes are durable. If a client sends the same bytes again, it gets
+    the same receipt.
 
     With `Prefer: wait=N`, the answer is held for up to N seconds until the client has its next
     ticket. If rounds draw their clients (policy `sync`), the wait also ends when a later round
     opens without the client. The answer is then the same as that of `/v1/ticket`, with the receipt
     as the header `Rampart-Receipt`, so that a client needs only one request per round. If the N
     seconds pass first, the answer is the receipt. A client that wants to know at once that its
-    bytes are stored leaves `Prefer` out.
+    bytes are stored does not send `Prefer`.
     """
     outcome = "failed"
     try:

@@ -3,9 +3,9 @@
 A file has x_train, y_train, x_test and y_test. If users are the natural clients, it also has
 group_train and group_test. Integer images are scaled to [0, 1]; channels may be the last dimension.
 Rampart looks for the file in the folder RAMPART_DATA_DIR, then in the cache (RAMPART_DATA_CACHE, or
-the platform's folder for caches). If neither has the file, Rampart can make some data sets from
-their original file in RAMPART_DATA_DIR and download others from OpenML. Rampart stores the result
-in the cache.
+the operating system's default folder for caches). If neither has the file, Rampart can make some
+data sets from their original file in RAMPART_DATA_DIR and download others from OpenML. Rampart
+stores the result in the cache.
 """
 
 import os
@@ -165,7 +165,7 @@ def held(path: Path) -> int | None:
 
 
 def cache() -> Path:
-    """The cache folder: the folder that RAMPART_DATA_CACHE names, or the platform's."""
+    """The folder that RAMPART_DATA_CACHE names, or else the operating system's cache folder."""
     return _folder(CACHE) or caches.folder()
 
 

@@ -1,4 +1,4 @@
-"""The matrix of verdicts at its largest size.
+"""Tests of the verdict matrix at its largest size.
 
 Legend: N clients, R rounds.
 """
@@ -17,7 +17,7 @@ DIGEST = "d" * 64
 
 
 def entries(clients: int, rounds: int) -> dict[int, RoundEntry]:
-    """Random verdicts, each with a score of its own."""
+    """Entries with random verdicts; all scores differ."""
     draws = np.random.default_rng(0)
     scores_RN = draws.lognormal(size=(rounds, clients)).tolist()
     names = [f"client-{number:05d}" for number in range(clients)]

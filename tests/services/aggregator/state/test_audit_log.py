@@ -1,4 +1,4 @@
-"""Every act leaves one entry, written together with the act, in a real Redis."""
+"""Tests with a real Redis that each act and its audit entry are written together."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -31,12 +31,12 @@ ACTS: dict[str, tuple[str, Callable[[Stores], Awaitable[Any]]]] = {
     "add-operator": ("vic", lambda s: s.operators.add("vic", "viewer", "t1", None, BY)),
     "revoke-operator": ("vera", lambda s: s.operators.revoke("vera", BY)),
 }
-"""Each act with its target."""
+"""For each name of an act: its target, and a function that does the act."""
 
 
 @pytest.fixture
 async def eventful(founded: Any) -> Any:
-    """A federation in which every act is possible, except for `resume`."""
+    """A federation in which an operator can do every act, except for `resume`."""
     stores = founded.stores
     await founded.join("a", "barred", "doubtful")
     await founded.open(0, ["a"])
@@ -59,7 +59,7 @@ async def test_an_act_and_its_entry_are_written_together(
     dumps, end = [], AuditLog.end
 
     async def late(self: AuditLog) -> tuple[int, str]:
-        """The end of the log; the first time, one from before somebody else's act."""
+        """Returns the end of the log; the first call returns an outdated end."""
         dumps.append(await eventful.dump())
         number, head = await end(self)
         return (number, head) if len(dumps) > 1 else (number - 1, "f" * 64)

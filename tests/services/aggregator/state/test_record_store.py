@@ -1,4 +1,4 @@
-"""Records of finished rounds in a real Redis and in blobs."""
+"""Tests of the records of finished rounds, with a real Redis and blobs."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ CLIENTS = [f"client-{number}" for number in range(5)]
 
 
 def record(round_: int, status: str = "published") -> RoundRecord:
-    """A record with verdicts, weights and mixing weights of its own."""
+    """A record whose verdicts, weights and mixing weights differ from those of other rounds."""
     verdicts = [
         VerdictRecord(
             client=client,
@@ -42,21 +42,21 @@ def record(round_: int, status: str = "published") -> RoundRecord:
 
 
 async def publish(founded: Any, records: RecordStore, *rounds: int) -> None:
-    """Opens and publishes these rounds."""
+    """Opens these rounds and publishes a record for each."""
     for number in rounds:
         await founded.open(number, [])
         await published(founded, records, record(number))
 
 
 async def published(founded: Any, records: RecordStore, one: RoundRecord) -> None:
-    """Files and publishes one record."""
+    """Stores one record in blobs, and publishes its round."""
     filed = await records.file(one)
     snapshot = (await founded.stores.run.read()).snapshot
     await founded.stores.rounds.publish(founded.fence, filed, {}, snapshot, "0-0")
 
 
 async def read(records: RecordStore, round_: int) -> RoundRecord | None:
-    """A round's whole record, as a reader puts it together."""
+    """Reads a round's record and its mixing weights, and joins them as a reader would."""
     entry = await records.entry(round_)
     data = None if entry is None else await records.record_json(entry)
     if entry is None or data is None:
@@ -70,7 +70,7 @@ async def read(records: RecordStore, round_: int) -> RoundRecord | None:
 
 
 async def in_redis(founded: Any) -> int:
-    """Bytes that Redis itself says that the entries take."""
+    """Number of bytes that the entries take according to Redis' `MEMORY USAGE`."""
     keys = founded.stores.rounds.keys
     return await founded.stores.redis.client.memory_usage(keys.history, samples=0) or 0
 
@@ -103,7 +103,7 @@ async def test_rounds_come_in_order_with_gaps_and_across_segments(founded: Any) 
 
 @pytest.mark.parametrize("bound", [1, 1000, 5000])
 async def test_the_bound_holds_at_every_publication(founded: Any, bound: int) -> None:
-    """However small it is, every round can be read afterwards."""
+    """With a bound of any size, every round can be read afterwards."""
     records = replace(founded.records, bound=bound)
     held = []
     for number in range(40):
@@ -116,7 +116,7 @@ async def test_the_bound_holds_at_every_publication(founded: Any, bound: int) ->
 
 
 class Moving(RedisAccess):
-    """Publishes one more round, which moves all entries, after the first answer."""
+    """A connection that, after its first answer, publishes the round that moves all entries."""
 
     def __init__(self, founded: Any) -> None:
         super().__init__(founded.stores.redis.client)
@@ -200,7 +200,7 @@ asyncio.run(main())
 async def test_killing_a_worker_before_it_publishes_loses_nothing_and_leaks_nothing(
     founded: Any, redis_url: str, before: int
 ) -> None:
-    """Also where the round would have been the last one of a segment."""
+    """This also holds if the round would have been the last round of a segment."""
     records = founded.records
     await publish(founded, records, *range(before))
     whole = set(records.blobs.digests())

@@ -1,4 +1,4 @@
-"""A round in brief: small, and true to the verdicts.
+"""Tests that the entry of a round is small and agrees with the verdicts.
 
 Legend: N clients.
 """

@@ -1,4 +1,4 @@
-"""What schema 1 stored is taken over, from the stored bytes of that version."""
+"""Tests the migration from schema 1, with a dump that the version with schema 1 wrote."""
 
 import json
 import secrets
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Restored:
-    """A federation of schema 1, with a fence of this version's worker."""
+    """A federation of schema 1, and the fencing token of a worker of this version."""
 
     def __init__(self, stores: Stores, blobs: Blobs, values: dict[str, Any]) -> None:
         self.stores = stores
@@ -54,7 +54,7 @@ class Restored:
 
 @pytest.fixture
 async def restored(redis_url: str, tmp_path: Path) -> AsyncIterator[Restored]:
-    """The federation of the dump, in a namespace of its own."""
+    """The federation from the dump, in a separate namespace."""
     namespace = f"test-{secrets.token_hex(6)}"
     values = restore(SCHEMA_1, redis_url, namespace, tmp_path)
     stores = Stores.connect(redis_url, None, namespace)
@@ -89,7 +89,7 @@ async def test_a_second_takeover_changes_nothing(restored: Restored) -> None:
 
 
 async def test_a_takeover_that_is_broken_off_begins_again(restored: Restored) -> None:
-    """A worker that lost the lease has written blobs, but nothing into Redis."""
+    """A worker that has lost the lease may have written blobs, but changes nothing in Redis."""
     old, restored.fence = restored.fence, restored.fence + 1
     with pytest.raises(Fenced):
         await restored.migrate()

@@ -119,7 +119,7 @@ class World:
     # -- what a worker does --------------------------------------------------------------------
 
     def take_over(self) -> State:
-        """What a worker that takes over finds; the deadline moves by the time without a worker."""
+        """What a new worker finds; the deadline is later by the time in which no worker ran."""
         away = self.draws.choice([0.0, 3.0, 30.0])
         self.now += away
         self.deadline = None if self.deadline is None else self.deadline + away

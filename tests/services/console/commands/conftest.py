@@ -1,4 +1,4 @@
-"""A federation that the console knows."""
+"""Fixtures: a federation to which the console can connect."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`rampart audit` against a federation that runs."""
+"""Tests of `rampart audit` against a running federation."""
 
 import json
 import re
@@ -42,7 +42,7 @@ def test_what_operators_did_is_listed(hosted: Hosted, rampart: Rampart) -> None:
 
 
 async def tamper(stores: Stores, command: str, *args: Any) -> None:
-    """Changes the audit log as somebody with Redis' password could."""
+    """Changes the audit log, as anyone who has the password of Redis could."""
     await getattr(stores.redis.client, command)(stores.audit.keys.audit, *args)
 
 
@@ -90,7 +90,7 @@ def test_a_tampered_log_is_found(hosted: Hosted, rampart: Rampart) -> None:
     assert "3 entries" in good(rampart("audit", "--verify"))
     assert f"no entry has the head {head}" in found("--head", head)
     restore()
-    # The log goes on after a head that was kept.
+    # A kept head remains valid after the log has grown.
     hosted.operator.steer("resume", "reason 3")
     assert "5 entries" in good(rampart("audit", "--verify", "--head", head))
     assert rampart("audit", head).code == 2

@@ -1,4 +1,4 @@
-"""`rampart operators` against a federation that runs."""
+"""Tests of `rampart operators` against a running federation."""
 
 import json
 import re
@@ -31,7 +31,7 @@ def test_operators_are_added_listed_and_revoked(hosted: Hosted, rampart: Rampart
         assert re.search(r"bob .* operator .* owner .* valid until revoked", shown)
         assert re.search(r"vera .* viewer .* owner .* valid until \d{4}-", shown)
 
-    # A viewer sees what the owner sees, and is told why it cannot act.
+    # A viewer can read what the owner reads; if it tries to act, the error says why it may not.
     assert good(rampart("status", "--json", "--token", viewer)) == good(rampart("status", "--json"))
     said = rampart("pause", "--token", viewer)
     assert (said.code, said.out) == (1, "")

@@ -1,4 +1,4 @@
-"""`rampart roles`: lists that processes can be told as they are."""
+"""Tests of `rampart roles`, whose lists of slots can be passed to `--slots` unchanged."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Operators over HTTP: adding, listing and revoking them, and what their tokens are worth."""
+"""Tests of the routes for operators: add, list and revoke them, and what their tokens permit."""
 
 from typing import Any
 from urllib.parse import quote
@@ -49,7 +49,7 @@ async def test_a_token_ends_with_its_lifetime(api: Api) -> None:
 async def test_a_revoked_token_is_worth_nothing_at_once_in_every_process(api: Api) -> None:
     token, other = await api.add("bob", "operator"), await api.add("carl", "operator")
     assert (await api.ask("GET", "/v1/whoami", token)).status_code == 200
-    # Another process revokes it.
+    # Another process revokes the token.
     await api.founded.stores.operators.revoke("bob", await attribution(api))
     for path in ("/v1/whoami", "/v1/experiment", "/v1/ticket", "/v1/clients"):
         assert await refused(api, token, path) == (401, "operator-revoked"), path

@@ -1,4 +1,4 @@
-"""The routes of records: pages, filters, weights, and the matrix of verdicts.
+"""Tests of the routes for records: pages, filters, mixing weights, and the verdict matrix.
 
 Legend: N clients, R rounds.
 """
@@ -32,11 +32,11 @@ DIGEST = "d" * 64
 DECISIONS = ("accepted", "rejected", "evicted")
 ROUNDS = 14
 BOUND = 1500
-"""Bytes that the newest rounds may take in Redis, so few that there are several segments."""
+"""Bytes that the newest rounds may take in Redis; few enough to make several segments."""
 
 
 def verdicts(round_: int) -> list[VerdictRecord]:
-    """Of six clients; the last one has none in even rounds."""
+    """Verdicts on six clients; in even rounds, the last client has no verdict."""
     return [
         VerdictRecord(
             client=f"c-{number}",

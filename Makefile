@@ -36,8 +36,8 @@ lock: $(READY) ## Remake the locks after a change of dependencies; UPGRADE=1 tak
 demo: $(READY) ## Run 14 honest clients and 6 sign flippers, with and without the defence
 	$(BIN)/rampart up digits-sign-flip --beside digits-undefended
 
-test: test-fast ## Run every test: those that start processes wait a lot, and run two at a time
-	$(BIN)/python -m pytest -q -m processes -n 2
+test: test-fast ## Run every test: those that start processes wait a lot, and run three at a time
+	$(BIN)/python -m pytest -q -m processes -n 3
 
 # Compiled modules are kept, whatever the shell says: each worker imports 700 of them.
 test-fast: $(READY) ## Run the tests that start no processes, on all cores

@@ -5,12 +5,14 @@ import secrets
 
 
 def mint() -> str:
-    """Makes a new random token.
+    """Makes a new random token, which a command line does not take for an option.
 
     >>> len(mint()) >= 43
     True
     """
-    return secrets.token_urlsafe(32)
+    while (token := secrets.token_urlsafe(32)).startswith("-"):
+        pass
+    return token
 
 
 def token_hash(token: str) -> str:

@@ -14,7 +14,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --for
 	$(if $(UPGRADE),--upgrade)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test test-fast check bench bench-peers format clean
+.PHONY: help setup lock demo test test-fast test-long check bench bench-peers format clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -36,8 +36,11 @@ lock: $(READY) ## Remake the locks after a change of dependencies; UPGRADE=1 tak
 demo: $(READY) ## Run 14 honest clients and 6 sign flippers, with and without the defence
 	$(BIN)/rampart up digits-sign-flip --beside digits-undefended
 
-test: test-fast ## Run every test: those that start processes wait a lot, and run three at a time
-	$(BIN)/python -m pytest -q -m processes -n 3
+test: test-fast ## Run every test but the longest: those that start processes run two at a time
+	$(BIN)/python -m pytest -q -m 'processes and not long' -n 2
+
+test-long: $(READY) ## Run the longest tests: repeated kills, every mode of eviction
+	$(BIN)/python -m pytest -q -m long
 
 # Compiled modules are kept, whatever the shell says: each worker imports 700 of them.
 test-fast: $(READY) ## Run the tests that start no processes, on all cores

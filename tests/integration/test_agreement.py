@@ -140,8 +140,8 @@ def test_challenges_travel_as_they_are_simulated(host: Host, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "eviction",
     [
-        'mode = "observe"',
-        'mode = "reject"',
+        pytest.param('mode = "observe"', marks=pytest.mark.long),
+        pytest.param('mode = "reject"', marks=pytest.mark.long),
         'mode = "quarantine", rounds = 2',
         'by = "operator", patience = 1',
         "",

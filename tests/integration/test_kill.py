@@ -54,6 +54,7 @@ def test_killing_the_aggregator_at_random_points_changes_nothing(
     assert chaos.difference(calm.outcome(), shaken.outcome()) is None
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_killing_redis_and_clients_changes_nothing(
     experiment: Experiment, calm: chaos.Run, tmp_path: Path
@@ -77,6 +78,7 @@ def test_killing_redis_and_clients_changes_nothing(
     assert chaos.difference(calm.outcome(), shaken.outcome()) is None
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_killing_the_aggregator_neither_ends_a_quarantine_nor_lengthens_it(tmp_path: Path) -> None:
     eviction = '[server]\neviction = { mode = "quarantine", rounds = 1 }'
@@ -88,6 +90,7 @@ def test_killing_the_aggregator_neither_ends_a_quarantine_nor_lengthens_it(tmp_p
     assert chaos.difference(calm.outcome(), shaken.outcome()) is None
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_killing_the_aggregator_changes_no_challenge(tmp_path: Path) -> None:
     """A model that was changed for one client is changed in the same way after a restart."""

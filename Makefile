@@ -36,8 +36,8 @@ lock: $(READY) ## Remake the locks after a change of dependencies; UPGRADE=1 tak
 demo: $(READY) ## Run 14 honest clients and 6 sign flippers, with and without the defence
 	$(BIN)/rampart up digits-sign-flip --beside digits-undefended
 
-test: test-fast ## Run every test but the longest: those that start processes run two at a time
-	$(BIN)/python -m pytest -q -m 'processes and not long' -n 2
+test: test-fast ## Run every test but the longest: those that start processes run three at a time
+	$(BIN)/python -m pytest -q -m 'processes and not long' -n 3
 
 test-long: $(READY) ## Run the longest tests: repeated kills, every mode of eviction
 	$(BIN)/python -m pytest -q -m long

@@ -208,7 +208,7 @@ def main() -> None:
                     given.json.write_text(json.dumps(samples))
             if over:
                 break
-            time.sleep(0.05)
+            time.sleep(0.05)  # The rounds are polled: a sample is due every so many of them.
         if phase == "done":
             clients.join(60)
     seconds = samples[-1]["at"] - samples[0]["at"]

@@ -4,9 +4,10 @@
 
 The estimate of a table at a scale is cells x seeds x rounds x seconds of a round, on one core. The
 seconds are the mean over a few cells, drawn at random with a fixed seed. Of each cell, the second
-round (or the only one) is timed with few local steps per client. The time of training is multiplied
-by the ratio of the steps. Times are CPU times, so that other processes matter little. Cells whose
-data are missing are not timed; a table without a timed cell has no hours.
+round (or the only one) is timed: as it is at the scale `reduced`, and with few local steps per
+client at the scale `full`, where the time of training is multiplied by the ratio of the steps.
+Times are CPU times, so that other processes matter little. Cells whose data are missing are not
+timed; a table without a timed cell has no hours.
 """
 
 import argparse
@@ -38,9 +39,9 @@ known: dict[str, float | None] = {}
 
 
 def shortened(experiment: Experiment) -> Experiment:
-    """At most two rounds of the experiment with few local steps."""
+    """The experiment with few local steps."""
     data, training = experiment.data, experiment.training
-    update: dict[str, object] = {"rounds": min(2, experiment.rounds)}
+    update: dict[str, object] = {}
     if data.samples is not None or data.partition["name"] != "by_group":
         few = ceil(BATCHES * training.batch_size / (1 - data.test_fraction)) + 2
         kept = min(max(few, 12), data.samples or few)
@@ -57,11 +58,12 @@ def steps(experiment: Experiment) -> int:
     return sum(training.epochs * ceil(size / training.batch_size) for size in sizes)
 
 
-def seconds(experiment: Experiment) -> float | None:
+def seconds(experiment: Experiment, scale: str) -> float | None:
     """Seconds of a round; None if its data are missing."""
     digest = experiment.digest()
     if digest not in known:
-        short = shortened(experiment)
+        brief = experiment.model_copy(update={"rounds": min(2, experiment.rounds)})
+        short = shortened(brief) if scale == "full" else brief
         try:
             simulation = Simulation.of(_briefly(short), "cpu")
             while not simulation.ended:
@@ -97,13 +99,12 @@ def _briefly(experiment: Experiment) -> Experiment:
     return experiment.model_copy(update={"server": server})
 
 
-def hours(grid: list[Cell], timed: int) -> float | None:
+def hours(grid: list[Cell], timed: int, scale: str) -> float | None:
     """Hours of all cells that can be run, from a few of them."""
     possible = list({cell.runs[0].digest(): cell for cell in grid if cell.runs}.values())
     drawn = random.Random(0).sample(possible, min(timed, len(possible)))
-    each = [
-        one * cell.runs[0].rounds for cell in drawn if (one := seconds(cell.runs[0])) is not None
-    ]
+    timings = [(cell.runs[0], seconds(cell.runs[0], scale)) for cell in drawn]
+    each = [one * experiment.rounds for experiment, one in timings if one is not None]
     return fmean(each) * len(possible) * SEEDS / 3600 if each else None
 
 
@@ -119,7 +120,7 @@ def main() -> None:
         for name in given.only:
             table = load(name)
             for scale in given.scales:
-                estimate = hours(cells(table, scale, 1), given.cells)
+                estimate = hours(cells(table, scale, 1), given.cells, scale)
                 if estimate is not None:
                     found.setdefault(name, {})[scale] = float(f"{estimate:.2g}")
             print(name, found.get(name), file=sys.stderr, flush=True)

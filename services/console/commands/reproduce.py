@@ -26,7 +26,9 @@ def reproduce(
         Literal["full", "reduced", "smoke"],
         typer.Option(help="The paper's protocol, a smaller one, or one cell in a few seconds."),
     ] = "reduced",
-    seeds: Annotated[int, typer.Option(min=1, help="Runs per cell, with consecutive seeds.")] = 3,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Runs per cell, with consecutive seeds; smoke has one.")
+    ] = 3,
     only: Annotated[
         list[str] | None,
         typer.Option(help="AXIS=CHOICE: run only these cells; may be repeated."),
@@ -104,7 +106,9 @@ def _picked(only: list[str]) -> dict[str, list[str]]:
 
 def _command(name: str, scale: str, seeds: int, only: list[str]) -> str:
     """The command that makes the table again."""
-    words = ["rampart", "reproduce", name, "--scale", scale, "--seeds", str(seeds)]
+    words = ["rampart", "reproduce", name, "--scale", scale]
+    if scale != "smoke":
+        words += ["--seeds", str(seeds)]
     for text in only:
         words += ["--only", text]
     return shlex.join([*words, "--out", "OUT"])

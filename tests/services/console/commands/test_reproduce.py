@@ -25,7 +25,7 @@ def test_one_cell_of_each_paper_runs(name: str, rampart: Rampart, tmp_path: Path
     refused = rampart("reproduce", name, "--scale", "smoke", "--out", str(tmp_path))
     assert refused.code == 1 and "use --resume" in refused.err
     again = rampart("reproduce", name, "--scale", "smoke", "--out", str(tmp_path), "--resume")
-    assert again.code == 0 and f"rampart reproduce {name} --scale smoke" in again.out
+    assert again.code == 0 and f"rampart reproduce {name} --scale smoke --out" in again.out
 
 
 def test_tables_are_listed(rampart: Rampart) -> None:

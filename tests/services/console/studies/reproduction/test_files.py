@@ -60,6 +60,13 @@ def test_hours_are_of_tables() -> None:
     assert all(found.keys() <= {"reduced", "full"} for found in hours().values())
 
 
+def test_a_reduced_table_takes_at_most_an_hour_on_two_cores() -> None:
+    reduced = {name: hours().get(name, {}).get("reduced") for name in names()}
+    unknown = {name for name, estimate in reduced.items() if estimate is None}
+    assert not unknown, "python -m benchmarks.hours --only"
+    assert {name: estimate for name, estimate in reduced.items() if estimate and estimate > 2} == {}
+
+
 def test_files_are_one_table_each() -> None:
     for path in TABLES.glob("*.toml"):
         assert tomllib.loads(path.read_text())["paper"] in path.stem

@@ -81,9 +81,9 @@ class SDEA(Rule):
     """Whether the search rewards confident predictions."""
     diversity: bool = True
     """Whether the search rewards weights with which all classes are predicted equally often."""
-    clusters: Literal["finch", "finch_first", "k_means", "dbscan", "none"] = "finch"
-    """How the weights are grouped. `finch_first` takes FINCH's first partition, which may have more
-    than two groups, as in the paper's equation 14 and in its code. `finch`, the default, is our
+    clusters: Literal["finch", "finch_first", "k_means", "dbscan", "none"] = "finch_first"
+    """How the weights are grouped. `finch_first`, the default, takes FINCH's first partition, which
+    may have more than two groups, as in the paper's equation 14 and in its code. `finch` is our
     variant: it runs FINCH until two groups are left, because the paper distinguishes a cooperative
     and a hostile group. `k_means` uses two means; `dbscan` uses DBSCAN; `none` leaves the learned
     weights unchanged."""

@@ -1,4 +1,4 @@
-"""The tree of errors; each error has the HTTP status and the problem type of its response.
+"""The hierarchy of errors; each error has the HTTP status and problem type of its response.
 
 RampartError
 ├── ConfigurationError        an experiment, a setting or a parameter is wrong
@@ -82,7 +82,7 @@ class PreconditionError(RampartError, ValueError):
 
 
 class Absent(PreconditionError):
-    """A rule needs the row of one particular client, which sent none in this round."""
+    """A rule needs the row of one particular client, but that client sent no row in this round."""
 
     slug = "row-missing"
     title = "A row is missing"

@@ -92,4 +92,4 @@ class ActivityLog:
         for older, newer in zip(self._files[:0:-1], self._files[-2::-1], strict=True):
             if newer.exists():
                 newer.replace(older)
-        self._files[0].unlink(missing_ok=True)  # It still exists only if no full files are kept.
+        self._files[0].unlink(missing_ok=True)  # The file still exists only if `kept` is 0.

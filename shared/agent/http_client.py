@@ -34,7 +34,7 @@ def trusted(ca: str | None) -> ssl.SSLContext:
 
 
 def bearer(token: str, whose: str) -> str:
-    """The Authorization header's value for a token; an error does not quote the token.
+    """The Authorization header's value for a token; error messages never contain the token.
 
     >>> bearer("secret", "the operator token")
     'Bearer secret'

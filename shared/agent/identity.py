@@ -31,7 +31,7 @@ class Identity(BaseModel):
     token: str
     client_id: str | None = None
     sample_cap: int | None = None
-    """The client's own limit on the samples that it may claim; None if each run sets it."""
+    """The largest number of samples that this client may claim; None if each run sets the limit."""
     renew_at: float = 0.0
     """Unix time at which the token is to be renewed."""
     next_token: str | None = None
@@ -50,7 +50,7 @@ class Identity(BaseModel):
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Locks a client's folder, because two processes would undo each other's token renewals.
+    """Locks a client's folder, so that two processes cannot undo each other's token renewals.
 
     When the process ends, the lock is released, even if the process was killed.
 
@@ -96,8 +96,8 @@ async def establish(
 ) -> Identity:
     """Reads the identity kept in a folder, or gets a new one with a join token.
 
-    The client's own token is written to disk before the request to join. A client that crashes in
-    between therefore does not join twice.
+    The function writes the client's own token to disk before it sends the request to join. If the
+    client crashes between these two steps, it therefore does not join twice.
 
     Raises:
         ValueError: the folder has no identity, and no join token is given.
@@ -139,7 +139,7 @@ async def _renew_in_time(connection: AggregatorClient, folder: Path) -> None:
             await renew(connection, folder)
             log.info("token renewed")
         except (RampartError, OSError, ValueError) as error:
-            # Retry after every failure, including a full disk, which may only be temporary.
+            # Every failure may be temporary, even a full disk, so retry after each one.
             log.warning("token not renewed: %s", error)
             await asyncio.sleep(RETRY)
 
@@ -147,8 +147,9 @@ async def _renew_in_time(connection: AggregatorClient, folder: Path) -> None:
 async def renew(connection: AggregatorClient, folder: Path) -> Identity:
     """Replaces a client's token at the aggregator, on the client's disk and in its connection.
 
-    The new token is written to disk before it is sent to the aggregator. If the client crashes in
-    between, it can determine after a restart whether the old or the new token is valid.
+    The function writes the new token to disk before it sends the token to the aggregator. If the
+    client crashes between these two steps, it can determine after a restart whether the old or the
+    new token is valid.
 
     Raises:
         Refused: the current token is no longer valid.
@@ -156,7 +157,7 @@ async def renew(connection: AggregatorClient, folder: Path) -> Identity:
     path = folder / "identity.json"
     identity = _kept(path)
     if identity.next_token is not None:
-        # An earlier renewal got no answer, or its new token could not be written to disk.
+        # The answer to an earlier renewal was lost, or the new token could not be written to disk.
         identity = await _settle(
             path, identity, connection.url, connection.verify, connection.patience
         )

@@ -1,4 +1,4 @@
-"""A client that learns: processes tickets, and stores its uploads and state on its disk.
+"""The learning client: it processes tickets, and stores its uploads and state on disk.
 
 Before the client sends an upload, it writes the upload, the personal state after this training, and
 the ticket's ETag to its disk. A client that crashes and restarts therefore sends the same bytes,
@@ -145,7 +145,8 @@ class LearningClient:
         return upload
 
     async def finish(self, ticket: Ticket, result: LocalResult) -> tuple[Tensor, dict[str, float]]:
-        """The update and the metrics to upload for a training result; attackers override this."""
+        """The update and the metrics to upload for a training result; attackers override this
+        method."""
         return result.update_D, with_gap(result.metrics)
 
     def samples(self, round_: int) -> ClientData:
@@ -169,7 +170,7 @@ class LearningClient:
         return torch.from_numpy(wire.read_model(model, self.learner.spec))
 
     def _other_models(self, prefix: str) -> list[Tensor]:
-        """Remove and return the stored models whose names have this prefix, sorted by name."""
+        """Removes and returns the stored models whose names have this prefix, sorted by name."""
         names = sorted(name for name in self._others if name.startswith(prefix))
         return [self._model(self._others.pop(name)) for name in names]
 
@@ -209,8 +210,8 @@ class LearningClient:
             epochs, samples = self.experiment.training.epochs, len(self.data.y_train)
             spent = result.metrics.get("epsilon")
             self._activity.trained(ticket.run, ticket.round, epochs, samples, spent)
-        # A probe serves only to determine which clients resemble this client.
-        # So a probe changes nothing in the personal state but the number of privacy steps.
+        # A probe serves only to determine which other clients resemble this client. # A probe
+        # therefore changes nothing in the personal state except the number of privacy steps.
         self.keeper.keep(ticket, upload, result.personal)
         return upload
 

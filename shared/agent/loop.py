@@ -16,16 +16,16 @@ HEARTBEAT = 20.0
 
 
 class Participant(Protocol):
-    """How a participant processes its tickets; kinds of clients differ only in this."""
+    """Processes the tickets of a client; each kind of client has a class with these methods."""
 
     async def work(self, ticket: Ticket, model: bytes) -> bytes:
         """Returns the bytes to upload for a `train` or `probe` ticket; must be deterministic."""
 
     async def evaluate(self, ticket: Ticket, model: bytes) -> dict[str, float]:
-        """Returns what the client measures with the final model."""
+        """Returns the client's measurements of the final model."""
 
     async def idle(self, ticket: Ticket) -> None:
-        """Called with every ticket that asks for neither `work` nor `evaluate`."""
+        """Receives every ticket that requires neither a call of `work` nor a call of `evaluate`."""
 
 
 @runtime_checkable
@@ -43,10 +43,10 @@ async def participate(
     run: str,
     activity: ActivityLog | None = None,
 ) -> Ticket:
-    """Takes part in a run until it ends or evicts the client; returns the last ticket.
+    """Takes part in a run until the run ends or evicts the client; returns the last ticket.
 
-    If the run is deleted, the last ticket does not name this run. If `activity` is given, it
-    records each upload before the upload is sent.
+    If the run is deleted, the last ticket does not name this run. If `activity` is given, each
+    upload is recorded there before the upload is sent.
     """
     known: str | None = None
     cached: tuple[str, bytes] = ("", b"")

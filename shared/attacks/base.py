@@ -1,8 +1,8 @@
 """The base classes of attacks, and what attacks know.
 
-Attacks work on updates u = w_end - w_start, so u points in the direction in which training moved.
-Data attacks change an attacker's labelled samples before the attacker trains. Model attacks replace
-the attacker's honest update after training.
+Attacks work on updates u = w_end - w_start, so u points in the direction in which training moved
+the model. Data attacks change an attacker's labelled samples before the attacker trains. Model
+attacks replace the attacker's honest update after training.
 
 Legend: F attackers whose uploads are crafted in one call, M attackers of the round, B known honest
 updates, S samples, D coordinates.
@@ -87,7 +87,7 @@ class Knowledge:
             )
 
     def limited_to(self, level: KnowledgeLevel) -> "Knowledge":
-        """This knowledge, reduced to what an attacker with the given level may know.
+        """This knowledge, reduced to what an attacker with the given level of knowledge may know.
 
         >>> everything = Knowledge(4, 1, torch.ones(3, 2), colluders_MD=torch.zeros(1, 2))
         >>> everything.limited_to("partial").honest_BD
@@ -117,7 +117,7 @@ class Knowledge:
 
 
 class Attack(Member):
-    """A hostile behaviour and the rounds in which it is active; by default all rounds.
+    """A hostile behaviour, and the rounds in which it is active (by default, all rounds).
 
     >>> from rampart_fl.shared.attacks.model import attacks
     >>> attack = attacks.build("sign_flip", from_round=5, until_round=8)
@@ -135,13 +135,14 @@ class Attack(Member):
 
     @model_validator(mode="after")
     def _begins_before_it_ends(self) -> Self:
-        # If both bounds are equal, the attack is never active, which is useful as a baseline.
+        # If `until_round` equals `from_round`, the attack is never active: a baseline for
+        # experiments.
         if self.until_round is not None and self.until_round < self.from_round:
             raise ValueError(f"until_round {self.until_round} is before from_round")
         return self
 
     def active(self, round: int, seed: int) -> bool:  # noqa: A002 - the field's word
-        """Whether the attackers attack in this round; if not, they behave honestly."""
+        """Whether the attack is active in this round; otherwise, the attackers behave honestly."""
         if round < self.from_round or (self.until_round is not None and round >= self.until_round):
             return False
         if self.probability == 1:
@@ -170,7 +171,8 @@ class ModelAttack(Attack, ABC):
 
     @property
     def asks_for(self) -> KnowledgeLevel:
-        """The level of knowledge that this attack must be given, which may depend on parameters."""
+        """The level of knowledge that this attack needs, which may depend on the attack's
+        parameters."""
         return self.knowledge
 
     def apply(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
@@ -215,7 +217,8 @@ class ModelAttack(Attack, ABC):
         return self.claim(dict(numbers), knowledge)
 
     def claim(self, numbers: dict[str, float], knowledge: Knowledge) -> dict[str, float]:
-        """The numbers claimed while the attack is active; by default, the true numbers."""
+        """The numbers that the attacker claims if the attack is active; by default, the true
+        numbers."""
         del knowledge
         return numbers
 
@@ -245,7 +248,8 @@ class DataAttack(Attack, ABC):
         """
 
     def training(self, usual: Training) -> Training:
-        """The attacker's training in a round in which it poisons, from the experiment's."""
+        """The attacker's training settings if the attack is active, given the experiment's
+        settings."""
         return usual
 
     def upload(self, own_FD: Tensor) -> Tensor:

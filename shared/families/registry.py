@@ -119,8 +119,9 @@ class Registry(Generic[M]):
     def parse(self, spec: "str | Mapping[str, Any] | Member", **defaults: Any) -> M:
         """A member from `"name"` or from `{"name": ..., parameter: ...}`.
 
-        A spec that already is a member is returned unchanged. `defaults` has values for parameters
-        that the spec leaves out; parameters that the member does not have are ignored.
+        If the spec already is a member, it is returned unchanged. `defaults` contains values for
+        parameters that the spec leaves out. Keys of `defaults` that are not parameters of the
+        member are ignored.
         """
         if isinstance(spec, Member):
             return spec  # type: ignore[return-value]  # its caller's family

@@ -63,8 +63,8 @@ def errors(
 ) -> dict[str, float | None]:
     """Mean squared error over these clients' test samples, for each kind of model.
 
-    `error` is the smaller of two errors: that of the model as received and that of the personalized
-    model. The result is empty if the task is classification.
+    `error` is the smaller one of the received model's error and the personalized model's error. The
+    result is empty if the task is classification.
 
     >>> errors({"a": {"test_samples": 2, "error_local": 3.0, "error_customized": 5.0}}, ["a"])
     {'error': 2.5, 'error_customized': 2.5, 'error_local': 1.5, 'error_personalized': None}
@@ -98,8 +98,8 @@ def largest_gap(
 ) -> dict[str, float]:
     """The largest amount by which local training lowers the training loss of one of these clients.
 
-    A large gap means that the received model fits this client badly. The result is empty if no
-    client measured a gap.
+    A large gap means that the received model fits the client's data badly. The result is empty if
+    no client measured a gap.
 
     >>> largest_gap({"a": {"loss_gap": 0.5}, "b": {"loss_gap": 0.75}, "x": {}}, ["a", "b", "x"])
     {'largest_gap': 0.75}
@@ -255,10 +255,10 @@ def final_figures(
 def decisions(
     experiment: Experiment, records: Sequence[RoundRecord], names: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """How often each decision was made about honest and about hostile clients, in client-rounds.
+    """The number of client-rounds with each decision, for honest clients and for hostile clients.
 
-    A client-round is one client in one round; the decision about a client in quarantine is "away".
-    The honest and the hostile clients each have a figure `silenced`: the share of their
+    A client-round is a pair of a client and a round. The decision about a client in quarantine is
+    "away". The honest and the hostile clients each have a figure `silenced`: the share of their
     client-rounds, including "away", in which the client's row was not accepted.
 
     Args:

@@ -1,4 +1,4 @@
-"""The record of a round: its decision as numbers and names."""
+"""The record of a round: the round's decision as numbers and names."""
 
 from dataclasses import dataclass
 from math import isfinite

@@ -44,8 +44,8 @@ class MinSum(Optimized):
         if self.squared:
             farthest = line.squares_B.max() if self.bound == "max" else line.squares_B.min()
             return float((farthest / line.curvature).sqrt())
-        # On the segment between two updates, the sum of the distances to both is constant.
-        # Rounding errors alone may move such a sum of two distances above the limit.
+        # At every point of the segment between two updates, the distances to both have the same
+        # sum. Rounding errors alone may move a sum of two distances above the limit.
         limit *= 1 + ROUNDING
         # By the triangle inequality, the sum at γ is at least B γ |p| minus the sum at the mean.
         at_mean = float(self.cost(line.distances(0)[:, None]))
@@ -62,7 +62,7 @@ class MinSum(Optimized):
         return float(line.distances(gamma).sum())
 
     def _lowest(self, line: Line, high: float) -> float:
-        """The γ in [0, high] at which the convex sum is smallest."""
+        """The γ in [0, high] at which the sum of distances, which is convex in γ, is smallest."""
         low = 0.0
         for _ in range(HALVINGS):
             third = (high - low) / 3

@@ -1,7 +1,7 @@
 """Reads arrays from files as samples and labels, and checks them.
 
 The files are local: the user who runs the process provides them, or Rampart makes them from
-OpenML's tables. Rampart never unpickles files, so they cannot run code.
+OpenML's tables. Rampart never unpickles a file, so no file can run code.
 
 Legend: n samples.
 """

@@ -1,9 +1,9 @@
 """Samples that the server holds: public data, a trusted root set, and a test set.
 
 The samples can come from any data set and are converted to the shape that the model takes. A grey
-image is copied to all channels, a colour image becomes its luminance, and images are resized by
-bilinear interpolation (for example USPS from 16x16 to 28x28). If the samples come from the clients'
-data set, no client holds them.
+image is copied to all channels, a colour image is replaced by its luminance, and images are resized
+by bilinear interpolation (for example USPS from 16x16 to 28x28). If the samples come from the
+clients' data set, no client holds them.
 
 Legend: n samples, C channels, H rows, W columns.
 """

@@ -50,7 +50,7 @@ class USPS(FileDataset):
     openml, train = 41082, 7_291
 
     def from_openml(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """As `FileDataset`, but converts OpenML's pixels from -1..1, and its classes from 1..10."""
+        """Converts pixels from OpenML's range -1..1 to 0..255, and classes from 1..10 to 0..9."""
         return super().from_openml((x + 1) * 127.5, y - 1)
 
 
@@ -84,7 +84,7 @@ class SVHN(FileDataset):
     openml, train = 41081, 73_257
 
     def from_openml(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """As `FileDataset`, but converts the publisher's class 10, the digit 0, to class 0."""
+        """Converts the publisher's class 10, which is the digit 0, to class 0."""
         return super().from_openml(x, y % 10)
 
 

@@ -14,7 +14,7 @@ TRIES = 1000
 class Dirichlet(Partition):
     """Divides each class in proportion to p ~ Dir(β·1_K); if β is small, clients have few classes.
 
-    With `balanced`, a client that already holds N/K or more of the N samples gets nothing from the
+    With `balanced`, a client that already holds N/K or more of the N samples gets no samples of the
     next class. The partition is drawn again until every client has at least `minimum` samples.
 
     >>> y = torch.arange(10).repeat(40)

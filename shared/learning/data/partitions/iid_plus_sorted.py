@@ -28,7 +28,6 @@ class IIDPlusSorted(Partition):
         mixed = order[: round(self.iid * len(y))]
         rest = order[len(mixed) :]
         rest = rest[y[rest].sort(stable=True).indices]
-        # The random parts go to the clients in reverse order, so that clients' sizes differ by one
-        # at most.
+        # In reverse order, the random parts balance sizes: they differ by at most one sample.
         pairs = zip(rest.tensor_split(clients), mixed.tensor_split(clients)[::-1], strict=True)
         return [torch.cat(pair).sort().values for pair in pairs]

@@ -172,8 +172,7 @@ class AggregatorClient:
     async def ticket(
         self, known: str | None, wait: int = POLL, run: str | None = None
     ) -> Ticket | None:
-        """Waits for a ticket whose ETag is not `known`; returns None if no such ticket came in
-        time."""
+        """Waits for a ticket whose ETag is not `known`; returns None if none came in time."""
         found = await self.ticket_and_model(known, "", wait, "application/json", run)
         return None if found is None else found[0]
 

@@ -145,8 +145,7 @@ class LearningClient:
         return upload
 
     async def finish(self, ticket: Ticket, result: LocalResult) -> tuple[Tensor, dict[str, float]]:
-        """The update and the metrics to upload for a training result; attackers override this
-        method."""
+        """The update and metrics to upload after a training; attackers override this method."""
         return result.update_D, with_gap(result.metrics)
 
     def samples(self, round_: int) -> ClientData:
@@ -210,8 +209,8 @@ class LearningClient:
             epochs, samples = self.experiment.training.epochs, len(self.data.y_train)
             spent = result.metrics.get("epsilon")
             self._activity.trained(ticket.run, ticket.round, epochs, samples, spent)
-        # A probe serves only to determine which other clients resemble this client. # A probe
-        # therefore changes nothing in the personal state except the number of privacy steps.
+        # A probe serves only to determine which other clients resemble this client.
+        # A probe therefore changes only the number of privacy steps in the personal state.
         self.keeper.keep(ticket, upload, result.personal)
         return upload
 

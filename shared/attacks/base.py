@@ -135,8 +135,7 @@ class Attack(Member):
 
     @model_validator(mode="after")
     def _begins_before_it_ends(self) -> Self:
-        # If `until_round` equals `from_round`, the attack is never active: a baseline for
-        # experiments.
+        # If `until_round` equals `from_round`, the attack is never active: a useful baseline.
         if self.until_round is not None and self.until_round < self.from_round:
             raise ValueError(f"until_round {self.until_round} is before from_round")
         return self
@@ -171,8 +170,7 @@ class ModelAttack(Attack, ABC):
 
     @property
     def asks_for(self) -> KnowledgeLevel:
-        """The level of knowledge that this attack needs, which may depend on the attack's
-        parameters."""
+        """The level of knowledge that this attack needs, which may depend on its parameters."""
         return self.knowledge
 
     def apply(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
@@ -217,8 +215,7 @@ class ModelAttack(Attack, ABC):
         return self.claim(dict(numbers), knowledge)
 
     def claim(self, numbers: dict[str, float], knowledge: Knowledge) -> dict[str, float]:
-        """The numbers that the attacker claims if the attack is active; by default, the true
-        numbers."""
+        """The numbers that attackers claim if the attack is active; by default, the true ones."""
         del knowledge
         return numbers
 
@@ -248,8 +245,7 @@ class DataAttack(Attack, ABC):
         """
 
     def training(self, usual: Training) -> Training:
-        """The attacker's training settings if the attack is active, given the experiment's
-        settings."""
+        """The attacker's training settings if the attack is active, given the usual settings."""
         return usual
 
     def upload(self, own_FD: Tensor) -> Tensor:

@@ -14,8 +14,7 @@ from rampart_fl.shared.robust.base import Rows
 
 
 class Colluding(ModelAttack):
-    """An attack in which the attackers know each other's honest updates and upload the same
-    vector."""
+    """Attackers know each other's honest updates, and all attackers upload the same vector."""
 
     knowledge: ClassVar[KnowledgeLevel] = "partial"
     identical: ClassVar[bool] = True

@@ -146,7 +146,7 @@ class TokenChange(Message):
 
 
 class Joined(Message):
-    """A client's id, its own limit on the samples that it may claim, and when its token expires."""
+    """A client's id, the client's own limit on claimed samples, and the token's expiry time."""
 
     client_id: ClientId
     sample_cap: int | None = Field(default=None, description="None: each run sets the limit")
@@ -226,7 +226,7 @@ class WhoAmI(Message):
 
 
 class Health(Message):
-    """Whether a federation's parts work, as the process that answers sees them."""
+    """The state of a federation's parts, as seen by the process that answers."""
 
     redis: str = Field(default="", description="what is wrong with Redis; empty if nothing is")
     blobs: str = Field(default="", description="what is wrong with the blobs; empty if nothing is")

@@ -111,7 +111,7 @@ class Stage(Member, ABC):
         return frozenset[Need]().union(*(p.needs() for p in parts if isinstance(p, Stage)))
 
     def unstreamed(self) -> tuple[str, ...]:
-        """Names of the stages that cannot stream, among this stage and the stages in its fields."""
+        """Names of the stages with `streams = False`: this stage or stages in its fields."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(name for p in parts if isinstance(p, Stage) for name in p.unstreamed())
         return inner if self.streams else (self.name, *inner)
@@ -161,7 +161,7 @@ class Rule(Bounded):
 
 
 class PreAggregator(Bounded):
-    """Maps rows to rows before a rule."""
+    """Maps rows to new rows, which a rule then aggregates."""
 
     @abstractmethod
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Rows, State, Report]:
@@ -190,9 +190,9 @@ class Detector(Stage):
         """One verdict per row, in the rows' order, and the next state.
 
         A detector judges all rows before any row is removed. The detector may add verdicts on rows
-        that were dropped as non-finite; a dropped row without a verdict is rejected. Whatever its
-        verdict is, a detector keeps the client's evidence in the state, because other code makes
-        the final decision. The engine calls `forget` when a client is barred.
+        that were dropped as non-finite; a dropped row without a verdict is rejected. A detector
+        keeps a client's evidence in the state even if it asks for an eviction, because other code
+        makes the final decision. The engine calls `forget` when a client is barred.
         """
 
     def forget(self, state: State, clients: Collection[str]) -> State:

@@ -199,9 +199,9 @@ def answer(change_K: Tensor, shift_JK: Tensor, others_PK: Tensor | None = None) 
     j > 0, δ_j is a decoy, which was drawn in the same way and sent to nobody. If an upload does not
     depend on its own challenge, then a_0 is exchangeable with the decoys' answers. Other clients,
     which have other challenges, may have sent the same upload. If an upload answers these other
-    challenges as strongly as the client's own challenge, it does not prove that the client trained.
-    Therefore, if the upload's mean answer to the other clients' challenges is larger than mean a_j,
-    that mean answer replaces mean a_j in z.
+    challenges as strongly as the client's own challenge, the upload does not prove that the client
+    trained. Therefore, if the upload's mean answer to the other clients' challenges is larger than
+    mean a_j, that mean answer replaces mean a_j in z.
 
     Args:
         change_K: difference between the client's upload and its last upload.

@@ -1,7 +1,7 @@
 """Clustering of a few points, without randomness; ties go to the lower index.
 
 Complete linkage and mean shift are implemented here because libraries would change the result of a
-federation: If distances are equal, as between identical rows, SciPy's linkage joins other pairs. If
+federation. If distances are equal, as between identical rows, SciPy's linkage joins other pairs. If
 clusters overlap, the mean shift of scikit-learn ends at other peaks.
 
 Legend: M points, C clusters, F features.

@@ -18,7 +18,7 @@ def coordinates(context: Context, name: str, dim: int, count: int) -> Tensor | N
     draws = context.generator(name)
     if 2 * count >= dim:
         return torch.randperm(dim, generator=draws)[:count].sort().values
-    # Duplicates are dropped, and only as many new coordinates are drawn as are missing.
+    # Duplicates are dropped, and only the missing number of coordinates is drawn again.
     # Every set of `count` coordinates is therefore equally likely.
     # The cost depends on `count`; the cost of a permutation would depend on `dim`.
     drawn: Tensor = torch.unique(torch.randint(dim, (count,), generator=draws))

@@ -128,7 +128,7 @@ class Plan:
                 if not stage.needs():
                     stage.apply(rows, stage.init(1), context)
         except Absent:
-            return  # Only a round knows which clients take part in it.
+            return  # Which clients take part is known only in a round.
         except PreconditionError as error:
             raise ConfigurationError(f"no round can succeed: {error}") from None
 
@@ -137,7 +137,7 @@ class Plan:
         return {f"detector-{i}-{stage.name}": stage for i, stage in enumerate(self.detectors)}
 
     def needs(self) -> dict[Need, str]:
-        """What the stages need from the server; each need maps to the first stage that has it."""
+        """What the stages need from the server, with the first stage that has each need."""
         everything = (*self.pipeline.stages, *self.detectors, self.customizer)
         return {need: s.name for s in reversed(everything) for need in sorted(s.needs())}
 
@@ -312,7 +312,7 @@ def _accepted(rows: Rows, verdicts: Sequence[Verdict]) -> Rows:
 
 
 def _worst(rows: Rows, verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
-    """The most severe verdict on each client, by id; in a tie, that of the first detector."""
+    """The most severe verdict on each client, by id; in a tie, the first detector's verdict."""
     worst: dict[str, Verdict] = {
         client: Verdict(client, "rejected", "finite", float("inf"), 0.0, "update is not finite")
         for client in rows.dropped

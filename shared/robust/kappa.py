@@ -187,7 +187,7 @@ def _drawn(n: int, f: int, samples: int, context: Context) -> Iterator[Tensor]:
 def _climb(
     gram_NN: Tensor, noise_N: Tensor, best: float, subset_S: Tensor
 ) -> tuple[float, Tensor, int]:
-    """Repeatedly exchange one row of a subset for a row outside it, as long as the ratio grows."""
+    """Exchanges a row of a subset for a row outside the subset, as long as the ratio grows."""
     n, tried = len(gram_NN), 0
     while not isinf(best):
         outside = [i for i in range(n) if i not in set(subset_S.tolist())]

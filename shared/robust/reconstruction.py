@@ -1,4 +1,4 @@
-"""Tests whether training can produce an update: searches for synthetic samples that produce it.
+"""Tests whether training can produce an update, by a search for suitable synthetic samples.
 
 Legend: K clients, B synthetic samples of each client, C classes, D parameters.
 """

@@ -1,4 +1,4 @@
-"""How clients respond when their starting models move, and the memory that this requires.
+"""The responses of clients to movements of their starting models, and the memory for them.
 
 Legend: H clients remembered, A memories, K numbers of a sketch.
 """

@@ -66,7 +66,7 @@ class SequentialDetector(Detector):
         heard: int,
         create: Callable[[float], Client],
     ) -> int:
-        """Create each new client with its limit; return how many clients ever joined."""
+        """Adds new clients, each with its evidence limit; returns how many clients ever joined."""
         fresh = [client for client in clients if client not in known]
         share = limit(self.level, heard, len(fresh))
         known.update((client, create(share)) for client in fresh)

@@ -65,9 +65,9 @@ class Known:
         return evidence(self.wealth, self.rounds)
 
     def sighted(self, copied: bool, rounds: int) -> None:
-        """Shorten the client's trial by one round, or start a trial at its second copy in `rounds`.
+        """Shortens the client's trial by a round; two copies within `rounds` rounds start a trial.
 
-        For some rounds after an acquittal (`rest`), the client's copies do not count.
+        For some rounds after an acquittal (`rest`), copies that the client sends are ignored.
 
         >>> one = Known(limit=9.0, wealth=(0.0,))
         >>> [one.sighted(copied, 10) or one.trial for copied in (True, False, True, False)]
@@ -83,13 +83,13 @@ class Known:
         self.seen = rounds if copied else max(0, self.seen - 1)
 
     def try_for(self, rounds: int) -> None:
-        """Put the client on trial for at least `rounds` rounds, even shortly after an acquittal."""
+        """Puts the client on trial for at least `rounds` rounds, even soon after an acquittal."""
         if not self.trial:
             self.answered, self.cleared = 0, 0.0
         self.trial, self.rest = max(self.trial, rounds), 0
 
     def acquit(self, rest: int) -> None:
-        """End the client's trial; in its next `rest` rounds, copies do not start a new trial."""
+        """Ends the client's trial; in its next `rest` rounds, copies do not start a new trial."""
         self.trial = self.seen = 0
         self.rest = rest
 

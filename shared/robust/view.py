@@ -175,8 +175,9 @@ class View:
     def columns(self, which: slice | Tensor) -> Self:
         """The same rows, restricted to some coordinates; makes a copy only if `which` is a tensor.
 
-        If ranks divide the pool, a slice counts this rank's coordinates, and indices count all
-        coordinates: every rank gets them from the ranks that hold them.
+        If the pool is divided between ranks, a slice refers to the coordinates of this rank, and a
+        tensor of indices refers to all coordinates. Every rank gets the coordinates of the indices
+        from the ranks that hold these coordinates.
 
         >>> from rampart_fl.shared.robust import Rows
         >>> Rows.of(torch.tensor([[1.0, 2.0, 3.0]])).columns(slice(1, 3)).row(0)

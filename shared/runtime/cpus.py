@@ -1,4 +1,4 @@
-"""The processors that this process may use, within what its container allows."""
+"""The processors that this process may use, within the limits of its container."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Measures how many seconds each step takes, for records."""
+"""Measures the seconds of each step, which a round's record contains."""
 
 import time
 from collections.abc import Callable

@@ -34,7 +34,7 @@ LIKELY_ENOUGH = 0.001
 
 @dataclass(frozen=True)
 class Certificate:
-    """The certified accuracies of a vote: shares of decisions that hostile clients cannot change.
+    """The certified accuracies of a vote: shares of predictions that no hostile client can change.
 
     Args:
         scheme: disjoint groups, or random subsets.
@@ -176,14 +176,13 @@ def certify_subsets(
 
 
 def _model_of(experiment: Experiment, subset: Subset, device: str) -> np.ndarray:
-    """The global model of a subset, trained with one thread, so that its bits are the same in
-    every process."""
+    """The global model of a subset; one thread trains it, so all processes get the same bits."""
     with use(1):
         return trained(experiment, subset, device).server.global_D.cpu().numpy()
 
 
 def trained(experiment: Experiment, clients: Collection[str], device: str = "cpu") -> Simulation:
-    """Runs a federation of only these clients of the experiment to its end, and returns it."""
+    """Runs all rounds of a federation of these clients only, and returns the federation."""
     simulation = Simulation.of(experiment, device)
     simulation.server.absent = frozenset(experiment.client_names) - set(clients)
     while not simulation.ended:

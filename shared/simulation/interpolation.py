@@ -2,7 +2,7 @@
 
 Every client computes its gradient at every client's model. There is no common model: the server
 aggregates once for each client's θ_i. The federation's global model therefore stays the initial
-one, and all figures measure the personalized models.
+model, and all figures measure the personalized models.
 
 Legend: N clients, P models, D parameters.
 """

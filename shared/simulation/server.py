@@ -111,7 +111,7 @@ class Server:
     def final_models(
         self, round_: int, names: Sequence[str], probes: Mapping[str, Tensor]
     ) -> Tensor:
-        """The models (K, D) that clients measure at the end: those of `models`, unchallenged."""
+        """The models (K, D) that clients measure at the end: `models` without challenges."""
         made = [self._unchallenged(round_, name, probes.get(name)) for name in names]
         return torch.stack(made)
 
@@ -120,7 +120,7 @@ class Server:
         return {name: self.own(name) for name in names if name not in self.evicted}
 
     def offers(self, names: Sequence[str]) -> Iterator[tuple[Tensor, Tensor]]:
-        """The other clients' models that these clients are offered, in the form of `Offers`."""
+        """Other clients' models that the server offers to these clients, as `Offers`."""
         models = self.customization.models
         peers = [self.customization.names_for(name)[1:] for name in names]
         for place in range(max(map(len, peers), default=0)):
@@ -172,7 +172,7 @@ class Server:
     def traffic(
         self, uploads: Uploads, probed: Sequence[str]
     ) -> tuple[dict[str, int], dict[str, int]]:
-        """The bytes that each client downloads and uploads in a round; call this before `close`.
+        """Bytes that each client downloads and uploads in a round; call this method before `close`.
 
         The answer to a probe is assumed to have as many bytes as an update, although the numbers of
         digits in their metrics may differ.

@@ -44,8 +44,8 @@ class MinSum(Optimized):
         if self.squared:
             farthest = line.squares_B.max() if self.bound == "max" else line.squares_B.min()
             return float((farthest / line.curvature).sqrt())
-        # At every point of the segment between two updates, the distances to both have the same
-        # sum. Rounding errors alone may move a sum of two distances above the limit.
+        # All points of the segment between two updates have the same sum of distances to both.
+        # Rounding errors alone may move a sum of two distances above the limit.
         limit *= 1 + ROUNDING
         # By the triangle inequality, the sum at γ is at least B γ |p| minus the sum at the mean.
         at_mean = float(self.cost(line.distances(0)[:, None]))

@@ -67,7 +67,7 @@ def _mask(spec: ModelSpec, layer: str, device: str) -> Tensor:
 
 
 def check_body(module: nn.Module, spec: ModelSpec, head: str | None = None) -> None:
-    """Refuses a model without a body, because clients with local heads would share nothing.
+    """Refuses a model without a body, because clients that keep their heads would share nothing.
 
     Raises:
         ConfigurationError: the model has no such head, or no body besides it.

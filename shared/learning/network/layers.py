@@ -55,6 +55,6 @@ class Residual(nn.Module):
         self.shortcut = nn.Identity() if shortcut is None else shortcut
 
     def forward(self, x: Tensor) -> Tensor:
-        """The sum of the body's and the shortcut's output, which must have the same shape."""
+        """The sum of the outputs of body and shortcut; both outputs must have the same shape."""
         total: Tensor = self.shortcut(x) + self.body(x)
         return total

@@ -83,7 +83,7 @@ def stacked(name: str, layer: nn.Module) -> Layer | None:
 
 
 def _pooled_first(parts: list[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
-    """Swaps each ReLU with the max pooling after it; this saves time, and no bit changes.
+    """Swaps each ReLU with the max pooling after it; the swap saves time and changes no result.
 
     Whether the ReLU or the pooling comes first, the same element of each window is selected, and
     elements that are not positive get no gradient.
@@ -122,8 +122,7 @@ def _convolution(name: str, layer: nn.Conv2d) -> Layer:
         weight = run.tensors[_join(name, "weight")].flatten(0, 1)
         bias = run.tensors[_join(name, "bias")].flatten() if layer.bias is not None else None
         # Convolutions are faster if activations are in channels-last memory.
-        # The weights must then be copied, which is worthwhile only if there are at most as many
-        # weights as activations.
+        # The copy of the weights pays off only if weights do not outnumber activations.
         small = weight.numel() <= h.numel()
         form = torch.channels_last if small else torch.contiguous_format
         return functional.conv2d(

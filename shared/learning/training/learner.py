@@ -122,7 +122,7 @@ class Learner:
         )
 
     def trained_as(self, training: Training) -> "Learner":
-        """The same learner with another training; itself if the training is the same."""
+        """The learner with other training settings; the same object if the settings are equal."""
         return self if training == self.training else replace(self, training=training)
 
     def as_attacker(self) -> "Learner":

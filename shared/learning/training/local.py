@@ -104,7 +104,7 @@ def train(
 
 
 def joined(parts: Sequence[Trained], order: Sequence[int]) -> Trained:
-    """The results of separate groups of clients as one.
+    """Joins the results of separate groups of clients into one result.
 
     Args:
         parts: what each group computed.

@@ -89,7 +89,7 @@ def epsilon(rate: float, noise_multiplier: float, steps: int, delta: float) -> f
     accountant.history = [(noise_multiplier, rate, steps)]
     with warnings.catch_warnings():
         # Opacus warns if the best order is at the edge of its range.
-        # The bound on ε is then valid, but loose.
+        # An order at the edge gives a valid but loose bound on ε.
         warnings.simplefilter("ignore")
         return float(accountant.get_epsilon(delta)) if steps else 0.0
 

@@ -70,7 +70,7 @@ class LocalTask:
     def gradients(
         self, batch: Batch, *models_KD: Tensor, personal: Sequence[Tensor] = ()
     ) -> tuple[Tensor, ...]:
-        """∇ (K, D) of the objective at each of the models, then at each of the personal models.
+        """The gradients (K, D) of the objective at the models, then those at the personal models.
 
         For the entries of the vector that hold the running statistics s, the result is
         (s - s') / η, where s' are the statistics after the batch. A step of size η therefore moves
@@ -104,7 +104,8 @@ class LocalTask:
     def descend(self, local: Local, gradient_KD: Tensor) -> Local:
         """w <- w - η v with v <- μ v + ∇L + decay·w: SGD as torch.optim defines it.
 
-        The caller must not use the gradient afterwards: its memory may then hold the model.
+        The caller must not use the gradient afterwards, because the new model may overwrite the
+        gradient's memory.
         """
         if self.training.weight_decay:
             decay_KD = self.training.weight_decay * self.parameters(local.model_KD)
@@ -194,7 +195,7 @@ def _gradients(
 
 
 def runs(count: int, most: int) -> list[slice]:
-    """Splits 0 .. count - 1 into the fewest runs of at most `most`; their lengths are nearly equal.
+    """Splits the range 0 .. count - 1 into the fewest slices with at most `most` numbers each.
 
     >>> runs(5, 3)
     [slice(0, 2, None), slice(2, 5, None)]

@@ -20,7 +20,7 @@ from rampart_fl.shared.robust.models import Models
 
 @dataclass(frozen=True, eq=False)
 class Customization:
-    """The models in addition to the global model, and which client gets which model.
+    """The models besides the global model, and the assignment of models to clients.
 
     A customization can describe one model per client, one model per group of clients, or several
     models per client.
@@ -50,7 +50,7 @@ class Customization:
         return names_for(client, (), self.assignment, self.groups)
 
     def known(self, client: str) -> bool:
-        """Whether a client has a model of its own, a group's model, or a challenge."""
+        """Whether a client has a model of its own, a group's model, or a challenged model."""
         return bool(self.names_for(client)) or client in self.challenged
 
 

@@ -23,8 +23,8 @@ from rampart_fl.shared.robust.sketch import Traces, sketch
 from rampart_fl.shared.robust.trials import Known, recalled, remembered
 
 PROVEN = -1.0
-"""A client whose evidence is at most this has answered often enough to stay in the round, even if
-other clients send the same upload."""
+"""A client whose evidence is at most this limit has answered often enough to stay in the round,
+even if other clients send the same upload."""
 ANSWERS = Bet(0.4, 0.9)
 """The bet that acquits a client. A copy is independent of the change and of the decoys, so its
 answer is a standard normal number. Such a number reaches the lowest limit, `share` x `clear` =
@@ -135,7 +135,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         if 2 * sum(map(bool, similar)) > len(ids):
             # Most clients sent similar uploads, although most clients are assumed to be honest.
             # Honest clients therefore send similar uploads, too, perhaps because of similar data.
-            # Similarity then proves nothing in this round.
+            # Similar uploads therefore prove nothing in this round.
             similar = equal = [[] for _ in ids]
         since = {
             client: self._since(known[client], traces, i)
@@ -157,7 +157,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
                     one.answer = answers[client] = found
             one.upload = upload_K
             # An upload that answers a challenge is longer than other uploads.
-            # If such uploads determined `length`, each challenge would be longer than the last.
+            # If such uploads determined `length`, challenges would grow from round to round.
             if one.shift is None and bool(upload_K.isfinite().all()):
                 one.length = float(upload_K.norm())
             one.sighted(bool(similar[place]), self.trial)

@@ -1,4 +1,4 @@
-"""Cosine consistency: does a client's update point in about the direction of most others?"""
+"""Cosine consistency: does a client's update have about the same direction as most updates?"""
 
 from typing import Literal
 

@@ -59,7 +59,7 @@ Objection = Literal["", "too long", "turned", "overshoots"]
 
 @detectors.register("response")
 class ResponseDetector(SequentialDetector):
-    """Evicts clients whose updates repeatedly react to the model as no honest training would.
+    """Evicts clients whose updates repeatedly react to the model unlike any honest training.
 
     Local training pulls a model towards parameters that fit the client's data. If the model that a
     client starts from moves by Δw, the client's update changes by Δu = -A Δw plus noise. For K
@@ -77,15 +77,15 @@ class ResponseDetector(SequentialDetector):
     e-processes is an e-process, too.
 
     The detector objects to a client in a round for any of three reasons:
-    - Its response is turned: the correlation is below `turned`, and lower than chance can explain
-      for two random directions of the same dimension. This reason applies only in rounds in which
-      at least half of the clients have a correlation of `informative` or more, because early in
-      training the loss may have negative curvature.
+    - The client's response is turned: the correlation is below `turned`, and lower than chance can
+      explain for two random directions of the same dimension. This reason applies only in rounds in
+      which at least half of the clients have a correlation of `informative` or more, because early
+      in training the loss may have negative curvature.
     - The client overshoots: the strength of its response is above `overshoot`, and its upload is
       more than `stretched` times as long as the median client's longest upload.
-    - Its upload is too long: it is longer than the median client's longest upload by more than the
-      factor max(`long`, exp(`spread` m)). Here m is the median absolute deviation of the logarithm
-      of the length, over all clients' longest uploads.
+    - The client's upload is too long: the upload is longer than the median client's longest upload
+      by more than the factor max(`long`, exp(`spread` m)). Here m is the median absolute deviation
+      of the logarithm of the length, over all clients' longest uploads.
 
     Evidence is the logarithm of an e-process over these objections
     (`rampart_fl.shared.robust.betting`). The assumption is that, given all earlier rounds, the
@@ -98,14 +98,15 @@ class ResponseDetector(SequentialDetector):
     An upload is rejected in this round if it is too long, or if another objection applies and the
     client's evidence is above ln 20.
 
-    An update that is longer than usual, but not too long, is accepted if it does not overshoot,
-    because a client with more samples could have sent it. If several clients' longest uploads have
-    the same length (to six digits), this length counts only once in the medians.
+    An update that is longer than usual, but not too long, is accepted if the client does not
+    overshoot, because a client with more samples could have sent the update. If several clients'
+    longest uploads have the same length (to six digits), this length counts only once in the
+    medians.
 
     An honest client is judged by its own uploads. Colluders can influence the verdict on this
     client only through the model that it receives. As long as fewer than half of the clients
-    collude, colluders do not determine the medians. Copies of an honest update react as the honest
-    client does; the detector `challenge` finds such copies.
+    collude, colluders do not determine the medians. Copies of an honest update react to the model
+    in the same way as the honest update; the detector `challenge` finds such copies.
 
     >>> traces = Traces(torch.tensor([[1.0], [1.1], [40.0]]), torch.zeros(3, 1))
     >>> rows = Rows.of(traces.upload_MK, traces=traces)
@@ -264,7 +265,7 @@ class ResponseDetector(SequentialDetector):
     def _objection(
         self, response: Response | None, tells: bool, times: float, usual: Usual
     ) -> Objection:
-        """The objection to an upload that is `times` times as long as usual; "" if none."""
+        """The objection to an upload that is `times` times as long as usual, or ""."""
         if times > usual.most:
             return "too long"
         if response is None:

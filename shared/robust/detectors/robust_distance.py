@@ -20,7 +20,7 @@ from rampart_fl.shared.robust.detectors import detectors
 
 @detectors.register("robust_distance")
 class RobustDistance(Detector):
-    """Objects to clients whose rows are far from the other rows and that keep moving their model.
+    """Objects to a client if its row is far from the other rows and it keeps moving its model.
 
     excess(x) = (x - med x) / max(mads·MAD(x), (ratio - 1)·med x). An excess of 1 means that x is
     `mads` median absolute deviations above the median, or `ratio` times the median, whichever is
@@ -50,9 +50,9 @@ class RobustDistance(Detector):
     client that returns starts without evidence.
 
     The detector also evicts honest clients with rare data or with many samples. A client with many
-    samples takes many training steps, so that it is far from the others and keeps moving the model.
-    The detector `response` avoids such evictions because it does not compare clients with each
-    other.
+    samples takes many training steps, so the client remains far from the other clients and keeps
+    moving the model. The detector `response` avoids such evictions because it does not compare
+    clients with each other.
 
     >>> rows = Rows.of(torch.tensor([[0.0], [1.0], [2.0], [3.0], [50.0]]))
     >>> verdicts, _ = RobustDistance().apply(rows, State(), Context())
@@ -126,6 +126,6 @@ class RobustDistance(Detector):
 
 
 def _median(values_M: Tensor) -> Tensor:
-    """The median; for an even number of values, the mean of the middle two."""
+    """The median; for an even number of values, the mean of the two middle values."""
     ordered_M, m = values_M.sort().values, len(values_M)
     return (ordered_M[(m - 1) // 2] + ordered_M[m // 2]) / 2

@@ -1,7 +1,8 @@
 """The compiled kernels: those that came with the image, or else those that this machine compiles.
 
-An image contains kernels for several levels of processors (`prebuild`), and needs no compiler.
-Elsewhere, the machine's C compiler builds the kernels once, and a cache keeps them.
+A container image contains kernels for several levels of processors (`prebuild`), and needs no
+compiler. Outside an image, the machine's C compiler builds the kernels once, and a cache keeps
+them.
 
 `RAMPART_KERNELS` selects the kernels: `auto` (the default) uses compiled kernels if they exist or
 can be compiled, and torch otherwise; `native` fails instead of using torch; `torch` always uses

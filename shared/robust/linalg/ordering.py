@@ -72,7 +72,7 @@ def mean_around_median(rows: View, keep: int) -> Tensor:
 
 
 def _by_rank(rows: View, first: int, last: int) -> Tensor:
-    """Mean of the ranks first .. last - 1, or, if first < 0, of `last` values nearest the median.
+    """Mean of the ranks first .. last - 1, or of the `last` values nearest the median if first < 0.
 
     Rank 0 is the smallest value.
     """

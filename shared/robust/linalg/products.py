@@ -142,7 +142,7 @@ def norm(vector_D: Tensor, part: Part | None = None) -> float:
     """Euclidean norm of one vector, with squares and sums in float64.
 
     The vector is processed in blocks that fit into the CPU's cache. For a long float32 vector on a
-    CPU, torch's own float64 norm takes some twenty times as long.
+    CPU, torch's own float64 norm takes about twenty times as long as this function.
 
     Args:
         vector_D: the vector.

@@ -1,7 +1,7 @@
 """The geometric median, computed by smoothed Weiszfeld steps on coefficients.
 
 Every iterate is a convex combination of the rows, so the Gram matrix of the rows gives all
-distances, and the block of rows is read only twice, regardless of the number of steps.
+distances. The block of rows is therefore read only twice, regardless of the number of steps.
 
 Legend: M rows, D coordinates.
 """

@@ -31,7 +31,7 @@ class Steps:
         self.most = self.left = most
 
     def take(self) -> None:
-        """Count one more step; raises `PreconditionError` if no steps are left."""
+        """Counts one more step; raises `PreconditionError` if no steps are left."""
         self.left -= 1
         if self.left < 0:
             raise PreconditionError(
@@ -69,7 +69,7 @@ class MinimumDiameterAveraging(Rule):
 def tightest(squared_MM: Tensor, f: int, steps: Steps) -> tuple[list[int], float]:
     """The positions of the m - f rows with the smallest diameter, and that diameter.
 
-    If several sets have this diameter, the lexicographically first one is returned.
+    If several sets have this diameter, the lexicographically first set is returned.
 
     >>> import torch
     >>> points = torch.tensor([0.0, 5.0, 1.0, 2.0], dtype=torch.float64)
@@ -89,7 +89,7 @@ def tightest(squared_MM: Tensor, f: int, steps: Steps) -> tuple[list[int], float
     for row in range(m):
         if out >> row & 1 or len(kept) == m - f:
             continue
-        # If this row is kept, all rows that are too far from it must be left out.
+        # If the row is kept, all rows that are too far from the row must be left out.
         leaves = out | graph[row]
         left = f - leaves.bit_count()
         if left >= 0 and covered(_without(graph, leaves), left, steps):

@@ -14,7 +14,7 @@ from rampart_fl.shared.learning.network.models import Model, models
 
 @models.register("text")
 class Text(Model):
-    """Σ v / √n over the vectors of a text's n tokens, a ReLU layer for each of `hidden`, logits.
+    """Sums a text's n token vectors, divides by √n, and applies ReLU layers and a linear layer.
 
     Samples are token ids (tokens,), with 0 for padding; all ids are below `vocabulary`.
 

@@ -46,7 +46,7 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Local:
-    """What a step of local training changes.
+    """The values that a step of local training changes.
 
     Args:
         model_KD: the models that are being trained for upload.
@@ -86,7 +86,7 @@ class Task(Protocol):
     def gradients(
         self, batch: Batch, *models_KD: Tensor, personal: Sequence[Tensor] = ()
     ) -> tuple[Tensor, ...]:
-        """∇ (K, D) of the objective on the batch at each of the models.
+        """The gradient (K, D) of the objective on the batch, at each of the models.
 
         Args:
             batch: the samples.
@@ -102,10 +102,10 @@ class Task(Protocol):
         """The same task, but with each client's balanced softmax as the loss of uploaded models."""
 
     def parameters(self, vector_KD: Tensor) -> Tensor:
-        """The vectors (K, D) with running statistics set to 0, since only batches change them."""
+        """The vectors (K, D) with running statistics set to 0, as only batches change them."""
 
     def head(self, layer: str | None) -> Tensor:
-        """A mask (D,) of the coordinates of this layer, or, if None, of the last linear layer."""
+        """A mask (D,) of the coordinates of this layer; None selects the last linear layer."""
 
 
 class Personalizer(Member, ABC):
@@ -141,7 +141,7 @@ class Personalizer(Member, ABC):
 
     @property
     def held_out(self) -> float:
-        """Fraction of each client's training samples that `start` uses and training does not."""
+        """Fraction of each client's training samples that `start` uses and training leaves out."""
         return 0.0
 
     def start(

@@ -19,7 +19,8 @@ from rampart_fl.shared.learning.training.personalizers import (
 class APFL(Personalizer):
     """Trains a local model, a global model, and their mixture.
 
-    The client's own model is α v + (1 - α) w; its loss trains v and α, while w trains as usual.
+    The client's own model is α v + (1 - α) w. The loss of this model trains v and α, and w is
+    trained as in plain averaging.
 
     Let g = ∇L(α v + (1 - α) w), with v and w as they are before the mini-batch. Each mini-batch
     leads to three updates. First, the local model takes the step v <- v - η α g. Second, the

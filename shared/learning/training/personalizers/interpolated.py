@@ -34,11 +34,11 @@ class Interpolated(Personalizer):
     n² gradients, and every client sees every model, so this mode exists only in simulation
     (`rampart_fl.shared.simulation.interpolation`).
 
-    The mode `shared` deviates from the paper, so that a round costs no more than with other
-    personalizers. Each client j trains from its own θ_j and uploads the change u_j that training
-    made. R is the resulting step of the global model, w^{t+1} - w^t = F(u_1, ..., u_n). Clients
-    receive R with the next round's model and then compute θ_i <- θ_i + (1-λ) u_i + λ (w^{t+1} -
-    w^t).
+    The mode `shared` deviates from the paper, so that a round needs no more gradients than a round
+    with another personalizer. Each client j trains from its own θ_j and uploads the change u_j that
+    training made. R is the resulting step of the global model, w^{t+1} - w^t = F(u_1, ..., u_n).
+    Clients receive R with the next round's model and then compute θ_i <- θ_i + (1-λ) u_i + λ
+    (w^{t+1} - w^t).
 
     If a round has one step, the modes `exact` and `shared` agree at λ = 0 and at λ = 1. For any
     other λ, they differ: in the mode `shared`, R does not pull θ_i back. If F is a mean, θ_i then

@@ -1,4 +1,4 @@
-"""Determines which of several models a client gets. The API uses this module without torch.
+"""Determines which of several models a client gets. The API uses this module, so it needs no torch.
 
 A model is identified by a name. This name is the id of the client for which the model was made, or
 a string with a colon, such as `group:03`. No client's id contains a colon.

@@ -34,7 +34,7 @@ class LeastPrivacy(Table):
 
 
 class Policy(Table):
-    """The owner's file. If a key is missing, the client accepts every value of that setting."""
+    """The owner's file. A missing key sets no bound on the experiment."""
 
     data: dict[Name, Name] | None = None
     """Data sets with which the client takes part. The value of each is the client's own .npz file,

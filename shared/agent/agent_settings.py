@@ -77,7 +77,7 @@ class AgentSettings(ServiceSettings):
 
     @property
     def hosted(self) -> list[int | None]:
-        """The slot that each client of this process asks for; None if it takes any.
+        """The slot that each client of this process asks for; None if the client takes any slot.
 
         >>> AgentSettings(slots="0-5,9 6-8", ordinal=1).hosted
         [6, 7, 8]
@@ -106,7 +106,7 @@ class AgentSettings(ServiceSettings):
             )
 
     def tokens(self) -> list[str | None]:
-        """The clients' join tokens, in the order of the clients; None for a client without one."""
+        """The clients' join tokens, in the order of the clients; None without a join token."""
         given: list[str | None] = [*self._lines()]
         clients = len(self.hosted)
         return given[:clients] + [None] * (clients - len(given))

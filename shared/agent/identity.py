@@ -94,10 +94,10 @@ async def establish(
     verify: str | None = None,
     patience: float = 3600.0,
 ) -> Identity:
-    """Reads the identity kept in a folder, or gets a new one with a join token.
+    """Reads the identity kept in a folder, or gets a new identity with a join token.
 
-    The function writes the client's own token to disk before it sends the request to join. If the
-    client crashes between these two steps, it therefore does not join twice.
+    The function writes the client's own token to disk before it sends the request to join. A client
+    that crashes between these two steps therefore does not join twice.
 
     Raises:
         ValueError: the folder has no identity, and no join token is given.
@@ -139,7 +139,7 @@ async def _renew_in_time(connection: AggregatorClient, folder: Path) -> None:
             await renew(connection, folder)
             log.info("token renewed")
         except (RampartError, OSError, ValueError) as error:
-            # Every failure may be temporary, even a full disk, so retry after each one.
+            # Any failure, even a full disk, may be temporary, so retry after every failure.
             log.warning("token not renewed: %s", error)
             await asyncio.sleep(RETRY)
 
@@ -169,7 +169,7 @@ async def renew(connection: AggregatorClient, folder: Path) -> Identity:
     try:
         joined = await connection.rotate(identity.client_id, token_hash(fresh))
     except Refused:
-        # An earlier attempt may have replaced the token although its answer was lost.
+        # An earlier attempt may have replaced the token, even if the answer was lost.
         identity = await _settle(
             path, _kept(path), connection.url, connection.verify, connection.patience
         )

@@ -48,7 +48,7 @@ def client_experiment(part: Mapping[str, Any]) -> Experiment:
 
 
 class Keeper:
-    """A client's folder of a run: for each kind of ticket, the last upload and the state after it.
+    """A client's files of a run: its last upload for each kind of ticket, and the state afterwards.
 
     Each kind of ticket has one file, which is replaced atomically. The file holds a line of JSON
     (the ticket's ETag and the upload's length), the upload, and the personal state after the
@@ -60,7 +60,7 @@ class Keeper:
         folder.mkdir(parents=True, exist_ok=True)
 
     def upload(self, ticket: Ticket) -> bytes | None:
-        """The upload stored for exactly this ticket; None if there is none."""
+        """The upload stored for exactly this ticket; None if no upload is stored."""
         kept = self._read(ticket.kind)
         if kept is None or kept[0]["ticket"] != ticket.etag:
             return None
@@ -72,7 +72,7 @@ class Keeper:
         return None if kept is None else load_tensors(kept[1][kept[0]["length"] :])
 
     def keep(self, ticket: Ticket, upload: bytes, personal: Mapping[str, Tensor]) -> None:
-        """Stores an upload together with the personal state after it."""
+        """Stores an upload together with the personal state after the training."""
         head = json.dumps({"ticket": ticket.etag, "length": len(upload)}).encode() + b"\n"
         state = save_tensors({name: tensor.contiguous() for name, tensor in personal.items()})
         durable.replace(self._folder / f"{ticket.kind}.kept", (head, upload, state))
@@ -95,7 +95,7 @@ class Keeper:
 
 
 class LearningClient:
-    """An honest client: trains from the model of its ticket and uploads the difference.
+    """An honest client, which trains from its ticket's model and uploads the difference.
 
     Args:
         experiment: the part of the experiment that clients know.
@@ -159,7 +159,7 @@ class LearningClient:
         return reported(metrics)
 
     async def receive(self, ticket: Ticket, others: Mapping[str, bytes]) -> None:
-        """Stores the further models that come with a ticket until the ticket's work needs them."""
+        """Stores the further models of a ticket until the ticket's work needs these models."""
         self._others = dict(others)
 
     async def idle(self, ticket: Ticket) -> None:

@@ -68,13 +68,13 @@ async def participate(
                     cached = (digest, model or await connection.model(run, digest))
                 await _hand_over(connection, participant, ticket)
                 found = await _answer(connection, participant, ticket, cached[1], activity)
-                # After an upload, the server returns a `wait` ticket until it has a new ticket.
+                # After an upload, the server returns a `wait` ticket until a new ticket exists.
                 known = ticket.model_copy(update={"kind": "wait", "models": {}}).etag
             else:
                 await participant.idle(ticket)
         except Refused as refusal:
             # The upload was late, or the client was evicted or has a newer ticket.
-            # The next ticket says what to do.
+            # The next ticket contains the client's next task.
             log.warning("refused: %s", refusal, extra=where)
             known = None if refusal.reason in {"late", "no-ticket", "forbidden"} else known
             await asyncio.sleep(0.2)
@@ -102,7 +102,7 @@ async def _answer(
     model: bytes,
     activity: ActivityLog | None,
 ) -> TicketAndModel | None:
-    """Processes a ticket; returns the next ticket if the answer to the upload contained one."""
+    """Processes a ticket; returns the next ticket if the answer to the upload contains it."""
     async with _signs_of_life(connection):
         if ticket.kind == "evaluate":
             metrics = await participant.evaluate(ticket, model)

@@ -33,7 +33,7 @@ def craft(
     jacobian: Callable[[Tensor, torch.Generator], tuple[Tensor, Tensor]] | None = None,
     **parameters: Any,
 ) -> Tensor:
-    """The update that the first of a round's attackers uploads.
+    """The update that a round's first attacker uploads.
 
     Args:
         name: the name of a model attack.

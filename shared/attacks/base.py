@@ -215,7 +215,7 @@ class ModelAttack(Attack, ABC):
         return self.claim(dict(numbers), knowledge)
 
     def claim(self, numbers: dict[str, float], knowledge: Knowledge) -> dict[str, float]:
-        """The numbers that attackers claim if the attack is active; by default, the true ones."""
+        """The numbers claimed if the attack is active; by default, these are the true numbers."""
         del knowledge
         return numbers
 

@@ -79,7 +79,7 @@ class Backdoor(DataAttack):
         return self._stamp(x, self.whole())
 
     def success(self, predicted: Tensor) -> float | None:
-        """Share of triggered images that are predicted as the target; None if there are none."""
+        """Share of triggered images that are predicted as the target; None without any images."""
         return float((predicted == self.target).double().mean()) if len(predicted) else None
 
     def _stamp(self, x: Tensor, pixels: Pixels) -> Tensor:

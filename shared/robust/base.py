@@ -111,7 +111,7 @@ class Stage(Member, ABC):
         return frozenset[Need]().union(*(p.needs() for p in parts if isinstance(p, Stage)))
 
     def unstreamed(self) -> tuple[str, ...]:
-        """Names of the stages with `streams = False`: this stage or stages in its fields."""
+        """Names of the stages, this stage and stages in its fields, that have `streams = False`."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(name for p in parts if isinstance(p, Stage) for name in p.unstreamed())
         return inner if self.streams else (self.name, *inner)
@@ -155,8 +155,8 @@ class Rule(Bounded):
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         """The aggregate (D,), the next state, and a report with the weight of each row.
 
-        The method never writes to its arguments and never returns a view of them. `rows` is never
-        empty.
+        The method never writes to its arguments and never returns a view of an argument. `rows` is
+        never empty.
         """
 
 
@@ -180,7 +180,7 @@ class Detector(Stage):
 
     @property
     def traces(self) -> int:
-        """Size of the sketches (`Rows.traces`) that the detector keeps; 0 if it keeps none."""
+        """Size of the sketches (`Rows.traces`) that the detector keeps; 0 without sketches."""
         return 0
 
     @abstractmethod
@@ -191,8 +191,8 @@ class Detector(Stage):
 
         A detector judges all rows before any row is removed. The detector may add verdicts on rows
         that were dropped as non-finite; a dropped row without a verdict is rejected. A detector
-        keeps a client's evidence in the state even if it asks for an eviction, because other code
-        makes the final decision. The engine calls `forget` when a client is barred.
+        that asks for an eviction keeps the client's evidence in the state, because other code makes
+        the final decision. The engine calls `forget` when a client is barred.
         """
 
     def forget(self, state: State, clients: Collection[str]) -> State:

@@ -1,8 +1,9 @@
 """Clustering of a few points, without randomness; ties go to the lower index.
 
 Complete linkage and mean shift are implemented here because libraries would change the result of a
-federation. If distances are equal, as between identical rows, SciPy's linkage joins other pairs. If
-clusters overlap, the mean shift of scikit-learn ends at other peaks.
+federation. If distances are equal, as between identical rows, SciPy's linkage joins other pairs
+than this module. If clusters overlap, the mean shift of scikit-learn ends at other peaks than this
+module's mean shift.
 
 Legend: M points, C clusters, F features.
 """
@@ -25,7 +26,7 @@ def complete_linkage(distances_MM: Tensor, clusters: int) -> Tensor:
     apart_MM = distances_MM.double().clone().fill_diagonal_(torch.inf)
     labels_M = torch.arange(m)
     for _ in range(max(m - clusters, 0)):
-        # Of pairs with equal distances, `argmin` finds the pair with the lowest indices.
+        # If several pairs have equal distances, `argmin` finds the pair with the lowest indices.
         first, second = divmod(int(apart_MM.argmin()), m)
         first, second = min(first, second), max(first, second)
         labels_M[labels_M == second] = first

@@ -32,7 +32,7 @@ SEVERITY = {"accepted": 0, "rejected": 1, "evicted": 2}
 
 
 class ServerStep(Member):
-    """Move the global model w along the aggregate a: v = momentum v + a, w += learning_rate v."""
+    """Moves the global model w along the aggregate a: v = momentum v + a, w += learning_rate v."""
 
     learning_rate: float = Field(default=1.0, gt=0)
     momentum: float = Field(default=0.0, ge=0, lt=1)
@@ -82,7 +82,7 @@ class Plan:
         eviction: Eviction | None = None,
         f: int | None = None,
     ) -> "Plan":
-        """Builds a plan from names and tables of stages; passes f to all stages that accept it."""
+        """Builds a plan from names and tables of stages; f goes to all stages with such a bound."""
         bound = f or 0
         return Plan(
             pipeline=Pipeline.of(rule, f=bound),
@@ -128,7 +128,7 @@ class Plan:
                 if not stage.needs():
                     stage.apply(rows, stage.init(1), context)
         except Absent:
-            return  # Which clients take part is known only in a round.
+            return  # The clients that take part are known only in a round.
         except PreconditionError as error:
             raise ConfigurationError(f"no round can succeed: {error}") from None
 
@@ -142,7 +142,7 @@ class Plan:
         return {need: s.name for s in reversed(everything) for need in sorted(s.needs())}
 
     def unstreamed(self) -> str | None:
-        """Name of a stage that needs as much memory as the whole pool; None if no stage does.
+        """Name of a stage that needs as much memory as the whole pool; None without such a stage.
 
         >>> Plan.of("median").unstreamed(), Plan.of("foolsgold").unstreamed()
         (None, 'foolsgold')
@@ -231,7 +231,7 @@ def _decide(
     similar: Rows | None,
     ended: Callable[[str], None],
 ) -> RoundOutcome:
-    """Run one round on rows that hold parameters only."""
+    """Runs one round on rows that hold parameters only."""
     assert context.reference_D is not None
     states = split_state(state)
     judged = rows if similar is None else similar

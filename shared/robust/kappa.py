@@ -155,8 +155,8 @@ def _ratios(gram_NN: Tensor, noise_N: Tensor, subsets_BS: Tensor) -> Tensor:
     """The ratio (B,) of ‖F - mean_S‖² to the mean over S of ‖x_i - mean_S‖², for every subset S.
 
     `gram_NN` holds the inner products <x_i - F, x_j - F> for the aggregate F. `noise_N` holds the
-    squared rounding errors of the rows. A numerator or denominator of a ratio counts as 0 if it is
-    at most the mean of `noise_N` over the subset. The ratio 0/0 counts as 0.
+    squared rounding errors of the rows. A numerator or denominator of a ratio is set to 0 if it is
+    at most the mean of `noise_N` over the subset. The ratio 0/0 is defined as 0.
     """
     size = subsets_BS.shape[1]
     member_BN = torch.zeros(len(subsets_BS), len(gram_NN), dtype=torch.float64)

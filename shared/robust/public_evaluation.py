@@ -43,7 +43,7 @@ class PublicEvaluation:
 def evaluate_models(
     rows: Rows, context: Context, stage: str, labels: bool = False
 ) -> PublicEvaluation:
-    """Evaluate every model `reference + row` on all public samples.
+    """Evaluates every model `reference + row` on all public samples.
 
     Args:
         rows: one update per client.

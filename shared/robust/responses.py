@@ -1,4 +1,4 @@
-"""The responses of clients to movements of their starting models, and the memory for them.
+"""How clients respond to movements of their starting models, and the state for these responses.
 
 Legend: H clients remembered, A memories, K numbers of a sketch.
 """
@@ -66,7 +66,7 @@ class Past:
         return response
 
     def average(self, upload_K: Tensor, start_K: Tensor, memory: float) -> None:
-        """Add an upload and its starting model to the averages: a' = m a + (1 - m) x.
+        """Adds an upload and its starting model to the averages: a' = m a + (1 - m) x.
 
         An upload that is not finite is left out.
 
@@ -130,7 +130,7 @@ def respond(upload_K: Tensor, start_K: Tensor, before_K: Tensor, from_K: Tensor)
 
 
 def recalled(state: State, memories: int, shares: int) -> dict[str, Known]:
-    """What a detector's state holds about each client, by client id.
+    """Reads what a detector's state contains about each client, keyed by client id.
 
     Args:
         state: the state.

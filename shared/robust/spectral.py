@@ -1,8 +1,8 @@
 """Spectra of weighted rows, computed from their squared distances alone.
 
-The relative accuracy of a distance depends only on its two rows. Once a row with values around 1e30
-is left out, it therefore does not affect the accuracy of the other rows. The computation needs no
-second N x D block.
+The relative accuracy of a distance between two rows depends only on these two rows. A row with
+values around 1e30 therefore does not affect the accuracy of the other rows, provided that this row
+is left out. The computation needs no second N x D block.
 
 Legend: M rows, S rows with a positive weight (the support), T Lanczos steps.
 """
@@ -88,7 +88,7 @@ def largest(matrix_SS: Tensor) -> tuple[float, Tensor]:
 def lanczos(matrix_SS: Tensor) -> tuple[float, Tensor] | None:
     """Does the same as `largest` by Lanczos steps; returns None if the steps do not converge.
 
-    Every direction is made orthogonal to all earlier directions, so none occurs twice.
+    Every direction is made orthogonal to all earlier directions, so no direction occurs twice.
     """
     draws = torch.Generator().manual_seed(0)
     rest_S = torch.randn(len(matrix_SS), dtype=torch.float64, generator=draws)
@@ -129,7 +129,7 @@ def uniform(kept_M: Tensor) -> Tensor:
 
 
 def nearest(distances_MM: Tensor, count: int) -> tuple[float, Tensor]:
-    """The squared radius of the smallest ball with a row as centre and `count` rows; those rows.
+    """The smallest ball that has a row as centre and contains `count` rows: squared radius, rows.
 
     If count = n - f and f < n/2, the radius is at most the diameter of the honest rows, whatever
     the hostile rows are.

@@ -95,7 +95,7 @@ class Known:
 
 
 def recalled(state: State, shares: int) -> tuple[dict[str, Known], int]:
-    """What a state holds about each client, and how many clients ever joined.
+    """What a state contains about each client, and how many clients ever joined.
 
     Args:
         state: the state.

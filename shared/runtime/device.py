@@ -1,4 +1,4 @@
-"""Selects torch devices, and copies tensors to them."""
+"""Selects torch devices, and copies tensors to these devices."""
 
 from collections.abc import Sequence
 

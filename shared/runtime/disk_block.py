@@ -1,4 +1,4 @@
-"""Blocks of rows in memory, or in a file if they are larger than the memory that they may take.
+"""Blocks of rows in memory, or in a file if a block exceeds the memory limit for blocks.
 
 A block in a file is mapped into memory, so it is an ordinary tensor. A pass over the block fetches
 the part that it reads next, and releases the part that it has read.
@@ -57,7 +57,7 @@ class MappedFile:
         return self._reader.submit(self._advise, list(parts), POPULATE_READ)
 
     def release(self, parts: Sequence[Tensor]) -> None:
-        """Frees the memory of contiguous parts of the block; the next access reads them again."""
+        """Frees the memory of contiguous parts of the block; the next access reads a part again."""
         self._advise(parts, RELEASE)
 
     def _advise(self, parts: Sequence[Tensor], advice: int) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 
 class Stopwatch:
-    """Adds up the seconds of each step; each call ends a step, and starts the next one.
+    """Adds up the seconds of each step; each call ends a step, and starts the next step.
 
     The first step starts when the stopwatch is created.
 

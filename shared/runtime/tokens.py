@@ -5,7 +5,7 @@ import secrets
 
 
 def mint() -> str:
-    """Makes a new random token; it never starts with "-", so no command line reads it as an option.
+    """Makes a random token that does not start with "-", which would be parsed as an option.
 
     >>> len(mint()) >= 43
     True

@@ -1,4 +1,4 @@
-"""The buffered policy in simulation: every K-th upload leads to a new global model, at once.
+"""The buffered policy in simulation: every K-th upload leads to a new global model.
 
 Every client trains from the model that it received, and asks for the next model when it has
 finished. The duration of each training is drawn from an exponential distribution with mean 1. The

@@ -34,7 +34,7 @@ LIKELY_ENOUGH = 0.001
 
 @dataclass(frozen=True)
 class Certificate:
-    """The certified accuracies of a vote: shares of predictions that no hostile client can change.
+    """Certified accuracies of a vote: shares of samples whose result no attacker can change.
 
     Args:
         scheme: disjoint groups, or random subsets.
@@ -111,7 +111,7 @@ def certify_groups(
 
 
 def subsets_of(experiment: Experiment, count: int, size: int) -> list[Subset]:
-    """Random subsets of the clients, drawn with replacement; all subsets if at most `count` exist.
+    """Random subsets of the clients, drawn with replacement; all subsets if there are few enough.
 
     >>> len(subsets_of(Experiment.load("digits-benign"), 1000, 2)), 20 * 19 // 2
     (190, 190)
@@ -176,7 +176,7 @@ def certify_subsets(
 
 
 def _model_of(experiment: Experiment, subset: Subset, device: str) -> np.ndarray:
-    """The global model of a subset; one thread trains it, so all processes get the same bits."""
+    """A subset's global model, trained by one thread so that all processes get the same bits."""
     with use(1):
         return trained(experiment, subset, device).server.global_D.cpu().numpy()
 

@@ -228,7 +228,7 @@ class Clients:
         return {key: tensor.index_select(0, at) for key, tensor in self.personal.items()}
 
     def cohort(self, round_: int) -> Cohort:
-        """All clients' data in a round, poisoned by the data attacks that are then active."""
+        """All clients' data in a round, poisoned by the data attacks of this round."""
         attacks = [group.data_attack for group in self.groups]
         key = tuple(a is not None and a.active(round_, self.experiment.seed) for a in attacks)
         if key not in self._cohorts:
@@ -252,7 +252,7 @@ class Clients:
         global_D: Tensor,
         round_: int,
     ) -> tuple[Tensor, dict[str, dict[str, float]]]:
-        """The uploads (K, D) and the claims of a round, after the attackers have changed theirs."""
+        """The uploads (K, D) and claims of a round, including the attackers' changed uploads."""
         update_KD, claims = trained.update_KD.clone(), dict(metrics)
         everyone = self.hostile
         hostile = [name for name in everyone if name in names]

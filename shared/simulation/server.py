@@ -79,7 +79,7 @@ class Server:
 
     @property
     def standing(self) -> Standing:
-        """Which clients are in the federation and which are barred; all join at the start."""
+        """The clients in the federation and the barred clients; all clients join at the start."""
         clients = self.experiment.data.clients - len(self.absent)
         return Standing(clients, clients, self.evicted, frozenset(self.quarantined))
 
@@ -152,14 +152,14 @@ class Server:
         return self.global_D
 
     def own(self, client: str) -> Tensor:
-        """The model (D,) that a client trains from unless it is challenged."""
+        """The model (D,) from which a client trains unless the client is challenged."""
         names, models = self.customization.names_for(client), self.customization.models
         if names and names[0] != GLOBAL and models is not None:
             return models.model(names[0])
         return self.global_D.clone()
 
     def challenged(self, client: str) -> Tensor | None:
-        """The client's challenged model (D,); None if it is not challenged."""
+        """The client's challenged model (D,); None if the client is not challenged."""
         name, models = self.customization.challenged.get(client), self.customization.models
         return None if name is None or models is None else models.model(name)
 
@@ -174,8 +174,8 @@ class Server:
     ) -> tuple[dict[str, int], dict[str, int]]:
         """Bytes that each client downloads and uploads in a round; call this method before `close`.
 
-        The answer to a probe is assumed to have as many bytes as an update, although the numbers of
-        digits in their metrics may differ.
+        The answer to a probe is assumed to have as many bytes as an update, although the metrics of
+        both may have different numbers of digits.
         """
         spec = self.rounds.spec
         model, down, up = model_bytes(spec), {}, {}

@@ -84,7 +84,7 @@ def search_weight(
     figure: str = "accuracy",
     **options: Any,
 ) -> Search:
-    """Searches for the weight of a term that gives a simulated experiment the best final figure.
+    """Searches for the term's weight with which a simulated experiment has the best final figure.
 
     The experiment's other terms and settings stay unchanged. The score of a weight is the mean of
     one final figure over the seeds. The figure is measured on the clients' test samples. Use

@@ -1,4 +1,4 @@
-"""An attack on FLTrust: of all directions, uploads the one that harms the aggregate most.
+"""An attack on FLTrust that uploads the direction that harms the aggregate most.
 
 Legend: B honest updates that are known, M attackers, D coordinates.
 """

@@ -102,7 +102,7 @@ def server_data(
 
 
 def fitting(spec: "str | dict[str, Any]", size: int, data: Data, labels: bool = False) -> Dataset:
-    """Checks, without reading samples, that the clients' model can take the data set; returns it.
+    """Returns the data set if the clients' model can take its samples; reads no samples.
 
     Raises:
         ConfigurationError: the samples cannot be converted, or labels are needed and the number of

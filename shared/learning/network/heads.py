@@ -35,7 +35,7 @@ def head_of(
     head: str | None = None,
     device: torch.device | str = "cpu",
 ) -> Tensor:
-    """A mask of the coordinates that belong to the head, bool (D,); the others are the body.
+    """A bool mask (D,) of the head's coordinates; all other coordinates belong to the body.
 
     Args:
         module: the model.

@@ -1,13 +1,13 @@
 """Norms of a network's Jacobian (how fast outputs change with parameters), and their gradients.
 
-The Jacobian J of the logits z with respect to the parameters θ is never formed. If q_a is a random
-direction on the unit sphere of R^C, drawn for every sample a, then
+The Jacobian J of the logits z with respect to the parameters θ is never formed. Let q_a be a random
+direction on the unit sphere of R^C, drawn for every sample a. The cross terms then have mean 0, so
+the following equation holds:
 
-    E C/|B| |∂_θ Σ_a q_a·z_a|² = 1/|B| Σ_a |J_a|_F²,
+    E C/|B| |∂_θ Σ_a q_a·z_a|² = 1/|B| Σ_a |J_a|_F².
 
-because the cross terms have mean 0. One backward pass gives an estimate, and a second backward pass
-gives the gradient of the estimate. Running statistics are not parameters, so the norms exclude
-derivatives with respect to them.
+One backward pass gives an estimate, and a second backward pass gives the gradient of the estimate.
+Running statistics are not parameters, so the norms exclude derivatives with respect to them.
 
 Legend: K models, B samples each (padded), N training samples, C classes, D parameters,
 M projections.

@@ -85,8 +85,8 @@ def stacked(name: str, layer: nn.Module) -> Layer | None:
 def _pooled_first(parts: list[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
     """Swaps each ReLU with the max pooling after it; the swap saves time and changes no result.
 
-    Whether the ReLU or the pooling comes first, the same element of each window is selected, and
-    elements that are not positive get no gradient.
+    In both orders of ReLU and pooling, the same element of each window is selected, and elements
+    that are not positive get no gradient.
     """
     for i, ((_, layer), (_, following)) in enumerate(pairwise(parts)):
         if isinstance(layer, nn.ReLU) and isinstance(following, nn.MaxPool2d):
@@ -151,7 +151,7 @@ def _linear(name: str, layer: nn.Linear) -> Layer:
 
 
 def _batch_norm(name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> Layer:
-    """(h - mean) / sqrt(var + ε) with batch statistics (training) or running ones (inference)."""
+    """(h - mean) / sqrt(var + ε) with the batch's (training) or running (inference) statistics."""
     momentum = layer.momentum
     assert momentum is not None
     mean_name = STATISTIC + _join(name, "running_mean")

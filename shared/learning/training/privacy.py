@@ -5,10 +5,10 @@ gradient to length C, and adds normal noise of deviation σ C to the sum of thes
 A client's uploads after T steps then satisfy (ε, δ)-differential privacy with respect to its
 samples. Opacus' accountant computes ε.
 
-The guarantee covers only the updates. A client also reports sample counts and losses, to which it
-adds no noise. Personal models are trained without noise, because they stay with their client. An
-agent draws its noise from its own secret seeds. A simulation draws the noise from the experiment's
-seed, which is not secret, so this noise protects nobody.
+The guarantee covers only the updates. A client also reports sample counts and losses without noise.
+Personal models are trained without noise, because a personal model stays with its client. An agent
+draws its noise from its own secret seeds. A simulation draws the noise from the experiment's seed.
+This seed is not secret, so the noise protects nobody.
 
 Legend: K clients, B samples in a batch, E = K·B single samples, C classes, D parameters.
 """

@@ -91,7 +91,7 @@ def _steps(
 
 
 def _hold(done_K: Tensor, before: Local, after: Local) -> Local:
-    """The values in `after`; but for clients that have no batches left, the values in `before`."""
+    """The values in `after`; clients without further batches keep the values in `before`."""
 
     def hold(old: Tensor, new: Tensor) -> Tensor:
         return torch.where(done_K.view(-1, *[1] * (new.ndim - 1)), old, new)

@@ -54,7 +54,7 @@ class LocalTask:
         return self.training.learning_rate * self.rate
 
     def head(self, layer: str | None) -> Tensor:
-        """A mask of the coordinates that belong to the head, bool (D,)."""
+        """A bool mask (D,) of the coordinates that belong to the head."""
         network = self.network
         return head_of(network.module, network.spec, layer, self.received_KD.device)
 
@@ -70,7 +70,7 @@ class LocalTask:
     def gradients(
         self, batch: Batch, *models_KD: Tensor, personal: Sequence[Tensor] = ()
     ) -> tuple[Tensor, ...]:
-        """The gradients (K, D) of the objective at the models, then those at the personal models.
+        """The gradients (K, D) of the objective, first at the models, then at the personal models.
 
         For the entries of the vector that hold the running statistics s, the result is
         (s - s') / η, where s' are the statistics after the batch. A step of size η therefore moves
@@ -133,7 +133,7 @@ def mean_loss_gradients(
 
     For the entries of the vector that hold running statistics, the result is the statistics before
     the batch minus the statistics after the batch. All models run in one pass if
-    `Stacked.trained_at_once` allows that many models; otherwise they run in several passes.
+    `Stacked.trained_at_once` allows that many models; otherwise, the models run in several passes.
 
     Args:
         network: applies parameter vectors to batches.

@@ -46,7 +46,7 @@ class Customization:
     challenged: Mapping[str, str] = field(default_factory=dict)
 
     def names_for(self, client: str) -> tuple[str, ...]:
-        """The names of a client's models; empty if the client has none."""
+        """The names of a client's models; empty if the client has no models."""
         return names_for(client, (), self.assignment, self.groups)
 
     def known(self, client: str) -> bool:
@@ -124,7 +124,8 @@ class Customizer(Stage):
     def customize_newcomer(self, probe_D: Tensor, rows: Rows, context: Context) -> Tensor:
         """Weights (M,) that mix the pool's rows for a client that answered a probe with `probe_D`.
 
-        The engine calls this method only if `probes` is true; customizers with probes override it.
+        The engine calls this method only if `probes` is true. Customizers with probes override this
+        method.
         """
         raise AssertionError(f"{self.name} does not probe")
 

@@ -81,7 +81,7 @@ class Clustered(Grouped):
 
 
 def continued(drawn_M: Tensor, held: list[int | None], clusters: int) -> list[int]:
-    """Matches new clusters to old ones: entry n is the old cluster that new cluster n continues.
+    """Matches new clusters to old clusters; entry n is the old cluster that continues as n.
 
     Of all pairs of a new and an old cluster, the pair with the most common clients is matched
     first. Among pairs with equally many common clients, the pair whose new cluster has the lower

@@ -20,7 +20,7 @@ class CrossRound(Detector):
     """Rejects a client if the cosine to its last accepted update is not within [lower, upper].
 
     If the cosine is below `lower`, the client has reversed its direction. If the cosine is above
-    `upper`, the client repeats its update, as a lazy or replaying client does. A client without an
+    `upper`, the client repeats its update, as lazy and replaying clients do. A client without an
     earlier update is accepted. A row that was judged in an earlier round (metadata "fresh" 0) is
     also accepted, because it is the same update. The detector remembers only each client's last
     accepted update, so it never compares an update with a rejected update. A zero update has cosine

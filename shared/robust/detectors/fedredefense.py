@@ -34,7 +34,7 @@ class FedREDefense(Detector):
     or upload only a part of the model. If `steps` steps of gradient descent cannot reproduce an
     honest update because the update is too long, the detector mistakes this update for an attack.
     In this case, larger step sizes of the search help. The detector keeps each client's synthetic
-    samples, and the client's next search starts from them.
+    samples, and the client's next search starts from these samples.
 
     The search stops as soon as the error is below the threshold, so the error of an accepted client
     is not the smallest error that a longer search could reach.

@@ -100,8 +100,7 @@ class ResponseDetector(SequentialDetector):
 
     An update that is longer than usual, but not too long, is accepted if the client does not
     overshoot, because a client with more samples could have sent the update. If several clients'
-    longest uploads have the same length (to six digits), this length counts only once in the
-    medians.
+    longest uploads have the same length (to six digits), the medians include this length only once.
 
     An honest client is judged by its own uploads. Colluders can influence the verdict on this
     client only through the model that it receives. As long as fewer than half of the clients
@@ -232,7 +231,7 @@ class ResponseDetector(SequentialDetector):
     def _judge(
         self, client: str, one: Known, length: float, responses: Responses, usual: Usual
     ) -> Verdict:
-        """Settle a client's bets with its new upload, and return the verdict on the upload."""
+        """Settles a client's bets with its new upload; returns the verdict on the upload."""
         times = usual.times(length)
         objections = [
             self._objection(response, tells, times, usual)

@@ -28,13 +28,13 @@ class RobustDistance(Detector):
 
     The detector computes two excesses. The first excess is the excess of the distance |row - median
     row|. This distance does not depend on the model to which rows are relative, so a poisoned
-    reference model changes nobody's distance. The second excess is the excess of the movement. The
-    movement is how far the client moved the model that it received, that is, the norm of the raw
-    upload (metadata "moved"). An honest client with rare data may remain far from the others, but
-    it stops moving the model. An honest client with hard data may keep moving the model, but it
-    stays near the others. A client that works against the others remains far from them and keeps
-    moving the model. If the movement is not known, the distance replaces it. Both excesses of a row
-    that is not finite are infinite.
+    reference model changes nobody's distance. The second excess is the excess of the client's
+    movement. The movement is how far the client moved the model that it received, that is, the norm
+    of the raw upload (metadata "moved"). An honest client with rare data may remain far from the
+    other clients, but it stops moving the model. An honest client with hard data may keep moving
+    the model, but it stays near the other clients. A client that works against the other clients
+    remains far from these clients and keeps moving the model. If the movement is not known, the
+    distance replaces the movement. Both excesses of a row that is not finite are infinite.
 
     A row is rejected in this round if its distance excess is above 1 and its movement excess is
     above `drift`.

@@ -44,7 +44,7 @@ def cosines(rows: View) -> Tensor:
 
 
 def cosines_to(rows: View, vector_D: Tensor) -> Tensor:
-    """Cosine similarity (M,) of every row to one vector, clamped; -1 if either of them is zero."""
+    """Cosine similarity (M,) of every row to a vector, clamped; -1 if the row or vector is 0."""
     lengths_M = norms(rows) * norm(vector_D, rows.part)
     cosines_M: Tensor = dots(rows, vector_D) / lengths_M
     return cosines_M.nan_to_num(nan=-1.0).clamp(-1, 1)

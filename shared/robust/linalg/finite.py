@@ -1,4 +1,4 @@
-"""Checks whether rows are finite; if rows are only assumed to be finite, later passes check them.
+"""Checks whether rows are finite; later passes check rows that are only assumed to be finite.
 
 Legend: N rows of the pool, K rows of the pool in use, D coordinates.
 """
@@ -21,7 +21,7 @@ def finite_rows(block_ND: Tensor) -> list[bool]:
     """
     if not block_ND.numel():
         return [True] * len(block_ND)
-    # The minimum and the maximum of a row are finite only if all its numbers are finite.
+    # The minimum and the maximum of a row are finite only if all the row's numbers are finite.
     # A check of every single number would need memory for a mask with one flag per number.
     ends = [torch.stack(torch.aminmax(row_D)) for row_D in block_ND]
     finite: list[bool] = torch.stack(ends).isfinite().all(dim=1).tolist()

@@ -71,7 +71,7 @@ class Kernels:
     def call(
         self, name: str, rows: Sequence[Tensor], width: int, *arguments: object, sums: int
     ) -> Tensor:
-        """The sums (float64) of one kernel over all columns; uses as many threads as torch does.
+        """A kernel's sums (float64) over all columns, computed by as many threads as torch uses.
 
         Args:
             rows: the contiguous rows to read.
@@ -138,7 +138,7 @@ def _parallel() -> int | None:
 
 @functools.cache
 def compiler() -> str | None:
-    """The path of a C compiler; None if there is none."""
+    """The path of a C compiler; None if no compiler is installed."""
     return next((path for name in ("cc", "gcc", "clang") if (path := shutil.which(name))), None)
 
 
@@ -160,7 +160,7 @@ def _build(real: str, wide: str, chosen: str) -> tuple[Kernels | None, str]:
 
 
 def prebuilt(level: str, real: str, wide: str) -> Path:
-    """Path of the kernels for a level of processors, if they were compiled in advance."""
+    """Path of the kernels for a level of processors, if these kernels were compiled in advance."""
     source = hashlib.sha256(SOURCE.read_bytes()).hexdigest()
     return PREBUILT / f"kernels-{level}-{real}-{wide}-{source[:12]}.so"
 
@@ -223,7 +223,7 @@ def _processor() -> str:
 
 
 def _cache() -> Path:
-    """A folder that only this user can write to, because code is loaded from it."""
+    """A folder that only this user can write to, because code is loaded from this folder."""
     for folder in (caches.folder(), Path(tempfile.gettempdir()) / f"rampart-{os.getuid()}"):
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -17,11 +17,11 @@ errors therefore cannot separate rows that a pre-aggregator made equal, on any p
 
 @rules.register("bulyan")
 class Bulyan(Rule):
-    """Picks n - 2f rows by Krum, then averages per coordinate the n - 4f values nearest the median.
+    """Picks n - 2f rows by Krum; averages, per coordinate, the n - 4f values nearest the median.
 
-    Each picked row is removed before the next pick. If r rows remain, each score is a sum over r -
-    f - 2 neighbours, but over at least one neighbour. If scores are tied, the lower id wins. If
-    distances to the median are tied, the lower value wins.
+    Each picked row is removed before the next pick. If r rows remain, each score is a sum over
+    max(1, r - f - 2) neighbours. If scores are tied, the lower id wins. If distances to the median
+    are tied, the lower value wins.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> rows = torch.tensor([[0.0], [1.0], [2.1], [3.3], [4.6], [6.0], [100.0]])

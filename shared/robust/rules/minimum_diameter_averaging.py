@@ -113,7 +113,7 @@ def covered(graph: Graph, most: int, steps: Steps) -> bool:
     if not degrees:
         return True
     top = max(degrees, key=lambda vertex: degrees[vertex])
-    # `most` vertices touch at most `most * degrees[top]` edges.
+    # A set of `most` vertices touches at most `most * degrees[top]` edges.
     # The number of all edges is half the sum of the degrees.
     if most <= 0 or sum(degrees.values()) > 2 * most * degrees[top]:
         return False

@@ -1,4 +1,4 @@
-"""PAwBRoFL: among the rows that a robust rule trusts, rows with a larger loss gap weigh more.
+"""PAwBRoFL: among the rows that a robust rule trusts, a larger loss gap gives a larger weight.
 
 Legend: M rows, D coordinates.
 """

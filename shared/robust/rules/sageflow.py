@@ -1,4 +1,4 @@
-"""Sageflow: drops models that are uncertain on public samples, and weights the others by loss."""
+"""Sageflow: drops models that are uncertain on public samples, and weights all others by loss."""
 
 import torch
 from pydantic import Field

@@ -32,7 +32,8 @@ class FashionMNIST(FileDataset):
 class EMNISTByClass(FileDataset):
     """Handwritten digits, upper-case and lower-case letters, 28x28 pixels, 62 classes.
 
-    Classes 0..9 are digits, 10..35 upper-case and 36..61 lower-case letters. Images are upright.
+    Classes 0..9 are digits, classes 10..35 are upper-case letters, and classes 36..61 are
+    lower-case letters. Images are upright.
     """
 
     paper = "Cohen et al., EMNIST, 2017; FedCAP, section VI-A1"

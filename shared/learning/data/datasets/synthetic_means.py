@@ -1,4 +1,4 @@
-"""Mean estimation: every client has its own true mean and observes noisy samples of it.
+"""Mean estimation: every client has its own true mean and observes noisy samples of this mean.
 
 Legend: N clients, M samples each, d coordinates.
 """

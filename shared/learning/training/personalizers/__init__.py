@@ -1,4 +1,4 @@
-"""Personalizers: how a client trains its update and its personal model, if it has one.
+"""Personalizers: how a client trains its update and, with some methods, a personal model.
 
 Local training is defined in a personalizer and nowhere else. A personalizer's functions are pure
 and stacked: every tensor has the clients of a round as its leading dimension. An agent runs the
@@ -102,7 +102,7 @@ class Task(Protocol):
         """The same task, but with each client's balanced softmax as the loss of uploaded models."""
 
     def parameters(self, vector_KD: Tensor) -> Tensor:
-        """The vectors (K, D) with running statistics set to 0, as only batches change them."""
+        """The vectors (K, D) with statistics set to 0, because only batches change statistics."""
 
     def head(self, layer: str | None) -> Tensor:
         """A mask (D,) of the coordinates of this layer; None selects the last linear layer."""

@@ -28,8 +28,8 @@ class FedBABU(Personalizer):
     from the received model, with plain SGD steps on the mini-batches on which it also trains the
     upload. The model v is therefore available whenever the federation ends. An honest client's
     upload is 0 in the head's coordinates, so these coordinates give detectors and rules no
-    information about the client. If an attacker's upload is not 0 in these coordinates, it changes
-    the head with which all clients train, unless the rule prevents this.
+    information about the client. If an attacker's upload is not 0 in the head's coordinates, the
+    upload changes the head with which all clients train, unless the rule prevents this change.
     """
 
     paper = "Oh, Kim and Yun, FedBABU: toward enhanced representation for FL, 2022"

@@ -1,4 +1,4 @@
-"""FedPer: all clients share one body, and each keeps its own head, which it never uploads."""
+"""FedPer: all clients share one body; each client has its own head, which it never uploads."""
 
 from collections.abc import Mapping
 from dataclasses import replace

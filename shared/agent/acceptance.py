@@ -102,7 +102,8 @@ class Answer:
 
     Args:
         accept: whether the client takes part.
-        reason: why the client does not take part, for the federation's operator; "" if it does.
+        reason: why the client does not take part, for the federation's operator; "" if the client
+            takes part.
         data_file: the client's own samples; None for its slot's part of the experiment's data.
     """
 

@@ -199,7 +199,7 @@ async def _settle(
     try:
         await connection.heartbeat()
     except Refused as refusal:
-        # Any other refusal, such as a proxy's, does not show whether the token is valid.
+        # Other refusals, for example by a proxy, do not show whether the token is valid.
         if refusal.reason != "unauthorized":
             raise
         token = identity.token

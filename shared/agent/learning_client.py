@@ -41,7 +41,7 @@ INITIAL = "initial.safetensors"
 
 
 def client_experiment(part: Mapping[str, Any]) -> Experiment:
-    """The part of the experiment that a client knows, as the aggregator sends it."""
+    """The part of the experiment that a client knows, in the form that the aggregator sends."""
     return Experiment.from_tables(
         {key: part[key] for key in part if key not in {"digest", "sample_cap", "initial"}}
     )

@@ -41,7 +41,7 @@ class Knowledge:
         attackers: number m of attackers in the round.
         honest_BD: honest updates that the attacker knows, one per row. With full knowledge, these
             are the updates of the benign clients. With partial knowledge, these are the updates of
-            the colluders. Otherwise, this is None.
+            the colluders. Otherwise, `honest_BD` is None.
         round: the number of the round.
         seed: the experiment's seed; `generator(name)` derives the seeds of named draws.
         reference_D: the global model of the round, under full knowledge. A client may receive a
@@ -53,7 +53,8 @@ class Knowledge:
         first: position, among all attackers, of the first attacker whose upload is crafted here.
             Random draws are seeded with this position. They therefore differ between attackers, and
             do not depend on the process in which an attacker runs.
-        sent_FD: the models that these attackers started from; if None, that is `reference_D`.
+        sent_FD: the models that these attackers started from; None means that all started from
+            `reference_D`.
         colluders_sent_MD: the models that all attackers started from, if attackers share them.
         honest_sent_BD: the models that the clients of `honest_BD` started from; under partial
             knowledge these clients are the colluders.

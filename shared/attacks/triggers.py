@@ -75,7 +75,7 @@ class Backdoor(DataAttack):
         return self.shown(x[y != self.target])
 
     def shown(self, x: Tensor) -> Tensor:
-        """Copies of these images with the whole trigger on them, as at test time."""
+        """Copies of these images that show the whole trigger, for use at test time."""
         return self._stamp(x, self.whole())
 
     def success(self, predicted: Tensor) -> float | None:

@@ -38,7 +38,7 @@ def load(family: str, name: str, entries: tuple[EntryPoint, ...], kind: type[Any
     Args:
         family: what a member of the family is called in error messages.
         name: the name of the member.
-        entries: the entry points with this name; if there are several, they are refused.
+        entries: the entry points with this name; several entry points with one name are refused.
         kind: the class that the member must derive from.
     Raises:
         ConfigurationError: several packages use the name, or the entry point does not refer to a

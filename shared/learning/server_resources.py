@@ -112,7 +112,7 @@ class ServerResources:
 
 
 def _as_client(held: ServerData, train: bool) -> ClientData:
-    """The server's samples as the data of a client that only trains, or only tests."""
+    """The server's samples, in the form of the data of a client that only trains or only tests."""
     own, none = (held.x, held.y), (held.x[:0], held.y[:0])
     first, second = (own, none) if train else (none, own)
     return ClientData(*first, *second, int(held.y.max()) + 1)

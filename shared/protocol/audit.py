@@ -82,7 +82,7 @@ class AuditEntry(EntryContent):
 
 
 def timestamp(time: float) -> str:
-    """Formats a Unix time as in the entries of the audit log.
+    """Formats a Unix time in the same way as the entries of the audit log.
 
     >>> timestamp(1_000_000.5)
     '1970-01-12T13:46:40.500Z'

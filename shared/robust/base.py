@@ -126,15 +126,15 @@ class Bounded(Stage):
     """A stage that tolerates up to `f` hostile rows."""
 
     f: int = Field(default=0, ge=0)
-    """Declared bound on the number of hostile rows. Rows that were dropped as non-finite count as
-    hostile."""
+    """Declared bound on the number of hostile rows. Rows that were dropped as non-finite are
+    treated as hostile rows."""
 
     def tolerated(self, rows: Rows) -> int:
         """The bound on hostile rows after non-finite rows were dropped: max(0, f - dropped)."""
         return max(0, self.f - len(rows.dropped))
 
     def require(self, rows: Rows, least: int, bound: str) -> None:
-        """Raises a `PreconditionError` that states n and f if there are fewer than `least` rows."""
+        """Raises a `PreconditionError`, which states n and f, for fewer than `least` rows."""
         if len(rows) < least:
             raise PreconditionError(
                 f"{self.name} needs {bound}: n={len(rows)}, f={self.tolerated(rows)}"

@@ -208,7 +208,7 @@ def answer(change_K: Tensor, shift_JK: Tensor, others_PK: Tensor | None = None) 
         shift_JK: the challenge and its decoys, minus those of the client's last upload.
         others_PK: challenges of other clients that sent the same upload, if there are any.
     Returns:
-        0 if the upload is the same as the last one; None if there was no challenge.
+        0 if the upload is the same as the client's last upload; None if there was no challenge.
 
     >>> shift = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, -1.0], [1.0, 0.0], [-1.0, 0.0]])
     >>> round(answer(torch.tensor([-1.0, 0.0]), shift), 3)

@@ -78,9 +78,9 @@ def finch(points_MF: Tensor, clusters: int | None = None) -> Tensor:
 
     Two points are linked if one is the other's first neighbour, or if both have the same first
     neighbour. Linked points are in one cluster, so no point is alone unless it is the only point.
-    Each further partition links the means of the clusters as the first partition links the points.
-    If a partition would leave fewer than `clusters` clusters, only the two clusters with the
-    nearest means are joined instead. Clusters are never split.
+    Each further partition links the means of the clusters in the same way as the first partition
+    links the points. If a partition would leave fewer than `clusters` clusters, only the two
+    clusters with the nearest means are joined instead. Clusters are never split.
 
     >>> points = torch.tensor([[0.10], [0.11], [0.20], [0.21], [0.02], [0.03]])
     >>> finch(points), finch(points, clusters=2)

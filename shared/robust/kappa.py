@@ -18,7 +18,7 @@ from rampart_fl.shared.robust.pipeline import Pipeline, Spec
 from rampart_fl.shared.robust.rows import Updates
 
 EXACT = 200_000
-"""All subsets are tried if there are at most this many."""
+"""All subsets are tried if their number is at most this bound."""
 BATCH = 4096
 
 

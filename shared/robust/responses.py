@@ -19,8 +19,8 @@ NONE = 2.0
 """The number that represents a missing correlation in a stored state. With NaN instead, no two
 states would be equal."""
 NEAR = 1e-5
-"""Two starting models are treated as equal if their distance relative to their length is below
-this.
+"""Two starting models are treated as equal if their distance, relative to their length, is below
+this number.
 """
 
 
@@ -111,7 +111,7 @@ class Known:
 
 
 def respond(upload_K: Tensor, start_K: Tensor, before_K: Tensor, from_K: Tensor) -> Response | None:
-    """How an upload reacted when its starting model had moved; None if the model did not move.
+    """An upload's response to the movement of its starting model; None without such a movement.
 
     Args:
         upload_K, start_K: sketches of this upload and of the model that it started from.

@@ -96,7 +96,7 @@ class SequentialDetector(Detector):
         return (0.0,) * len(self.expected)
 
     def _sketched(self, rows: Rows, context: Context) -> Traces:
-        """Sketches for rows without any, as if all clients had started from the global model."""
+        """Sketches of rows, on the assumption that all clients started from the global model."""
         reference_D = context.reference_D
         start_D = torch.zeros(rows.dim) if reference_D is None else reference_D
         uploads = [sketch(rows.row(i), self.sketch) for i in range(len(rows))]

@@ -131,8 +131,8 @@ def uniform(kept_M: Tensor) -> Tensor:
 def nearest(distances_MM: Tensor, count: int) -> tuple[float, Tensor]:
     """The smallest ball that has a row as centre and contains `count` rows: squared radius, rows.
 
-    If count = n - f and f < n/2, the radius is at most the diameter of the honest rows, whatever
-    the hostile rows are.
+    If count = n - f and f < n/2, the radius is at most the diameter of the honest rows, for all
+    possible hostile rows.
     """
     radii_M = distances_MM.sort(dim=1).values[:, count - 1]
     centre = int(radii_M.argmin())

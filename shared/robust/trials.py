@@ -26,16 +26,16 @@ class Known:
         limit: evidence above which the client is evicted.
         wealth: wealth of the bets that have begun, one number for each expected share.
         rounds: number of rounds whose results were bet on.
-        trial: for how many more of its own rounds the client is on trial.
-        seen: for how many more of its own rounds another copy puts the client on trial.
-        rest: for how many more of its own rounds copies do not put the client on trial, because it
+        trial: number of the client's own rounds for which it is still on trial.
+        seen: number of the client's own rounds in which another copy still starts a trial.
+        rest: number of the client's own rounds in which copies start no trial, because the client
             was acquitted.
         answered: number of rounds of this trial in which the client's answer was judged.
         cleared: wealth of the bets, in this trial, that the client answers as an honest client.
         waited: number of the client's own rounds since its evidence first exceeded the limit; 0
             before that.
         length: length of the client's last upload that started from an unchanged model; 0 if there
-            is none.
+            is no such upload.
         answer: the client's last answer to a challenge.
         upload: sketch (K,) of the client's last upload.
         shift: challenge and decoys (1 + J, K) of the model that the last upload started from.

@@ -21,7 +21,7 @@ class Search:
     """The result of a search.
 
     Args:
-        best: the value with the highest score; if several have it, the smallest of them.
+        best: the value with the highest score; among values with equal scores, the smallest value.
         scores: the score of every value that was tried, keyed by value.
     """
 

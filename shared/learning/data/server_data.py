@@ -60,7 +60,7 @@ def server_data(
         data: the clients' `data` table. It determines the shape, the classes, and which samples
             clients hold.
         seed: the experiment's seed.
-        role: what the samples are for; the random draw depends on it.
+        role: what the samples are for; the random draw depends on the role.
         labels: whether labels of the task are needed.
         taken: positions of samples that may not be drawn, because another role has them.
     Raises:

@@ -80,7 +80,7 @@ class Learner:
         return flatten(self.network.module)
 
     def first_states(self, initial_KD: Tensor) -> dict[str, Tensor]:
-        """The state (K, ...) that clients keep between rounds, as it is before the first round."""
+        """The initial value of the state (K, ...) that clients keep between rounds."""
         state = self.personalizer.init(initial_KD)
         if self.training.privacy is not None:
             state[STEPS] = initial_KD.new_zeros(len(initial_KD), dtype=torch.float64)

@@ -104,12 +104,14 @@ class PrivateTask(LocalTask):
     """
 
     spent: list[Tensor] = field(default_factory=list)
-    """The models at which this step took noised gradients; each counts as one of the T steps."""
+    """The models at which this step took noised gradients; each model uses up one of the T
+    steps."""
 
     def gradients(
         self, batch: Batch, *models_KD: Tensor, personal: Sequence[Tensor] = ()
     ) -> tuple[Tensor, ...]:
-        """Gradients as in `LocalTask`; only gradients for honest clients' uploads get noise."""
+        """The same gradients as in `LocalTask`; only those for honest clients' uploads get
+        noise."""
         noised = tuple(self._noised(batch, model_KD) for model_KD in models_KD)
         own = super().gradients(batch, personal=personal) if personal else ()
         if self.hostile_K is None:

@@ -22,7 +22,7 @@ from rampart_fl.shared.learning.training.scoring import Scoring
 
 @dataclass(frozen=True, eq=False)
 class LocalTask:
-    """The local objective and its optimizer, as a personalizer's step uses them.
+    """The local objective and its optimizer, in the form that a personalizer's step uses.
 
     Args:
         network: applies K parameter vectors to K batches.

@@ -29,11 +29,11 @@ class Customization:
         models: the models by name; None if every client gets the global model. A name is a client's
             id, or contains a colon.
         assignment: names of models by client id. The first name is the model that the client trains
-            from; the others are models that it gets in addition. `GLOBAL` is the name of the global
-            model. A client that has neither an assignment nor a group gets the global model, or is
-            probed first if the customizer asks for that.
-        groups: names of the groups' models. Every client that is not in `assignment` gets one of
-            them, chosen by the hash of its id.
+            from; all other names are models that the client gets in addition. `GLOBAL` is the name
+            of the global model. A client that has neither an assignment nor a group gets the global
+            model, or is probed first if the customizer asks for probes.
+        groups: names of the groups' models. Every client that is not in `assignment` gets the model
+            of one group, which the hash of the client's id selects.
         voters: names of models that every client gets at the end, to predict by majority vote.
         challenged: names of changed models, by client id. The client trains from the changed model
             instead of its own. When the federation ends, the client gets its own model.

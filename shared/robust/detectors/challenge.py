@@ -34,7 +34,7 @@ LEAST = 3
 """Smallest number of clients not on trial for which their median answer is meaningful. It is also
 the smallest number of rows from which challenges are drawn."""
 EQUAL = 1e-4
-"""Two uploads are treated as equal if their distance 1 - cosine is below this."""
+"""Two uploads are treated as equal if their distance 1 - cosine is below this number."""
 NEAR = 1e-5
 """Two starting models are treated as equal if their relative distance is at most this.
 """
@@ -92,27 +92,28 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     usual: float = Field(default=0.05, gt=0, le=1)
     """Largest distance 1 - cosine of copies, as a multiple of the median distance between pairs."""
     trial: int = Field(default=10, ge=1)
-    """After a client sent a copy, it stays on trial for this many of its own rounds, unless its
-    answers acquit it. A client is put on trial if it sends two copies within as many rounds."""
+    """After a client sent a copy, the client stays on trial for this number of its own rounds,
+    unless its answers acquit the client. A client is put on trial if it sends two copies within
+    this number of rounds."""
     rest: int = Field(default=20, ge=0)
-    """After its acquittal, a client cannot be put on trial again for this many of its own
+    """A client that was acquitted cannot be put on trial again for this number of its own
     rounds."""
     acquittal: float = Field(default=0.01, gt=0, lt=1)
     """Largest probability that a trial acquits a client that sends copies."""
     longer: int = Field(default=50, ge=1)
     """After a client on trial was found guilty, all other clients on trial stay on trial for this
-    many of their own rounds. Clients that sent the same as the guilty client are put on trial
-    again."""
+    number of their own rounds. Clients that sent the same upload as the guilty client are put on
+    trial again."""
     wait: int = Field(default=25, ge=0)
-    """A client's eviction may wait for this many of its own rounds, until there is evidence on the
-    other clients that sent the same."""
+    """A client's eviction may wait for this number of its own rounds, until there is evidence about
+    the other clients that sent the same upload."""
     strength: float = Field(default=3.0, gt=0)
     """Length of a challenge, as a multiple of the median upload's length."""
     controls: int = Field(default=5, ge=3)
     """Average number of clients per round that are challenged although they are not on trial."""
     clear: float = Field(default=1.0, gt=0)
-    """A round counts only if the median answer of the clients not on trial is at least this many
-    standard deviations."""
+    """The detector ignores rounds in which the median answer of the clients not on trial is below
+    this number of standard deviations."""
     share: float = Field(default=0.25, ge=0, lt=1)
     """The detector objects to an answer below this share of the median answer of clients not on
     trial."""

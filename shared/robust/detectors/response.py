@@ -23,8 +23,9 @@ DEVIATIONS = 3.0
 """A response is turned only if its correlation is below 0 by more than this many standard
 deviations. The standard deviation is that of the correlation of two random directions."""
 PULLS = 0.3
-"""A strong response counts only if its correlation is above this. At a lower correlation, a
-response may seem strong only because of noise in the upload, if the model moved little."""
+"""A strong response overshoots only if its correlation is above this number. At a lower
+correlation, a response may seem strong only because of noise in the upload, if the model moved
+little."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,9 @@ class ResponseDetector(SequentialDetector):
     Local training pulls a model towards parameters that fit the client's data. If the model that a
     client starts from moves by Δw, the client's update changes by Δu = -A Δw plus noise. For K
     steps on a loss with curvature H, the matrix A = I - (I - ηH)^K is positive. Training therefore
-    makes <Δu, Δw> negative, whatever the client's data, number of samples or number of steps. A
-    client that uploads reversed updates makes <Δu, Δw> positive. The detector compares a client
-    with itself, not with other clients, so it does not penalize rare data.
+    makes <Δu, Δw> negative, for any data, any number of samples and any number of steps. A client
+    that uploads reversed updates makes <Δu, Δw> positive. The detector compares a client with
+    itself, not with other clients, so it does not penalize rare data.
 
     Δw and Δu are differences from the client's last round, and from moving averages over its former
     rounds (`memories`). Since Δu depends linearly on Δw, differences from averages keep the sign of
@@ -91,9 +92,9 @@ class ResponseDetector(SequentialDetector):
     (`rampart_fl.shared.robust.betting`). The assumption is that, given all earlier rounds, the
     probability of an objection to an honest client is at most `tolerated` in rounds in which
     responses are informative, and at most `tolerated_long` in all other rounds. Under this
-    assumption, the probability that any honest client is ever evicted is below `level`, however
-    long the federation runs and whoever joins the federation. An objection multiplies the wealth of
-    a bet that expects a share q of objections by q / `tolerated`.
+    assumption, the probability that any honest client is ever evicted is below `level`, for any
+    number of rounds and for any clients that join the federation. An objection multiplies the
+    wealth of a bet that expects a share q of objections by q / `tolerated`.
 
     An upload is rejected in this round if it is too long, or if another objection applies and the
     client's evidence is above ln 20.

@@ -17,7 +17,7 @@ from rampart_fl.shared.robust.view import View
 from rampart_fl.shared.runtime.device import to_device
 
 TINY = 1e-30
-"""If the mean square of coordinates is below this, float32 products may underflow to 0."""
+"""If the mean square of coordinates is below this bound, float32 products may underflow to 0."""
 BLOCK = 8192
 """Number of coordinates that are converted to float64 at a time."""
 

@@ -14,8 +14,8 @@ from rampart_fl.shared.robust.memory import carry
 from rampart_fl.shared.robust.rules import rules
 
 RESOLVED = 1e-6
-"""Histories whose cosine differs from 1 by less than this are treated as equal, so that rounding
-errors do not separate clones."""
+"""Histories whose cosine differs from 1 by less than this number are treated as equal, so that
+rounding errors do not separate clones."""
 
 
 @rules.register("foolsgold")

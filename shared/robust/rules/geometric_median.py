@@ -16,8 +16,8 @@ from rampart_fl.shared.robust.pool_statistics import Geometry
 from rampart_fl.shared.robust.rules import rules
 
 OUTLYING = 1e3
-"""The starting mean excludes outlying rows: those whose distance from the middle row is more than
-this many times the median distance."""
+"""The starting mean excludes outlying rows: rows whose distance from the middle row exceeds the
+median distance by more than this factor."""
 
 
 @rules.register("geometric_median")

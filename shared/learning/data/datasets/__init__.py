@@ -120,7 +120,7 @@ class Dataset(Member, ABC):
         """Samples (n, *shape) from a file in the form of `Samples.x`: uint8 or float32.
 
         Images without a channel dimension get a channel dimension, and images whose last dimension
-        has the channels are transposed.
+        is the channel dimension are transposed.
 
         Args:
             array: the array in the file.

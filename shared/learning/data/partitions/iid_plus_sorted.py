@@ -28,6 +28,6 @@ class IIDPlusSorted(Partition):
         mixed = order[: round(self.iid * len(y))]
         rest = order[len(mixed) :]
         rest = rest[y[rest].sort(stable=True).indices]
-        # The reverse order of the random parts lets clients' sizes differ by at most one.
+        # Because the random parts are in reverse order, clients' sizes differ by at most one.
         pairs = zip(rest.tensor_split(clients), mixed.tensor_split(clients)[::-1], strict=True)
         return [torch.cat(pair).sort().values for pair in pairs]

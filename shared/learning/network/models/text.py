@@ -19,9 +19,9 @@ class Text(Model):
     Samples are token ids (tokens,), with 0 for padding; all ids are below `vocabulary`.
 
     This model replaces ALBERT-base, which MSDFL uses on AG News. Rampart cannot include ALBERT's
-    pretrained weights; without these, ALBERT learns nothing from so few texts. Use this model to
-    compare methods with each other, but do not compare its accuracy with the accuracies in MSDFL's
-    paper.
+    pretrained weights; without these weights, ALBERT learns nothing from so few texts. Use this
+    model to compare methods with each other, but do not compare its accuracy with the accuracies in
+    MSDFL's paper.
 
     >>> sum(p.numel() for p in Text(vocabulary=100).build((40,), 4).parameters())
     3332

@@ -51,7 +51,7 @@ class Local:
     Args:
         model_KD: the models that are being trained for upload.
         personal: the tensors (K, ...) that the clients keep from round to round, keyed by name.
-        velocity: the momenta (K, D), keyed by model; they are discarded after the round.
+        velocity: the momenta (K, D), keyed by model; the momenta are discarded after the round.
     """
 
     model_KD: Tensor
@@ -77,7 +77,7 @@ Loss = Callable[[Tensor], Tensor]
 
 
 class Task(Protocol):
-    """The local objective and its optimizer, as the experiment sets them."""
+    """The local objective and its optimizer, with the settings of the experiment."""
 
     @property
     def learning_rate(self) -> float:

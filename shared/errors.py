@@ -70,7 +70,7 @@ class UnknownMember(ConfigurationError):
 
 
 class PreconditionError(RampartError, ValueError):
-    """A rule has no result for these rows, for example because they are too few for its bound f.
+    """A rule has no result for these rows, for example because its bound f needs more rows.
 
     The message says why. If this error occurs, the round fails and the models stay unchanged; the
     next round may succeed.

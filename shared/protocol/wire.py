@@ -82,12 +82,12 @@ def encode(
 
 
 def header_cap(spec: ModelSpec) -> int:
-    """Length in bytes of the longest header that is accepted for this model."""
+    """The largest accepted length, in bytes, of a header for this model."""
     return 65_536 + sum(256 + 6 * len(tensor.name) for tensor in spec.tensors)
 
 
 def size_cap(spec: ModelSpec) -> int:
-    """Length in bytes of the longest file that can be valid for this model."""
+    """The largest valid length, in bytes, of a file for this model."""
     return LENGTH.size + header_cap(spec) + 4 * spec.dim
 
 

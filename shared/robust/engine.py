@@ -67,8 +67,8 @@ class Plan:
     def judges_models(self) -> bool:
         """Whether the verdicts depend on the models that clients were sent.
 
-        The verdicts do not depend on the models that clients were sent if stages see raw uploads,
-        or if groups of clients are isolated.
+        If stages see raw uploads, or if groups of clients are isolated, the verdicts do not depend
+        on the models that clients were sent.
         """
         return self.calibrate and not self.customizer.isolates
 
@@ -82,7 +82,7 @@ class Plan:
         eviction: Eviction | None = None,
         f: int | None = None,
     ) -> "Plan":
-        """Builds a plan from names and tables of stages; f goes to all stages with such a bound."""
+        """Builds a plan from names and tables of stages; stages with a bound f get this f."""
         bound = f or 0
         return Plan(
             pipeline=Pipeline.of(rule, f=bound),

@@ -110,8 +110,7 @@ class PrivateTask(LocalTask):
     def gradients(
         self, batch: Batch, *models_KD: Tensor, personal: Sequence[Tensor] = ()
     ) -> tuple[Tensor, ...]:
-        """The same gradients as in `LocalTask`; only those for honest clients' uploads get
-        noise."""
+        """Like `LocalTask.gradients`, but adds noise to gradients for honest clients' uploads."""
         noised = tuple(self._noised(batch, model_KD) for model_KD in models_KD)
         own = super().gradients(batch, personal=personal) if personal else ()
         if self.hostile_K is None:

@@ -22,9 +22,9 @@ class CrossRound(Detector):
     If the cosine is below `lower`, the client has reversed its direction. If the cosine is above
     `upper`, the client repeats its update, as lazy and replaying clients do. A client without an
     earlier update is accepted. A row that was judged in an earlier round (metadata "fresh" 0) is
-    also accepted, because it is the same update. The detector remembers only each client's last
-    accepted update, so it never compares an update with a rejected update. A zero update has cosine
-    -1.
+    also accepted, because the client's update is still the same. The detector remembers only each
+    client's last accepted update, so it never compares an update with a rejected update. A zero
+    update has cosine -1.
     """
 
     paper = "Han et al., Kick bad guys out, 2023 (cross-round check)"

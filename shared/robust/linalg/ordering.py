@@ -48,7 +48,7 @@ def median(rows: View) -> Tensor:
 
 
 def trimmed_mean(rows: View, b: int) -> Tensor:
-    """Per coordinate (D,), the mean of the values without the b largest and b smallest.
+    """Per coordinate (D,), the mean of all values except the b largest and the b smallest values.
 
     >>> from rampart_fl.shared.robust import Rows
     >>> trimmed_mean(Rows.of(torch.tensor([[1.0], [2.0], [4.0], [1e20]])), 1)

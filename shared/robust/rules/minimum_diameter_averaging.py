@@ -2,8 +2,9 @@
 
 A subset has diameter at most r if and only if every pair of rows that are farther apart than r
 contains a row outside the subset. Bisection over the distances therefore finds the smallest r
-without a search through all subsets. For a given r, a step of the bisection looks for at most f
-rows such that each pair of rows farther apart than r contains one of these rows (a vertex cover).
+without a search through all subsets. For a given r, a step of the bisection looks for a vertex
+cover, that is, a set of at most f rows that contains at least one row of each pair that is farther
+apart than r.
 
 Legend: M rows, D coordinates.
 """

@@ -178,9 +178,9 @@ class ModelAttack(Attack, ABC):
         """The uploads (F, D) that replace the honest updates `own_FD`; never a view of `own_FD`.
 
         An attacker calls this method after its honest training and before its upload, also if the
-        upload answers a probe. The method returns a copy of `own_FD` if the round has no attackers,
-        if the attack is not active in the round, or if the attack needs honest updates and no known
-        honest update is finite.
+        upload answers a probe. The method returns a copy of `own_FD` in three cases: the round has
+        no attackers, the attack is not active in the round, or the attack needs honest updates and
+        no known honest update is finite.
 
         Raises:
             ValueError: `own_FD` is not a floating [F, D] tensor.

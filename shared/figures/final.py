@@ -217,13 +217,13 @@ def final_figures(
 
     Accuracies and rates are fractions from 0 to 1. Accuracies are computed over the test samples of
     all honest clients, from each client's newest measurement. For an evicted honest client, the
-    newest measurement is that of the client's last model. `accuracy` is the higher one of the
-    customized and the personalized model's accuracies. `rounds_to_accuracy` contains, for each
-    accuracy in `TARGETS`, the number of rounds until the accuracy was reached. `attack_success` is
-    measured on the same model as `accuracy`, at the end of the run. If the experiment has a
-    trigger, `attack_success_customized` and so on give the success for each kind of model.
-    `largest_gap`, and the figures of `errors` if the task is estimation, use each client's newest
-    measurement.
+    newest measurement is that of the client's last model. `accuracy` is the higher of two
+    accuracies: the customized model's and the personalized model's accuracy. `rounds_to_accuracy`
+    contains, for each accuracy in `TARGETS`, the number of rounds until the accuracy was reached.
+    `attack_success` is measured on the same model as `accuracy`, at the end of the run. If the
+    experiment has a trigger, `attack_success_customized` and so on give the success for each kind
+    of model. `largest_gap`, and the figures of `errors` if the task is estimation, use each
+    client's newest measurement.
 
     Args:
         experiment: the experiment, which knows the roles of the clients.

@@ -56,7 +56,7 @@ class SequentialDetector(Detector):
 
     @property
     def odds(self) -> str:
-        """The level as text, for the reasons of verdicts."""
+        """The level as text, for use in the reasons of verdicts."""
         return f"false-eviction level 1 in {1 / self.level:,.0f}"
 
     def _admit(

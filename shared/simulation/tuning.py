@@ -38,9 +38,9 @@ def coarse_to_fine(
 ) -> Search:
     """Searches for a number on a logarithmic grid, then on denser grids around the best value.
 
-    Each refinement is a grid of 2 · points - 1 values that reaches half a step of the previous grid
-    to both sides of the best value so far; values outside the bounds are skipped. No value is
-    scored twice.
+    Each refinement is a grid of 2 · points - 1 values around the best value so far. The grid
+    reaches half a step of the previous grid to both sides; values outside the bounds are skipped.
+    No value is scored twice.
 
     Args:
         score: the function to maximize.

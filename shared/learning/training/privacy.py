@@ -1,9 +1,9 @@
 """Local differential privacy: clipped, noised gradients, and the privacy budget that they spend.
 
-Each step takes every sample with probability q = b/n (Poisson sampling), clips each sample's
-gradient to length C, and adds normal noise of deviation σ C to the sum of these gradients (DP-SGD).
-A client's uploads after T steps then satisfy (ε, δ)-differential privacy with respect to its
-samples. Opacus' accountant computes ε.
+Each step takes every sample with probability q = b/n (Poisson sampling), and clips each sample's
+gradient to length C. The step then adds normal noise of standard deviation σ C to the sum of these
+gradients (DP-SGD). A client's uploads after T steps then satisfy (ε, δ)-differential privacy with
+respect to its samples. Opacus' accountant computes ε.
 
 The guarantee covers only the updates. A client also reports sample counts and losses without noise.
 Personal models are trained without noise, because a personal model stays with its client. An agent

@@ -71,10 +71,10 @@ class ResponseDetector(SequentialDetector):
 
     Δw and Δu are differences from the client's last round, and from moving averages over its former
     rounds (`memories`). Since Δu depends linearly on Δw, differences from averages keep the sign of
-    <Δu, Δw>. If the model moves little, differences from averages are more informative: the model
-    is further from its average than from the last round's model, and an average of uploads has less
-    noise than one upload. If the model moves much, differences from the last round are more
-    informative. The detector bets on both kinds of differences, because the mean of their
+    <Δu, Δw>. If the model moves little, differences from averages are more informative. In this
+    case, the model is further from its average than from the last round's model, and an average of
+    uploads has less noise than one upload. If the model moves much, differences from the last round
+    are more informative. The detector bets on both kinds of differences, because the mean of their
     e-processes is an e-process, too.
 
     The detector objects to a client in a round for any of three reasons:
@@ -89,9 +89,9 @@ class ResponseDetector(SequentialDetector):
       of the logarithm of the length, over all clients' longest uploads.
 
     Evidence is the logarithm of an e-process over these objections
-    (`rampart_fl.shared.robust.betting`). The assumption is that, given all earlier rounds, the
-    probability of an objection to an honest client is at most `tolerated` in rounds in which
-    responses are informative, and at most `tolerated_long` in all other rounds. Under this
+    (`rampart_fl.shared.robust.betting`). The detector assumes an upper bound on the probability of
+    an objection to an honest client, given all earlier rounds. The bound is `tolerated` in rounds
+    in which responses are informative, and `tolerated_long` in all other rounds. Under this
     assumption, the probability that any honest client is ever evicted is below `level`, for any
     number of rounds and for any clients that join the federation. An objection multiplies the
     wealth of a bet that expects a share q of objections by q / `tolerated`.
@@ -100,7 +100,7 @@ class ResponseDetector(SequentialDetector):
     client's evidence is above ln 20.
 
     An update that is longer than usual, but not too long, is accepted if the client does not
-    overshoot, because a client with more samples could have sent the update. If several clients'
+    overshoot. A client with more samples could have sent such an update. If several clients'
     longest uploads have the same length (to six digits), the medians include this length only once.
 
     An honest client is judged by its own uploads. Colluders can influence the verdict on this

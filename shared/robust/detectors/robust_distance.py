@@ -39,15 +39,15 @@ class RobustDistance(Detector):
     A row is rejected in this round if its distance excess is above 1 and its movement excess is
     above `drift`.
 
-    A client is evicted for good once its evidence S <- max(0, S + min(e, cap) - drift) exceeds
-    `limit`, where e is the geometric mean of both excesses (0 if either is negative). One round
-    adds at most cap - drift, so with the default settings a single round never leads to an
-    eviction. If an honest client has one unusual round, the evidence against the client decreases
-    again afterwards. Evidence does not change if the client did not take part in the previous
-    round, because a client that returns must move its model further than a client that stayed.
-    Evidence also does not change if the client's row was judged in an earlier round (metadata
-    "fresh" 0). Evidence is kept by client id and is forgotten when the client is barred, so that a
-    client that returns starts without evidence.
+    The evidence against a client is S <- max(0, S + min(e, cap) - drift), where e is the geometric
+    mean of both excesses (0 if either is negative). A client is evicted for good once its evidence
+    S exceeds `limit`. One round adds at most cap - drift, so with the default settings a single
+    round never leads to an eviction. If an honest client has one unusual round, the evidence
+    against the client decreases again afterwards. Evidence does not change if the client did not
+    take part in the previous round. The reason is that a client that returns must move its model
+    further than a client that stayed. Evidence also does not change if the client's row was judged
+    in an earlier round (metadata "fresh" 0). Evidence is kept by client id and is forgotten when
+    the client is barred, so that a client that returns starts without evidence.
 
     The detector also evicts honest clients with rare data or with many samples. A client with many
     samples takes many training steps, so the client remains far from the other clients and keeps

@@ -95,7 +95,7 @@ def check_chain(entries: Iterable[AuditEntry], kept: str | None = None) -> tuple
     """Checks a whole log, starting with its first entry.
 
     Without `kept`, the check does not detect that the last entries of the log are missing, or that
-    somebody has replaced all entries after a certain entry.
+    all entries after a certain entry were replaced.
 
     Args:
         entries: all entries, oldest first.

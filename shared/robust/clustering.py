@@ -1,9 +1,9 @@
 """Clustering of a few points, without randomness; ties go to the lower index.
 
-Complete linkage and mean shift are implemented here because libraries would change the result of a
-federation. If distances are equal, as between identical rows, SciPy's linkage joins other pairs
-than this module. If clusters overlap, the mean shift of scikit-learn ends at other peaks than this
-module's mean shift.
+Complete linkage and mean shift are implemented here because the versions in other libraries give
+different results in some cases. If distances are equal, as between identical rows, SciPy's linkage
+joins other pairs than this module. If clusters overlap, the mean shift of scikit-learn ends at
+other peaks than this module's mean shift.
 
 Legend: M points, C clusters, F features.
 """

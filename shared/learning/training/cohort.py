@@ -227,7 +227,7 @@ class Batches:
         return self.index_KSB.shape[2]
 
     def whole(self, step: int) -> bool:
-        """Whether every client's batch in a step has B samples, so that none is padded."""
+        """Whether every client's batch in a step has B samples, so that no batch is padded."""
         return min(self.sizes_S[step]) == self.width
 
     def draws(self, step: int) -> Draws:

@@ -55,8 +55,8 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     therefore reverses δ no more than it reverses the `decoys`, which are changes that were drawn in
     the same way and sent to nobody.
 
-    The detector also challenges a few clients that are not on trial (`controls`), to measure how
-    honest training answers. The detector objects to a client on trial if the client's answer is
+    The detector also challenges a few clients that are not on trial (`controls`), to measure the
+    answers of honest training. The detector objects to a client on trial if the client's answer is
     below `share` times the median answer of the clients that are not on trial. The detector ignores
     rounds in which the median answer of the clients that are not on trial is below `clear` standard
     deviations.

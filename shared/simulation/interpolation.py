@@ -111,8 +111,7 @@ class ExactRound:
         """Groups of honest clients whose models are equal, keyed by the first client of the group.
 
         In round 0 all models are equal, and with λ = 1 all models stay equal. The clients of a
-        group then share one computation, unless the pipeline keeps a separate state for each
-        client.
+        group share one computation, unless the pipeline keeps a separate state for each client.
         """
         honest = self.clients.honest
         if any(state.tensors for state in states.values()):

@@ -13,7 +13,7 @@ from rampart_fl.shared.attacks.wrapping import Wrapper
 class AsParameters(Wrapper):
     """Uploads the update of the inner attack as if it were a model.
 
-    u = v - w for the crafted update v. The uploaded model w + u is then v, which is near zero.
+    u = v - w for the crafted update v. The uploaded model w + u is therefore v, which is near zero.
 
     w is the model that the attacker trained from. The code behind the tables of the SDEA paper
     uploads the updates of LIE, Min-Max and Min-Sum as if they were models. The columns for LIE,

@@ -23,8 +23,8 @@ class MinSum(Optimized):
     u = μ + γ p with the largest γ for which Σ_i |u - x_i|² ≤ max_i Σ_j |x_i - x_j|².
 
     γ = max_i |x_i - μ| / |p|, because the sum of squares at u exceeds the sum at the mean by B |u -
-    μ|². Sums of unsquared distances are convex in γ; bisection finds the largest γ at which such a
-    sum crosses the limit.
+    μ|². Sums of unsquared distances are convex in γ; bisection finds the largest γ at which the sum
+    crosses the limit.
 
     >>> import torch
     >>> from rampart_fl.shared.attacks import craft
@@ -44,7 +44,7 @@ class MinSum(Optimized):
         if self.squared:
             farthest = line.squares_B.max() if self.bound == "max" else line.squares_B.min()
             return float((farthest / line.curvature).sqrt())
-        # All points of the segment between two updates have the same sum of distances to both.
+        # Each point between two updates has the same sum of distances to these two updates.
         # Rounding errors alone may move a sum of two distances above the limit.
         limit *= 1 + ROUNDING
         # By the triangle inequality, the sum at γ is at least B γ |p| minus the sum at the mean.

@@ -2,8 +2,8 @@
 
 Each step takes every sample with probability q = b/n (Poisson sampling), and clips each sample's
 gradient to length C. The step then adds normal noise of standard deviation σ C to the sum of these
-gradients (DP-SGD). A client's uploads after T steps then satisfy (ε, δ)-differential privacy with
-respect to its samples. Opacus' accountant computes ε.
+gradients (DP-SGD). After T steps, a client's uploads satisfy (ε, δ)-differential privacy with
+respect to the client's samples. Opacus' accountant computes ε.
 
 The guarantee covers only the updates. A client also reports sample counts and losses without noise.
 Personal models are trained without noise, because a personal model stays with its client. An agent

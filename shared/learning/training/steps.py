@@ -2,8 +2,8 @@
 
 If one pass cannot train all clients (`Stacked.trained_at_once`), the clients are split into groups.
 The groups train one after the other, each from its first batch to its last batch. The memory that a
-step touches then stays in cache, and a group with few steps does not wait for a group with more
-steps.
+group's steps use therefore stays in cache, and a group with few steps does not wait for a group
+with more steps.
 
 Legend: K clients, S steps in a round, B samples in a batch, D parameters.
 """

@@ -89,9 +89,9 @@ class Customizer(Stage):
     def isolates(self) -> bool:
         """Whether groups of clients are isolated from each other.
 
-        If groups are isolated, clients of one group must not influence another group. Each client's
-        row is then the difference from the model that the client received, not from the global
-        model.
+        If groups are isolated, clients of one group must not influence another group. In this case,
+        each client's row is the difference from the model that the client received, not from the
+        global model.
         """
         return False
 

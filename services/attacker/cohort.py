@@ -92,7 +92,7 @@ class Cohort:
         """The members that have left a run, by run."""
 
     def share(self, run: str, round_: int, kind: str, member: str, update: bytes) -> None:
-        """Stores what a member shares, in place of what the member shared before.
+        """Stores what a member shares, and replaces what the member shared before.
 
         Raises:
             ValueError: the bytes cannot be an update followed by the model from which it started,

@@ -48,7 +48,7 @@ def line_chart(
     bounds: tuple[float, float] | None = None,
     percent: bool = False,
 ) -> Html:
-    """Lines over a common horizontal axis.
+    """Draws lines over a common horizontal axis.
 
     Args:
         label: what the chart shows, for those who cannot see it.

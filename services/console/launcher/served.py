@@ -98,7 +98,8 @@ class ServedFolder:
                 found = json.loads(self._ready.read_text())
                 if found["pid"] == server.pid:
                     return str(found["url"])
-            # The file is the only sign of another process that both sides can rely on.
+            # This process can only poll the file, because the file is the only sign that the server
+            # is ready.
             time.sleep(POLL)
         why = "is not ready" if server.poll() is None else f"ended with code {server.poll()}"
         lines = log.read_text(errors="replace").splitlines()[-3:]
@@ -120,7 +121,8 @@ class ServedFolder:
         while self.server() is not None:
             if time.monotonic() > give_up:
                 raise StillServed(f"process {pid} still serves {self.path} after {patience:g} s")
-            # The server is no child of this process, so this process cannot wait for its end.
+            # The server is not a child of this process, so this process can only poll for the
+            # server's end.
             time.sleep(POLL)
         return True
 

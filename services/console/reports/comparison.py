@@ -26,7 +26,7 @@ def compared(
     figures: Sequence[Mapping[str, Any]],
     settings: Mapping[str, Sequence[Any]],
 ) -> str:
-    """The table: a column for each run; a line for each figure and each setting that differs.
+    """A table with a column for each run, and a line for each figure and each differing setting.
 
     Args:
         names: ids of the runs.

@@ -176,7 +176,8 @@ def networked(experiment: Experiment, folder: Path) -> dict[str, Any]:
         for group in experiment.attackers
     )
     settings = {"RAMPART_TEST_TAP": mint()} if knowing else {}
-    # A federation executes one run at a time, but cells run in parallel: each has its federation.
+    # A federation executes one run at a time. Cells run in parallel, so each cell has its own
+    # federation.
     federation = LocalFederation(experiment, folder, settings=settings, processes=ForkedProcesses)
     with federation:
         federation.start_clients()

@@ -87,7 +87,7 @@ class Progress:
     def show(
         self, done: float, total: float | None = None, label: str = "", line: str = ""
     ) -> None:
-        """Shows the progress of the work.
+        """Updates the bar, or prints a line about the progress.
 
         Args:
             done: the number of steps done.

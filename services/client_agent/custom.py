@@ -55,7 +55,7 @@ class Client(Protocol):
         """Trains; returns (trained parameters, number of samples, metrics).
 
         The agent uploads the trained parameters minus the received ones. A `probe` is ordinary
-        training; the server uses its result to determine which clients are similar.
+        training; the server uses the probe's result to determine which clients are similar.
         """
 
     def evaluate(

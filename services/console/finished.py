@@ -130,7 +130,7 @@ def read_run(folder: Path) -> FinishedRun:
     digests: dict[str, str] = {}
 
     def lines(*names: str) -> Iterator[bytes]:
-        """The lines of the first file that exists; none if no file exists."""
+        """The lines of the first of these files that exists; no lines if none of them exists."""
         for name in names:
             if (folder / name).is_file():
                 whole = hashlib.sha256()

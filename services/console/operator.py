@@ -219,7 +219,7 @@ class Operator(AggregatorConnection):
         reason: str = UNSAID,
         labels: Mapping[str, str] = NO_LABELS,
     ) -> JoinTokens:
-        """Makes one join token for each of these client ids; the token is bound to the id."""
+        """Makes one join token for each of these client ids; each token is bound to its id."""
         body = {"client_ids": client_ids, "lifetime": lifetime, "reason": reason}
         body["labels"] = dict(labels)
         return self._ask(JoinTokens, "POST", "/v1/join-tokens", json=body)

@@ -46,7 +46,7 @@ def duration(seconds: float) -> str:
 
 
 class Progress:
-    """A progress bar on a terminal, otherwise occasional lines; both show the time left.
+    """Shows a progress bar on a terminal, and otherwise occasional lines, with the time left.
 
     Args:
         title: what is being done.

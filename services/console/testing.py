@@ -97,7 +97,8 @@ class TestClients:
         return identity
 
     def client(self, name: str, compress: bool = False) -> AggregatorClient:
-        """A connection as this client, for use on one event loop; the caller closes it."""
+        """A connection with this client's identity, for one event loop; the caller must close
+        it."""
         return AggregatorClient(self.url, self.join(name).token, PATIENCE, compress=compress)
 
     def take_part(

@@ -121,7 +121,7 @@ class Sweep:
 
     @staticmethod
     def load(source: str | Path, **changes: Any) -> "Sweep | None":
-        """Reads a file, or a shipped experiment by name; None if it has no [sweep].
+        """Reads a file, or a shipped experiment by name; returns None if it has no [sweep].
 
         Args:
             source: a file or a name.

@@ -54,7 +54,7 @@ class LocalRun(LocalFederation):
         super().start_group(name, role, slots, join_tokens)
 
     def stop(self) -> None:
-        """Stops the run's clients, and ends and deletes the run; the servers stay."""
+        """Stops the run's clients, ends and deletes the run, and leaves the servers running."""
         self.processes.stop_all()
         try:
             if self.run is not None:

@@ -56,7 +56,7 @@ def compared(
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of cells as lines, with columns as wide as their widest cells.
+    """Formats rows of cells as lines; each column is as wide as its widest cell.
 
     >>> print(aligned([["", "a-1"], ["rounds", "3"]]))
             a-1

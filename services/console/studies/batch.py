@@ -79,7 +79,7 @@ def kept(
 
 
 def read(path: Path) -> Figures | None:
-    """The figures in a file; None if there are none."""
+    """The figures in a file; None if the file is missing or damaged."""
     with suppress(FileNotFoundError, ValueError):  # The file may be empty after a power cut.
         found: Figures = json.loads(path.read_text())
         return found

@@ -196,7 +196,7 @@ def networked(experiment: Experiment, folder: Path) -> dict[str, Any]:
 
 
 def figures_of(cell: Cell, folder: Path) -> dict[str, Any]:
-    """The figures of a new run; its error if it fails.
+    """The figures of a new run, or the run's error if the run fails.
 
     Args:
         cell: the cell to run.
@@ -239,7 +239,7 @@ def read(cell: Cell, figures: dict[str, Any]) -> dict[str, Any]:
 def run(
     cells: Sequence[Cell], folder: Path, pool: Pool | None = None
 ) -> Iterator[tuple[Cell, dict[str, Any]]]:
-    """Runs cells in a pool; yields each ended cell and its figures, cached ones first.
+    """Runs cells in a pool; yields each ended cell and its figures, cached cells first.
 
     Cells with the same experiment share one run.
     """

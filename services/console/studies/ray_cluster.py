@@ -91,7 +91,7 @@ def _call(
 
 
 def _settle(future: Future[T], done: Future[T]) -> None:
-    """Passes on a task's result, or the error of the call as the call raised it."""
+    """Passes on a task's result, or the error that the call itself raised."""
     error = done.exception()
     if error is None:
         future.set_result(done.result())

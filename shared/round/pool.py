@@ -221,7 +221,7 @@ class Pool:
 
 
 def _add_difference(row_D: Tensor, start_D: Tensor, base_D: Tensor) -> None:
-    """row += start - base; overwrites the start."""
+    """Adds start - base to the row, and overwrites the start."""
     # On the CPU, numpy adds on the calling thread, which is fast enough for a single pass.
     row, start, base = map(_plain, (row_D, start_D, base_D))
     with np.errstate(over="ignore", invalid="ignore"):  # A row that overflows is dropped.

@@ -1,4 +1,4 @@
-"""`rampart matrix`: every attack against every defence, one experiment per cell, resumable.
+"""`rampart matrix`: runs every attack against every defence, as one experiment per cell.
 
 A cell is the base experiment with other attackers and another server. The figures of a cell are in
 a file named after the digest of its experiment, so that no experiment is run twice.

@@ -33,7 +33,7 @@ class NoRay(RampartError):
 
 
 class RayCluster(Executor):
-    """Executes calls as tasks of a Ray cluster, until it is shut down.
+    """Executes calls as tasks of a Ray cluster, until this executor is shut down.
 
     Args:
         address: HOST:PORT of the cluster's head, `auto` or `local`.

@@ -140,8 +140,8 @@ class Pool:
         row_D, end = self.block.tensor[slot], self._trainable
         raw_D = None if self._raw is None else self._raw.tensor[slot]
         moved = linalg.norm(row_D[:end])
-        # The squares of finite float64 numbers may overflow; those of float32 numbers cannot. For
-        # this reason, if the norm is not finite, the numbers themselves are checked.
+        # The squares of finite float64 numbers may overflow; those of float32 numbers cannot.
+        # If the norm is not finite, the numbers themselves are therefore checked.
         sound = not diverged and (isfinite(moved) or _finite(row_D[:end])) and _finite(row_D[end:])
         size = self._plan.traces
         upload_K = sketch(row_D[:end], size) if size else None

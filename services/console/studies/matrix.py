@@ -176,7 +176,7 @@ def networked(experiment: Experiment, folder: Path) -> dict[str, Any]:
         for group in experiment.attackers
     )
     settings = {"RAMPART_TEST_TAP": mint()} if knowing else {}
-    # A federation executes one run at a time, so cells that run in parallel need one each.
+    # A federation executes one run at a time, so each cell has a federation of its own.
     federation = LocalFederation(experiment, folder, settings=settings, processes=ForkedProcesses)
     with federation:
         federation.start_clients()

@@ -34,7 +34,8 @@ def report(source: Path) -> str:
 
 
 def _study(path: Path) -> str:
-    # Matrices and sweeps need the titles of figures in `studies`, which imports torch. The report of a run does not need torch.
+    # Matrices and sweeps need the titles of figures in `studies`, which imports torch.
+    # The report of a run does not need torch.
     from rampart_fl.services.console.html_report.matrix import matrix_report
     from rampart_fl.services.console.html_report.sweep import sweep_report
 

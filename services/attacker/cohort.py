@@ -101,7 +101,9 @@ class Cohort:
         meeting = self._meetings[run, round_, kind]
         sizes = {len(other) for name, other in meeting.shared.items() if name != member}
         if not update or len(update) % PAIR or sizes - {len(update)}:
-            raise ValueError(f"{len(update)} bytes, but other members share {sorted(sizes)}")
+            raise ValueError(
+                f"this member shared {len(update)} bytes, but other members shared {sorted(sizes)}"
+            )
         meeting.shared[member] = update
         meeting.absent.discard(member)
         meeting.changed.set()

@@ -38,8 +38,9 @@ class NormRiding(ModelAttack):
     With full knowledge, the attacker knows o exactly. The attacker then replaces the threshold by
     the largest length that the server's own detectors accept without recording evidence, if all
     attackers upload in this way. If the detectors accept every length, the attacker keeps the
-    threshold. Detectors that judge the raw upload may accept no length at all. If the detectors
-    accept no length, the calibrated update is the smallest multiple of c that the detectors accept.
+    threshold. Detectors that judge the raw upload may reject opposing updates of every length, even
+    length 0. In this case, the calibrated update is instead the smallest positive multiple of c
+    that the detectors accept.
 
     >>> import torch
     >>> NormRiding(threshold=10, margin=0).apply(torch.tensor([[3.0, 4.0]]), Knowledge(4, 1))

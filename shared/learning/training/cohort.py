@@ -119,7 +119,7 @@ class Draws:
         return replace(self, seed=_either(self.secret, self.seed)).generators(purpose)
 
     def singly(self, start: int, count: int) -> "Draws":
-        """The draws of a step that treats `count` samples from `start` on as separate clients."""
+        """The draws of a step in which samples start .. start + count - 1 are separate clients."""
         places = range(start, start + count)
         return replace(
             self,

@@ -1,4 +1,4 @@
-"""A client's own log of the offers that it answered, its trainings and its uploads, as JSON lines.
+"""A client's own log of its answers to offers, its training and its uploads, as lines of JSON.
 
 The log belongs to the client's owner, and never leaves the client's machine. A line is on the disk
 before the bytes that it describes leave the machine.
@@ -21,7 +21,7 @@ NAME = "activity.jsonl"
 class ActivityLog:
     """The log in a client's folder.
 
-    When the current file is full, it is renamed to `activity.1.jsonl`, the former
+    When the current file is full, it is renamed to `activity.1.jsonl`. Before that, the former
     `activity.1.jsonl` is renamed to `activity.2.jsonl`, and so on. The oldest file is deleted.
 
     Args:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -27,7 +28,7 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "GRAIN", sharded.GRAIN)
 
 
-def ranks(size: int, folder: Path, kernels: str) -> list[dict[str, Tensor | str]]:
+def ranks(size: int, folder: Path, kernels: str) -> list[dict[str, Any]]:
     """What every rank of a group gets."""
     environment = {
         **os.environ,
@@ -71,6 +72,21 @@ def test_the_bits_do_not_depend_on_the_number_of_ranks(
             assert torch.equal(torch.cat(held), whole), name
     for name, whole in sharded.passes(0, 1, None).items():
         assert all(torch.equal(part[name], whole) for part in parts), name
+    for name, plan in sharded.plans().items():
+        told = [part[f"rounds of {name}"] for part in parts]
+        if plan.undivided():
+            assert told == [f"{plan.undivided()} works on whole rows"] * size
+            continue
+        alone = sharded.rounds(plan, 0, 1, None)
+        assert isinstance(alone, sharded.Held), alone
+        for key, value in alone.common.items():
+            for one in told:
+                found = one["common"][key]
+                same = found == value if isinstance(value, str) else torch.equal(found, value)
+                assert same, (name, key, found, value)
+        for key, whole in alone.parts.items():
+            held = [one["parts"][key] for one in told]
+            assert torch.equal(torch.cat(held, -1), whole), (name, key)
     told = [found.get("whole rows on every rank") for found in parts]
     assert size == 1 or all("hold" in str(one) for one in told)
 
@@ -107,7 +123,7 @@ def test_what_ranks_cannot_divide_is_refused(tmp_path: Path) -> None:
         assert len(aggregate(updates_ND, "median", f=2, group=group)) == sharded.SHORT
         with pytest.raises(ConfigurationError, match="foolsgold works on whole rows"):
             aggregate(updates_ND, "foolsgold", group=group)
-        with pytest.raises(ConfigurationError, match="ranks cannot divide rows of a block_size"):
+        with pytest.raises(ConfigurationError, match="filtering works on whole rows"):
             aggregate(updates_ND, {"name": "filtering", "block_size": 8}, f=2, group=group)
     finally:
         torch.distributed.destroy_process_group()

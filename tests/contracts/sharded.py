@@ -160,6 +160,7 @@ def passes(rank: int, size: int, group: Any) -> dict[str, Tensor]:
         "norms": linalg.norms(rows, centre_D),
         "dots": linalg.dots(rows, centre_D),
         "signs": linalg.signs(rows),
+        "whole": rows.place.whole(centre_D),
         "norm": torch.tensor(linalg.norm(centre_D, rows.part), dtype=torch.float64),
     }
 

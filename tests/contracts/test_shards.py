@@ -4,6 +4,7 @@ Each rank holds all rows over some coordinates. Shards are shrunk to a few coord
 """
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from rampart_fl.shared.robust import Rows, aggregate, linalg, shards, view
 from rampart_fl.shared.robust.preaggregators import preaggregators
 from rampart_fl.shared.robust.rules import rules
 from tests.contracts import sharded
+from tests.contracts.test_streaming import STAGES as BUILT
 
 ROOT = Path(__file__).parents[2]
 STAGES = {name: family.get(name) for family in (rules, preaggregators) for name in family.names()}
@@ -112,6 +114,19 @@ def test_a_sum_is_a_sum_of_shards(monkeypatch: pytest.MonkeyPatch) -> None:
         linalg.gram(rows.columns(slice(start, stop))) for start, stop in shards.bounds(rows.dim)
     ]
     torch.testing.assert_close(linalg.gram(rows), torch.stack(each).sum(0), rtol=1e-12, atol=0)
+
+
+def test_the_page_lists_the_stages_that_ranks_cannot_divide() -> None:
+    page = " ".join((ROOT / "docs/operations.md").read_text().split())
+    listed = page.partition("stages works on whole rows: ")[2].partition(". ")[0]
+    whole = {name for build in BUILT.values() for name in build().undivided()}
+    blocks = {
+        name
+        for name in rules.names()
+        if "block_size" in rules.get(name).model_fields
+        and rules.build(name, block_size=8).undivided()
+    }
+    assert set(re.findall("`(.*?)`", listed)) == whole | blocks | {"block_size"}
 
 
 def test_what_ranks_cannot_divide_is_refused(tmp_path: Path) -> None:

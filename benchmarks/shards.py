@@ -1,7 +1,7 @@
 """Times a round's mathematics on several processes that divide the coordinates, and on one.
 
-    python -m benchmarks.shards                          10 clients with 10^7 numbers each
-    python -m benchmarks.shards --parameters 100000000   the same with 10^8: 12 GB of disk
+    python -m benchmarks.shards                          25 clients with 10^7 numbers each
+    python -m benchmarks.shards --parameters 100000000   the same with 10^8: 20 GB of disk
 
 Each measurement runs the worker's round engine on blobs, in processes that torchrun starts, as the
 service does. The measured time is from the first pass to the last stored model. For each rule, the
@@ -90,7 +90,7 @@ def row(given: argparse.Namespace, rule: str) -> list[str]:
 def main() -> None:
     """Measures all rules, and prints the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--clients", type=int, default=10)
+    parser.add_argument("--clients", type=int, default=25)
     parser.add_argument("--parameters", type=int, default=10**7)
     parser.add_argument("--processes", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--repeats", type=int, default=3)

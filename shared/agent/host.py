@@ -152,7 +152,7 @@ async def host(
         thread.shutdown(wait=False, cancel_futures=True)
     failures = [end for end in ends if isinstance(end, Exception)]
     if failures:
-        raise ExceptionGroup("clients failed", failures)
+        raise ExceptionGroup(f"{len(failures)} of {len(ends)} clients failed", failures)
 
 
 async def _run_client(client: "HostedClient", rejoins: bool, join_token: str | None) -> None:

@@ -63,8 +63,8 @@ def held(folder: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConfigurationError(
-                f"another process runs the client of {folder}: stop that one first, or give this "
-                "one a folder of its own"
+                f"another process runs the client of {folder}: stop that process, or choose "
+                "another folder"
             ) from None
         except OSError as error:
             # Some network disks do not support locks.

@@ -59,7 +59,9 @@ async def participate(
         known = ticket.etag
         where = {"run": run, "round": ticket.round, "client": client}
         if ticket.run != run:
-            log.info("out of the run", extra={**where, "reason": ticket.reason})
+            log.info(
+                "client no longer takes part in the run", extra={**where, "reason": ticket.reason}
+            )
             return ticket
         try:
             if ticket.kind in ("train", "probe", "evaluate"):

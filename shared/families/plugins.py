@@ -90,7 +90,7 @@ def known(packages: Mapping[str, str]) -> Iterator[dict[str, str]]:
         here, there = found[name], packages[name]
         if here.partition("==")[0] != there.partition("==")[0]:
             raise ConfigurationError(
-                f"{name!r} comes from {there}, but from {here} on this machine: uninstall that"
+                f"{name!r} comes from {there}, but from {here} on this machine: uninstall {here}"
             )
 
 

@@ -49,7 +49,9 @@ class Pipeline:
             raise ConfigurationError(f"a pipeline ends with a rule, not with {last.name!r}")
         wrong = [stage.name for stage in before if not isinstance(stage, PreAggregator)]
         if wrong:
-            raise ConfigurationError(f"only the last stage may be a rule: {wrong[0]!r} is one too")
+            raise ConfigurationError(
+                f"only the last stage may be a rule: {wrong[0]!r} is also a rule"
+            )
         return Pipeline(tuple(s for s in before if isinstance(s, PreAggregator)), last)
 
     @property

@@ -65,7 +65,9 @@ def evaluate_models(
     """
     reference_D, x_P, y_P = public_samples(context, stage)
     if labels and y_P is None:
-        raise ConfigurationError(f"{stage} needs labelled public samples: these have no labels")
+        raise ConfigurationError(
+            f"{stage} needs labelled public samples: the public samples have no labels"
+        )
     entropies, losses = [], []
     with torch.no_grad():
         for models_KD in _models(rows, reference_D):

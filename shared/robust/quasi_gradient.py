@@ -59,7 +59,9 @@ class QuasiGradientRule(Rule):
         self.require(rows, 2 * f + 1, "n >= 2f + 1")
         if self.block_size is not None and self.block_size < rows.whole_dim:
             if rows.part is not None:
-                raise ConfigurationError(f"{self.name}: ranks cannot divide rows of a block_size")
+                raise ConfigurationError(
+                    f"{self.name}: rows with a block_size cannot be divided between ranks"
+                )
             return self._blockwise(rows, f, self.block_size), state, Report(self.name, rows.ids)
         found = self.weigh(linalg.squared_distances(rows), f, rows.whole_dim)
         report = Report(

@@ -85,8 +85,8 @@ def certify_groups(
     """
     if not build_plan(experiment).customizer.isolates:
         raise ConfigurationError(
-            f"{experiment.name} has no groups that train apart: choose the customizer flcert, or "
-            "let random subsets of its clients vote (--subsets and --size)"
+            f"{experiment.name} has no groups that train separately: choose the customizer "
+            "flcert, or let random subsets of its clients vote (--subsets and --size)"
         )
     if experiment.fraction < 1:
         raise ConfigurationError(
@@ -95,8 +95,8 @@ def certify_groups(
         )
     if experiment.policy != "sync":
         raise ConfigurationError(
-            f"{experiment.name} ends its rounds by arrivals, so a fast client changes which others "
-            'are in them: set policy = "sync"'
+            f"{experiment.name} ends its rounds by arrivals, so a fast client changes which "
+            'updates a round includes: set policy = "sync"'
         )
     simulation = Simulation.of(experiment, device)
     while not simulation.ended:

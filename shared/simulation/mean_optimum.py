@@ -58,7 +58,7 @@ def bound(pipeline: Pipeline, n: int, f: int) -> float:
     if kappa is None:
         stages = "+".join(stage.name for stage in (*pipeline.preaggregators, pipeline.rule))
         raise ConfigurationError(
-            f'lambda = "formula" needs a rule with a known κ, which {stages} has not; use nnm and '
-            "trimmed_mean, or set a number"
+            f'lambda = "formula" needs a rule with a known κ, but no κ is known for {stages}; '
+            "use nnm and trimmed_mean, or set a number"
         )
     return kappa

@@ -119,8 +119,8 @@ def fitting(spec: "str | dict[str, Any]", size: int, data: Data, labels: bool = 
         )
     if labels and source.classes != own.classes:
         raise ConfigurationError(
-            f"{source.name} has {source.classes} classes, the clients' {own.name} {own.classes}: "
-            f"its labels cannot be used"
+            f"{source.name} has {source.classes} classes, but the clients' {own.name} has "
+            f"{own.classes}: the server cannot use these labels"
         )
     return source
 

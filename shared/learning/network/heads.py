@@ -73,7 +73,7 @@ def check_body(module: nn.Module, spec: ModelSpec, head: str | None = None) -> N
         ConfigurationError: the model has no such head, or no body besides it.
     """
     if bool(head_of(module, spec, head).all()):
-        raise ConfigurationError("the model is all head, so there is no body to share")
+        raise ConfigurationError("all parameters belong to the head, so there is no body to share")
 
 
 def check_output(module: nn.Module, head: str | None = None) -> None:

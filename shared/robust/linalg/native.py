@@ -89,7 +89,7 @@ class Kernels:
         partial = torch.zeros(parts, sums, dtype=torch.float64)
         given = (pointers(rows), size(len(rows)), size(width), *arguments, address(partial))
         if self._library[f"rampart_{name}"](*given, ctypes.byref(crew)):
-            raise MemoryError(f"kernel {name} is short of memory")
+            raise MemoryError(f"kernel {name} could not allocate its buffers")
         return partial[0]
 
 

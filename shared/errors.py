@@ -9,7 +9,7 @@ RampartError
 └── Unavailable               a dependency cannot be reached; the request may succeed later
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class RampartError(Exception):
@@ -27,6 +27,17 @@ class RampartError(Exception):
     def detail(self) -> str:
         """What went wrong, in one sentence for the person who has to correct the error."""
         return str(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By default, unpickling passes the message to the constructor. Some constructors take other
+        # arguments; such an error from a worker process would break the pool that it came from.
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[RampartError], args: tuple[Any, ...], fields: dict[str, Any]) -> Exception:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
 
 
 class ConfigurationError(RampartError, ValueError):

@@ -1,4 +1,4 @@
-"""The tree of errors; each error has the HTTP status and the problem type of its response.
+"""The hierarchy of errors; each error has the HTTP status and problem type of its response.
 
 RampartError
 ├── ConfigurationError        an experiment, a setting or a parameter is wrong
@@ -81,7 +81,7 @@ class UnknownMember(ConfigurationError):
 
 
 class PreconditionError(RampartError, ValueError):
-    """A rule has no result for these rows, for example because they are too few for its bound f.
+    """A rule has no result for these rows, for example because its bound f needs more rows.
 
     The message says why. If this error occurs, the round fails and the models stay unchanged; the
     next round may succeed.
@@ -93,7 +93,7 @@ class PreconditionError(RampartError, ValueError):
 
 
 class Absent(PreconditionError):
-    """A rule needs the row of one particular client, which sent none in this round."""
+    """A rule needs the row of one particular client, but that client sent no row in this round."""
 
     slug = "row-missing"
     title = "A row is missing"

@@ -1,4 +1,4 @@
-"""Tests whether training can produce an update: searches for synthetic samples that produce it.
+"""Tests whether training can produce an update, by a search for suitable synthetic samples.
 
 Legend: K clients, B synthetic samples of each client, C classes, D parameters.
 """
@@ -14,7 +14,7 @@ Predict = Callable[[Tensor, Tensor], Tensor]
 """(models_KD, x_KB) -> logits (K, B, C), differentiable twice."""
 
 WORST = 1e6
-"""Errors that are larger than this, or not finite, are set to this value."""
+"""Errors that are larger than this value, or not finite, are set to this value."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,8 +85,8 @@ def search(
     """The errors (K,) at which the searches ended, and the synthetic samples with these errors.
 
     The search is gradient descent with momentum on |θ_steps - θ_0 - u|² / |u|², for all clients at
-    once. The search for a client ends when the client's error is below `how.enough` or not finite,
-    and at the latest after `limits_K` iterations.
+    once. The search for a client ends when the client's error is not finite or is below
+    `how.enough`; it takes at most `limits_K` iterations.
 
     Args:
         predict: the network.

@@ -230,7 +230,7 @@ class RunRegistry:
     # -- the federation ------------------------------------------------------------------------
 
     async def set_ready(self, fence: int) -> None:
-        """Records that a worker has taken over the federation with the present schema."""
+        """Records that the federation has a worker and that its state has the present schema."""
         keys = (self.keys.schema, self.keys.fence, self.keys.events)
         await self.redis.run(READY, keys, fence, SCHEMA)
 

@@ -33,7 +33,7 @@ def merge_exchange(n: int) -> list[tuple[int, int]]:
 
 @functools.lru_cache(maxsize=256)
 def network(n: int, first: int, last: int, ordered: bool = False) -> tuple[Comparator, ...]:
-    """Comparators that move the ranks first .. last - 1 to the wires first .. last - 1.
+    """Comparators that move the values of ranks first .. last - 1 to the wires with these numbers.
 
     Args:
         ordered: whether these wires must be sorted, or may hold these ranks in any order.
@@ -41,7 +41,7 @@ def network(n: int, first: int, last: int, ordered: bool = False) -> tuple[Compa
     >>> len(network(20, 0, 20, ordered=True)), len(network(20, 9, 11)), len(network(5, 0, 5))
     (97, 80, 0)
     """
-    # The loop runs backwards. `state` is what later comparators need on each wire.
+    # The loop runs backwards. `state` says, for each wire, which value later comparators need.
     # A wire needs no value (unread), any of the wanted ranks (member), or a certain rank (rank).
     unread, member, rank = range(3)
     wanted = rank if ordered else member

@@ -48,7 +48,7 @@ class Point:
     draws: Draws
 
     def part(self, clients: Sequence[int]) -> "Point":
-        """The point of the clients at these positions."""
+        """The part of this point that belongs to the clients at these positions."""
         at_K = to_device(clients, self.models_KD.device, torch.long)
         batch = self.batch
         return replace(
@@ -83,7 +83,7 @@ class Objective(Member, ABC):
     @property
     @abstractmethod
     def weight(self) -> float:
-        """The term's factor; if it is 0, training is bit for bit the same as without the term."""
+        """The term's factor; factor 0 gives, bit for bit, the same training as without the term."""
 
     @abstractmethod
     def gradient(self, point: Point) -> Tensor:

@@ -10,7 +10,7 @@ import redis
 
 from rampart_fl.services.console.launcher.forked import ForkedProcesses
 from rampart_fl.services.console.launcher.local import to_toml
-from rampart_fl.services.console.launcher.processes import free_port
+from rampart_fl.services.console.launcher.processes import Processes, free_port
 from rampart_fl.services.console.operator import Operator
 from rampart_fl.services.console.testing import PATIENCE, TestClients
 from rampart_fl.shared.experiment import Experiment
@@ -47,11 +47,15 @@ class Parted(TestClients):
             **settings,
         }
 
-    def start(self, role: str, name: str) -> None:
-        """Starts a process."""
+    def start(self, role: str, name: str, release: str | None = None) -> None:
+        """Starts a process; of another release if its PYTHONPATH is given."""
         port = self.ports.setdefault(name, free_port())
-        settings = {"RAMPART_ROLE": role, "RAMPART_PORT": str(port), "RAMPART_WORKER_ID": name}
-        self.processes.python(name, "rampart_fl.services.aggregator", **self.settings, **settings)
+        own = {"RAMPART_ROLE": role, "RAMPART_PORT": str(port), "RAMPART_WORKER_ID": name}
+        settings, module = {**self.settings, **own}, "rampart_fl.services.aggregator"
+        if release is None:
+            self.processes.python(name, module, **settings)
+        else:  # A forked process would have imported this release.
+            Processes.python(self.processes, name, module, **settings, PYTHONPATH=release)
 
     def start_ranks(self, name: str, size: int) -> None:
         """Starts a worker as several processes, which divide the coordinates."""

@@ -106,6 +106,7 @@ class Worker:
     async def _acquire(self, own: bool) -> int:
         while True:
             settings = self._settings
+            await self._stores.runs.schema()  # A worker that cannot use the state takes no lease.
             fence = await self._stores.lease.acquire(
                 settings.worker_id, settings.lease, time.time(), own
             )

@@ -30,6 +30,7 @@ FOR_ONE = frozenset(
 )
 FOR_ALL = frozenset({"opened", "started", "seated", "ended", "deleted"})
 ANYONE = ""
+"""The topic of requests that wait for no client's events; it is not the id of any client."""
 
 
 class EventHub:
@@ -52,6 +53,8 @@ class EventHub:
         """Counter that grows whenever a token may have changed."""
         self.deletions = 0
         """Counter that grows whenever a run may have been deleted."""
+        self.takeovers = 0
+        """Counter that grows whenever a worker may have taken over the federation."""
 
     @property
     def waiting(self) -> int:
@@ -114,7 +117,8 @@ class EventHub:
                     positions = await self._begin()
                     self._wake_all()  # Events may have been missed, so every request checks again.
                 self.listening = True
-                for stream, event in await read_streams(self._stores.redis, positions, 5.0):
+                found = await read_streams(self._stores.redis, positions, 5.0)
+                for stream, event in found:
                     if stream in positions:
                         positions[stream] = event.position
                     if event.type == "started":
@@ -122,18 +126,32 @@ class EventHub:
                         positions = {self._stores.events.key: event.position}
                         positions[self._stores.of_run(event.fields["run"]).events.key] = "0-0"
                     self._dispatch(event)
+                if any(event.type == "taken_over" for _, event in found):
+                    # This worker may have converted the state, and so renamed keys.
+                    positions = self._lose_track()
                 await asyncio.sleep(PAUSE)
             except Unavailable as error:
                 log.warning("cannot read events: %s", error)
-                self.listening = False
-                self.token_changes += 1
-                self.deletions += 1
-                positions = {}
+                positions = self._lose_track()
                 await asyncio.sleep(0.5)
                 self._wake_all()
 
+    def _lose_track(self) -> dict[str, str]:
+        """Invalidates what requests have cached; returns the positions, which are no more known."""
+        self.listening = False
+        self.token_changes += 1
+        self.deletions += 1
+        self.takeovers += 1
+        return {}
+
     async def _begin(self) -> dict[str, str]:
-        """The streams to read, each with the position after which reading starts."""
+        """The streams to read, each with the position after which reading starts.
+
+        Raises:
+            ConfigurationError: the stored state has a schema that this version cannot use, so the
+                process has to end.
+        """
+        await self._stores.runs.schema()
         events = self._stores.events
         positions = {events.key: await events.last_position()}
         run = await self._stores.runs.current()

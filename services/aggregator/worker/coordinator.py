@@ -219,7 +219,7 @@ class Coordinator:
         receipts = {event.client: event.receipt for event in arrived}
         self.opened.receipts |= receipts
         started = time.perf_counter()
-        await self.compute(self.round_engine.load, receipts.values())
+        await self.compute(self.round_engine.load, list(receipts.values()))
         self.opened.loading += time.perf_counter() - started
 
     async def catch_up(self, position: str) -> events.EventsRead:

@@ -2,8 +2,9 @@
 
 The hub reads the events of the federation, and those of the run that is executed now.
 
-A waiting request needs only an `asyncio.Event`, not a connection to Redis. An event that concerns
-one client wakes only that client's requests.
+A waiting request needs only an `asyncio.Event`, not a connection to Redis. An event wakes only the
+requests of the clients that it concerns: one client's event wakes that client, and a round that
+opens wakes the clients that have a ticket then.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ FOR_ONE = frozenset(
         *("joined", "accepted", "declined", "labelled", "barred", "readmitted", "checked"),
     }
 )
-FOR_ALL = frozenset({"opened", "started", "seated", "ended", "deleted"})
+FOR_ALL = frozenset({"started", "seated", "ended", "deleted"})
 ANYONE = ""
 
 
@@ -45,6 +46,8 @@ class EventHub:
         self._flush_every = flush_every
         self._waiters: dict[str, set[asyncio.Event]] = defaultdict(set)
         self._seen: dict[str, float] = {}
+        self._run: str | None = None
+        """The run whose events are read."""
         self.closing = False
         self.listening = False
         """Whether the hub reads events as they happen; False while Redis cannot be reached."""
@@ -120,8 +123,9 @@ class EventHub:
                     if event.type == "started":
                         # The streams of former runs get no new events.
                         positions = {self._stores.events.key: event.position}
-                        positions[self._stores.of_run(event.fields["run"]).events.key] = "0-0"
-                    self._dispatch(event)
+                        self._run = event.fields["run"]
+                        positions[self._stores.of_run(self._run).events.key] = "0-0"
+                    await self._dispatch(event)
                 await asyncio.sleep(PAUSE)
             except Unavailable as error:
                 log.warning("cannot read events: %s", error)
@@ -136,9 +140,9 @@ class EventHub:
         """The streams to read, each with the position after which reading starts."""
         events = self._stores.events
         positions = {events.key: await events.last_position()}
-        run = await self._stores.runs.current()
-        if run is not None:
-            own = self._stores.of_run(run).events
+        self._run = await self._stores.runs.current()
+        if self._run is not None:
+            own = self._stores.of_run(self._run).events
             positions[own.key] = await own.last_position()
         return positions
 
@@ -151,9 +155,12 @@ class EventHub:
             except Unavailable:
                 self._seen = {**seen, **self._seen}
 
-    def _dispatch(self, event: Event) -> None:
+    async def _dispatch(self, event: Event) -> None:
         if event.type in {"rotated", "revoked"}:
             self.token_changes += 1
+        elif event.type == "opened" and self._run is not None:
+            for client in await self._stores.of_run(self._run).tickets.holders():
+                self._wake(client)
         elif event.type in FOR_ALL:
             self.deletions += event.type == "deleted"
             self._wake_all()

@@ -20,6 +20,7 @@ from rampart_fl.services.aggregator.api.routes import (
     training,
 )
 from rampart_fl.services.aggregator.api.runtime import Runtime
+from rampart_fl.services.aggregator.api.shortcuts import Shortcuts
 
 
 def create_app(runtime: Runtime) -> FastAPI:
@@ -59,8 +60,10 @@ def create_app(runtime: Runtime) -> FastAPI:
         app.include_router(audit.router)
     if runtime.settings.test_tap is not None:
         app.include_router(tap.router)
+    # A middleware that is added later is called earlier.
+    if runtime.settings.role != "worker":
+        app.add_middleware(Shortcuts, runtime=runtime)
     app.add_middleware(SmallBodies, seconds=runtime.settings.body_idle)
-
     app.add_middleware(RequestTiming, metrics=runtime.metrics)
     return app
 

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,7 @@ def measure(
             for start in range(0, clients, MINTED)
             for token in operator.mint_unbound(min(MINTED, clients - start)).tokens
         ]
-        idle = meter.memory("api")
+        idle, unjoined = meter.memory("api"), meter.processor()
         load = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.crowd_clients"],
             stdin=subprocess.PIPE,
@@ -146,7 +147,9 @@ def measure(
         load.stdin.flush()
         try:
             joined = json.loads(load.stdout.readline())
-            print(joined, file=sys.stderr, flush=True)
+            after = meter.processor()
+            joining = {part: after[part] - unjoined[part] for part in PARTS}
+            print(joined, joining, file=sys.stderr, flush=True)
             time.sleep(SETTLING)
             waiting = meter.memory("api")
             event = event_cost(federation, meter, run, clients - 1) if events else None
@@ -165,7 +168,7 @@ def measure(
         records = operator.rounds()
     updates = len(records[0].participants)
     # The last mark is the run's end, after the evaluation.
-    pairs = list(zip(marks[1:-2], marks[2:-1], strict=True))
+    pairs = list(pairwise(marks[1:-1]))
     return {
         "clients": clients,
         "drawn": updates,
@@ -179,6 +182,7 @@ def measure(
         "refused_429": int(statuses.get("429", 0)),
         "unavailable_503": int(statuses.get("503", 0)),
         "join_seconds": joined["seconds"],
+        "processor_seconds_joining": joining,
         "kib_per_waiting_client": (waiting - idle) / 1024 / (clients - 1),
         "kib_per_client_after_rounds": (drawn - idle) / 1024 / clients,
         **({} if event is None else {"event_microseconds_per_client": event}),

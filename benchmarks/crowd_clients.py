@@ -1,9 +1,9 @@
 """The load of `crowd.py`: one process with many clients that follow the protocol as agents do.
 
 Each client has one connection and sends one request at a time: it joins, accepts the run, waits for
-a ticket with its model, uploads, and waits for the next ticket in the answer to the upload. A client
-that is told to come back later does so after `Retry-After`. The process reads its configuration as
-JSON from stdin, and writes one line of JSON to stdout for each event.
+a ticket with its model, uploads, and waits for the next ticket in the answer to the upload. If the
+aggregator tells a client to come back later, the client waits for `Retry-After`. The process reads
+its configuration as JSON from stdin, and writes one line of JSON to stdout for each event.
 """
 
 import asyncio
@@ -170,7 +170,7 @@ class Client:
 
     async def participate(self, run: str) -> None:
         """Uploads the same update in every round that draws the client, until the run's end."""
-        crowd, known, held, model = self._crowd, "", "", None
+        crowd, known, held = self._crowd, "", ""
         wish = f"Prefer: wait={WAIT}\r\nAccept: {wire.MEDIA_TYPE}\r\n"
         while True:
             headers = wish + (f"Rampart-Model: {held}\r\n" if held else "")

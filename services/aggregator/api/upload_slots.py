@@ -36,11 +36,7 @@ class UploadSlots:
             raise TooMany("an upload of this client is being read already", retry_after=1)
         self._clients.add(client)
         try:
-            try:
-                async with asyncio.timeout(PATIENCE):
-                    await self._places.acquire()
-            except TimeoutError:
-                raise TooMany("other uploads took too long", retry_after=2) from None
+            await self._acquire()
             self._metrics.reading.inc()
             try:
                 yield
@@ -49,3 +45,13 @@ class UploadSlots:
                 self._places.release()
         finally:
             self._clients.discard(client)
+
+    async def _acquire(self) -> None:
+        if not self._places.locked():
+            await self._places.acquire()
+            return
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._places.acquire()
+        except TimeoutError:
+            raise TooMany("other uploads took too long", retry_after=2) from None

@@ -7,7 +7,6 @@ Kubernetes, an object store holds the blobs (see object_blobs.py). Each run has 
 (run_blobs.py).
 """
 
-import contextlib
 import hashlib
 import io
 import secrets

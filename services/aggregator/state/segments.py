@@ -81,7 +81,11 @@ class Segments:
 
     def holds(self, digest: str) -> bool:
         """Whether a segment has the blob."""
-        return self._find(digest) is not None
+        place = self._find(digest)
+        if place is not None and not (self._folder / place.segment).exists():
+            self._scan()  # Another process has deleted the segment.
+            place = self._find(digest)
+        return place is not None
 
     def delete(self, digests: Iterable[str]) -> None:
         """Deletes blobs; their bytes stay as long as the segment has other blobs."""
@@ -124,7 +128,7 @@ class Segments:
         """Reads the indices of new segments, and forgets segments that do not exist any more."""
         with self._lock:
             try:
-                names = set(os.listdir(self._folder))
+                names = {path.name for path in self._folder.iterdir()}
             except FileNotFoundError:
                 names = set()
             for name in self._live.keys() - names:

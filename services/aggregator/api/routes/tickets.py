@@ -77,6 +77,8 @@ async def experiment(runtime: RuntimeDep, caller: CallerDep, run: RunDep) -> JSO
 
 async def eligible(runtime: Runtime, client: str, experiment: Experiment) -> bool:
     """Whether an experiment selects a client, which depends on the client's labels."""
+    if not experiment.clients.select:
+        return True
     record = await runtime.stores.clients.record(client)
     return record is not None and experiment.clients.eligible(record.get("labels", {}))
 
@@ -190,7 +192,7 @@ async def current_ticket(runtime: Runtime, client: str, run: str | None) -> Tick
 
 
 async def ticket_of_run(runtime: Runtime, client: str, run: str | None) -> Ticket | None:
-    """A client's ticket for a run; None if there is no such run, or none that concerns the client."""
+    """A client's ticket for a run; None if no such run concerns the client."""
     if run is None:
         return None
     with contextlib.suppress(refusals.RunNotFound):

@@ -40,8 +40,8 @@ EVENTS = 10
 """Number of events that are sent while all clients wait."""
 MINTED = 10_000
 """Largest number of join tokens that one request makes."""
-SETTLING = 3.0
-"""Seconds in which the last requests of a phase are answered, before a figure is read."""
+SETTLED = 0.05
+"""The api is settled if it uses at most this share of a processor."""
 
 
 class CrowdFederation(LocalFederation):
@@ -95,6 +95,14 @@ class Meter:
         """Processor seconds of each process since its start."""
         times = {name: process.cpu_times() for name, process in self._processes.items()}
         return {name: spent.user + spent.system for name, spent in times.items()}
+
+    def settle(self) -> None:
+        """Waits until the api has answered all that it was asked."""
+        before, share = self.processor()["api"], 1.0
+        while share > SETTLED:
+            time.sleep(2.0)
+            after = self.processor()["api"]
+            before, share = after, (after - before) / 2.0
 
     def memory(self, name: str) -> int:
         """Resident bytes of a process."""
@@ -150,7 +158,7 @@ def measure(
             after = meter.processor()
             joining = {part: after[part] - unjoined[part] for part in PARTS}
             print(joined, joining, file=sys.stderr, flush=True)
-            time.sleep(SETTLING)
+            meter.settle()
             waiting = meter.memory("api")
             event = event_cost(federation, meter, run, clients - 1) if events else None
             load.stdin.write("go\n")
@@ -159,9 +167,9 @@ def measure(
             for line in load.stdout:
                 found = json.loads(line)
                 print(line, end="", file=sys.stderr, flush=True)
-                marks.append({"at": found["at"], **meter.processor()})
+                memory = meter.memory("api")
+                marks.append({"at": found["at"], "memory": memory, **meter.processor()})
                 statuses = found["statuses"]
-            drawn = meter.memory("api")
         finally:
             load.kill()
             load.wait()
@@ -184,7 +192,7 @@ def measure(
         "join_seconds": joined["seconds"],
         "processor_seconds_joining": joining,
         "kib_per_waiting_client": (waiting - idle) / 1024 / (clients - 1),
-        "kib_per_client_after_rounds": (drawn - idle) / 1024 / clients,
+        "kib_per_client_in_last_round": (marks[-2]["memory"] - idle) / 1024 / clients,
         **({} if event is None else {"event_microseconds_per_client": event}),
     }
 

@@ -2,7 +2,7 @@
 
 The hub reads the events of the federation, and those of the run that is executed now.
 
-A waiting request needs only an `asyncio.Event`, not a connection to Redis. An event wakes only the
+A waiting request needs only a future, not a connection to Redis. An event wakes only the
 requests of the clients that it concerns: one client's event wakes that client, and a round that
 opens wakes the clients that have a ticket then.
 """
@@ -33,6 +33,42 @@ FOR_ALL = frozenset({"started", "seated", "ended", "deleted"})
 ANYONE = ""
 
 
+class Listener:
+    """A request that listens; it takes less memory than an `asyncio.Event`.
+
+    Args:
+        loop: the event loop.
+    """
+
+    __slots__ = ("_loop", "_waiting", "heard")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: asyncio.Future[None] | None = None
+        self.heard = False
+
+    def wake(self) -> None:
+        """Notes an event, and ends the wait."""
+        self.heard = True
+        self._end()
+
+    async def wait(self, seconds: float) -> bool:
+        """Waits for an event that was not noted yet; returns whether one came in time."""
+        if not self.heard:
+            self._waiting = self._loop.create_future()
+            timer = self._loop.call_later(seconds, self._end)
+            try:
+                await self._waiting
+            finally:
+                timer.cancel()
+        heard, self.heard = self.heard, False
+        return heard
+
+    def _end(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+
 class EventHub:
     """Wakes waiting requests, and records when each client last sent a request.
 
@@ -44,7 +80,7 @@ class EventHub:
     def __init__(self, stores: Stores, flush_every: float = 2.0) -> None:
         self._stores = stores
         self._flush_every = flush_every
-        self._waiters: dict[str, set[asyncio.Event]] = defaultdict(set)
+        self._waiters: dict[str, list[Listener]] = defaultdict(list)
         self._seen: dict[str, float] = {}
         self._run: str | None = None
         """The run whose events are read."""
@@ -77,24 +113,16 @@ class EventHub:
         whether one came. Events that happen after the context is entered and before the wait starts
         are not missed.
         """
-        loop = asyncio.get_running_loop()
-        heard = asyncio.Event()
-        self._waiters[topic].add(heard)
+        listener = Listener(asyncio.get_running_loop())
+        self._waiters[topic].append(listener)
 
         async def wait(seconds: float) -> bool:
-            if self.closing:
-                return False
-            timer = loop.call_later(seconds, heard.set)
-            started = loop.time()
-            await heard.wait()
-            timer.cancel()
-            heard.clear()
-            return not self.closing and loop.time() - started < seconds
+            return not self.closing and await listener.wait(seconds) and not self.closing
 
         try:
             yield wait
         finally:
-            self._waiters[topic].discard(heard)
+            self._waiters[topic].remove(listener)
             if not self._waiters[topic]:
                 del self._waiters[topic]
 
@@ -172,5 +200,5 @@ class EventHub:
             self._wake(topic)
 
     def _wake(self, topic: str) -> None:
-        for heard in self._waiters.get(topic, ()):
-            heard.set()
+        for listener in self._waiters.get(topic, ()):
+            listener.wake()

@@ -142,37 +142,36 @@ def measure(
             for token in operator.mint_unbound(min(MINTED, clients - start)).tokens
         ]
         idle, unjoined = meter.memory("api"), meter.processor()
-        load = subprocess.Popen(
+        with subprocess.Popen(
             [sys.executable, "-m", "benchmarks.crowd_clients"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-        )
-        assert load.stdin is not None
-        assert load.stdout is not None
-        given = {"port": federation.port, "hidden": HIDDEN, "run": run, "tokens": tokens}
-        load.stdin.write(json.dumps({**given, "joining": 256}) + "\n")
-        load.stdin.flush()
-        try:
-            joined = json.loads(load.stdout.readline())
-            after = meter.processor()
-            joining = {part: after[part] - unjoined[part] for part in PARTS}
-            print(joined, joining, file=sys.stderr, flush=True)
-            meter.settle()
-            waiting = meter.memory("api")
-            event = event_cost(federation, meter, run, clients - 1) if events else None
-            load.stdin.write("go\n")
+        ) as load:
+            assert load.stdin is not None
+            assert load.stdout is not None
+            given = {"port": federation.port, "hidden": HIDDEN, "run": run, "tokens": tokens}
+            load.stdin.write(json.dumps({**given, "joining": 256}) + "\n")
             load.stdin.flush()
-            marks, statuses = [], dict[str, int]()
-            for line in load.stdout:
-                found = json.loads(line)
-                print(line, end="", file=sys.stderr, flush=True)
-                memory = meter.memory("api")
-                marks.append({"at": found["at"], "memory": memory, **meter.processor()})
-                statuses = found["statuses"]
-        finally:
-            load.kill()
-            load.wait()
+            try:
+                joined = json.loads(load.stdout.readline())
+                after = meter.processor()
+                joining = {part: after[part] - unjoined[part] for part in PARTS}
+                print(joined, joining, file=sys.stderr, flush=True)
+                meter.settle()
+                waiting = meter.memory("api")
+                event = event_cost(federation, meter, run, clients - 1) if events else None
+                load.stdin.write("go\n")
+                load.stdin.flush()
+                marks, statuses = [], dict[str, int]()
+                for line in load.stdout:
+                    found = json.loads(line)
+                    print(line, end="", file=sys.stderr, flush=True)
+                    memory = meter.memory("api")
+                    marks.append({"at": found["at"], "memory": memory, **meter.processor()})
+                    statuses = found["statuses"]
+            finally:
+                load.kill()
         records = operator.rounds()
     updates = len(records[0].participants)
     # The last mark is the run's end, after the evaluation.

@@ -2,7 +2,7 @@
 
 import { session } from "./session.js";
 
-/** A refusal or a failure, with the problem's own words. */
+/** A refusal or a failure, with the text of the API's problem document. */
 export class Problem extends Error {
   /**
    * @param {number} status HTTP status; 0 if no answer came.

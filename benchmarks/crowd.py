@@ -97,12 +97,14 @@ class Meter:
         return {name: spent.user + spent.system for name, spent in times.items()}
 
     def settle(self) -> None:
-        """Waits until the api has answered all that it was asked."""
-        before, share = self.processor()["api"], 1.0
-        while share > SETTLED:
+        """Waits until the api has answered all that it was asked, at most as long as a poll."""
+        before = self.processor()["api"]
+        for _ in range(WAIT // 2):
             time.sleep(2.0)
             after = self.processor()["api"]
-            before, share = after, (after - before) / 2.0
+            if after - before < 2.0 * SETTLED:
+                return
+            before = after
 
     def memory(self, name: str) -> int:
         """Resident bytes of a process."""

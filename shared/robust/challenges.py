@@ -156,7 +156,7 @@ def draw(sketched_BMK: Tensor, length: float, count: int, draws: torch.Generator
 
 
 def changes(weights_LBM: Tensor, sketched_BMK: Tensor) -> Tensor:
-    """Sketches (L, K) of the changes that have these weights."""
+    """Sketches (L, K) of the changes, which are sums of the blocks with these weights."""
     return torch.einsum("lbm,bmk->lk", weights_LBM, sketched_BMK.double())
 
 

@@ -228,11 +228,11 @@ class RunRegistry:
     # -- the federation ------------------------------------------------------------------------
 
     async def set_ready(self, fence: int) -> None:
-        """Records that a worker has taken over the federation with the present schema."""
+        """Records that the federation has a worker and that its state has the present schema."""
         await self.redis.run(READY, (self.keys.schema, self.keys.fence), fence, SCHEMA)
 
     async def ready(self) -> bool:
-        """Whether a worker has taken over the federation with the present schema."""
+        """Whether a worker has taken over the federation, whose state has the present schema."""
         return bool(await self.redis.ask("get", self.keys.schema) == SCHEMA)
 
 

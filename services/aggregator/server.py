@@ -124,11 +124,9 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
         drain()
         await serving
 
-    background = [
-        runtime.hub.run(),
-        runtime.metrics.watch_loop(),
-        runtime.watch_durability(),
-    ]
+    background = [runtime.metrics.watch_loop(), runtime.watch_durability()]
+    if settings.role != "worker":
+        background.append(runtime.hub.run())
     if worker is not None:
         background.append(worker.run())
     config.load()

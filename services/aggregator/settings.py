@@ -96,8 +96,8 @@ class Settings(ServiceSettings):
     offline_after: float = Field(default=120.0, gt=0)
     """Seconds without a request after which a client counts as offline and is not selected."""
     uploads: int = Field(default=64, ge=1)
-    """Largest number of uploads read at the same time. Further uploads wait; if too many wait, the
-    aggregator refuses more."""
+    """Largest number of uploads read at the same time. Further uploads wait; an upload that has
+    waited for a minute is refused."""
     body_idle: float = Field(default=30.0, gt=0)
     """Longest pause in seconds during which an upload may send nothing."""
     body_rate: float = Field(default=16_384.0, gt=0)

@@ -21,6 +21,7 @@ from rampart_fl.services.aggregator.api.routes import (
     training,
 )
 from rampart_fl.services.aggregator.api.runtime import Runtime
+from rampart_fl.services.aggregator.api.shortcuts import Shortcuts
 
 
 def create_app(runtime: Runtime) -> FastAPI:
@@ -63,8 +64,10 @@ def create_app(runtime: Runtime) -> FastAPI:
             app.include_router(router, dependencies=[ConvertedDep])
     if runtime.settings.test_tap is not None:
         app.include_router(tap.router)
+    # A middleware that is added later is called earlier.
+    if runtime.settings.role != "worker":
+        app.add_middleware(Shortcuts, runtime=runtime)
     app.add_middleware(SmallBodies, seconds=runtime.settings.body_idle)
-
     app.add_middleware(RequestTiming, metrics=runtime.metrics)
     return app
 

@@ -33,6 +33,8 @@ The keys of one run (`RunKeys`), which all begin with `run:` and the run's id:
     answers      hash    id -> a client's answer to the run's offer: {accept, reason, slot, at}
     members      hash    id -> slot, for the clients that take part
     history      hash    round -> entry of the round, for the newest rounds (see record_store.py)
+    late         hash    round -> clients whose update came after the end of the round, for the
+                         rounds in `history` and the round that is being aggregated
     segments     hash    round -> digest of the blob with older entries that ends with this round
     tickets      hash    id -> outstanding ticket
     pulls        hash    id -> round in which the client asked for a ticket (buffered policy)
@@ -115,6 +117,7 @@ class RunKeys:
         self.answers = f"{prefix}answers"
         self.members = f"{prefix}members"
         self.history = f"{prefix}history"
+        self.late = f"{prefix}late"
         self.segments = f"{prefix}segments"
         self.tickets = f"{prefix}tickets"
         self.pulls = f"{prefix}pulls"

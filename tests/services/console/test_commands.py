@@ -153,7 +153,8 @@ def test_a_round_and_the_status_can_be_read_on_a_narrow_terminal(
         )
         for number in range(2)
     ]
-    record = RoundRecord(round=4, status="published", missing=["client-02"], verdicts=verdicts)
+    missing, late = ["client-02", "client-03"], ["client-03"]
+    record = RoundRecord(round=4, status="published", missing=missing, late=late, verdicts=verdicts)
     status = RunStatus(
         run="one-1",
         name="one",
@@ -173,8 +174,9 @@ def test_a_round_and_the_status_can_be_read_on_a_narrow_terminal(
     lines = rampart("rounds", "4").out.splitlines()
     for verdict in verdicts:
         assert any(f"│ {verdict.client} │ {verdict.decision}" in line for line in lines)
-    assert lines[-2:] == [f"client-b9dd51e23ce1 evicted: {reason}", "missing: client-02"]
-    assert len(lines) < 12
+    assert lines[-3] == f"client-b9dd51e23ce1 evicted: {reason}"
+    assert lines[-2:] == ["late: client-03", "absent: client-02"]
+    assert len(lines) < 13
     listed = rampart("rounds").out
     assert all(word in listed for word in ("published", "customized", "personalized"))
     assert "backdoor" not in listed

@@ -118,6 +118,8 @@ async def upload(
         outcome = "accepted"
     except refusals.Refusal as refusal:
         outcome = refusal.slug
+        if isinstance(refusal, refusals.Late) and kind == "update":
+            await run.stores.uploads.note_late(known.client, round)
         raise
     finally:
         runtime.metrics.uploads.labels(kind, outcome).inc()

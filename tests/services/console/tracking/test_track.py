@@ -60,6 +60,7 @@ def test_a_tracker_gets_all_of_a_run(finished: Path) -> None:
             "verdicts_accepted": 1.0,
             "updates": 3.0,
             "late": 0.0,
+            "absent": 0.0,
             "failed": 0.0,
             "median_norm": 1.5,
         },

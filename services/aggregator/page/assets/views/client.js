@@ -103,7 +103,7 @@ function counts(figures) {
   /** @type {Record<string, number>} */
   const found = {};
   for (const { client } of figures) {
-    const name = client.verdict ? client.verdict.decision : client.absent ? "absent" : "";
+    const name = client.verdict ? client.verdict.decision : client.late ? "late" : client.absent ? "absent" : "";
     if (name) found[name] = (found[name] || 0) + 1;
   }
   return Object.entries(found);

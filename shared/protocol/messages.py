@@ -190,9 +190,8 @@ class ClientInfo(Message):
     labels: Labels = LABELS
     last_seen: float | None
     online: bool
-    barred: dict[str, Any] | None = Field(
-        default=None, description="why the client is barred from the whole federation"
-    )
+    software: str = Field(default="", description="what it says it runs, as in `rampart-fl/0.1`")
+    barred: dict[str, Any] | None = Field(default=None, description="why no run may use it")
     token_expires_at: float | None = Field(
         default=None, description="Unix time at which its token expires; None if it is revoked"
     )

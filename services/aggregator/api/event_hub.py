@@ -44,7 +44,7 @@ class EventHub:
         self._stores = stores
         self._flush_every = flush_every
         self._waiters: dict[str, set[asyncio.Event]] = defaultdict(set)
-        self._seen: dict[str, float] = {}
+        self._seen: dict[str, tuple[float, str]] = {}
         self.closing = False
         self.listening = False
         """Whether the hub reads events as they happen; False while Redis cannot be reached."""
@@ -62,9 +62,9 @@ class EventHub:
         """How many requests are waiting for events about a topic."""
         return len(self._waiters.get(topic, ()))
 
-    def saw(self, client: str) -> None:
-        """Records that a client has sent a request just now."""
-        self._seen[client] = time.time()
+    def saw(self, client: str, software: str = "") -> None:
+        """Records that a client has sent a request just now, and the software that it named."""
+        self._seen[client] = time.time(), software
 
     @contextmanager
     def listen(self, topic: str) -> Iterator[Callable[[float], Awaitable[bool]]]:

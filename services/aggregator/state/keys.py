@@ -4,22 +4,29 @@ All keys are under one namespace, and therefore in one hash slot. Their values a
 models and updates are kept in the blob store. The keys of the federation (`FederationKeys`):
 
     schema       string  version of the whole state; a worker writes it when it takes over
-    lease string name of the worker that decides; the key has a time to live fence number fencing
-    token, which grows with each lease; a script that a worker calls with an older token does
-    nothing clients hash id -> {registered_at, sample_cap, token_hash, expires_at, labels} tokens
-    hash SHA-256 of a client's token -> {client, expires_at} joins hash SHA-256 of a join token ->
-    {expires_at, client_id?, sample_cap?, labels?, used?} seen zset id -> time of its last request
-    barred hash id -> why, when, by whom a client was barred from the whole federation attempts:A:W
-    number attempts of name A in time window W operators hash name -> {role, token_hash, created_at,
-    created_by, expires_at, revoked_at} operator_tokens hash SHA-256 of an operator's present or
-    former token -> name audit list entries of the audit log, oldest first (see
-    shared/protocol/audit.py) audit_head string hash of the last entry of the audit log runs hash
-    run -> its entry in the registry (see run_registry.py) run_counter number number of runs that
-    were ever submitted; the last part of a run's id queue list runs that wait, first in, first out
-    submissions hash submission key -> run current string the run that is executed now; absent if
-    there is none deleted set deleted runs whose keys and blobs a worker still has to remove
-    checks:Q string an experiment that a worker is asked to check, or the worker's answer events
-    stream what happens to runs, clients and tokens
+    lease        string  name of the worker that decides; the key has a time to live
+    fence        number  fencing token, which grows with each lease; a script that a worker calls
+                         with an older token does nothing
+    clients      hash    id -> {registered_at, sample_cap, token_hash, expires_at, labels}
+    tokens       hash    SHA-256 of a client's token -> {client, expires_at}
+    joins        hash    SHA-256 of a join token -> {expires_at, client_id?, sample_cap?, labels?,
+                         used?}
+    seen         zset    id -> time of its last request
+    software     hash    id -> the software that its last request named
+    barred       hash    id -> why, when, by whom a client was barred from the whole federation
+    attempts:A:W number  attempts of name A in time window W
+    operators    hash    name -> {role, token_hash, created_at, created_by, expires_at, revoked_at}
+    operator_tokens hash SHA-256 of an operator's present or former token -> name
+    audit        list    entries of the audit log, oldest first (see shared/protocol/audit.py)
+    audit_head   string  hash of the last entry of the audit log
+    runs         hash    run -> its entry in the registry (see run_registry.py)
+    run_counter  number  number of runs that were ever submitted; the last part of a run's id
+    queue        list    runs that wait, first in, first out
+    submissions  hash    submission key -> run
+    current      string  the run that is executed now; absent if there is none
+    deleted      set     deleted runs whose keys and blobs a worker still has to remove
+    checks:Q     string  an experiment that a worker is asked to check, or the worker's answer
+    events       stream  what happens to runs, clients and tokens
 
 The keys of one run (`RunKeys`), which all begin with `run:` and the run's id:
 
@@ -78,6 +85,7 @@ class FederationKeys:
         self.tokens = f"{prefix}tokens"
         self.joins = f"{prefix}joins"
         self.seen = f"{prefix}seen"
+        self.software = f"{prefix}software"
         self.barred = f"{prefix}barred"
         self.operators = f"{prefix}operators"
         self.operator_tokens = f"{prefix}operator_tokens"

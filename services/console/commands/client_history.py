@@ -14,7 +14,7 @@ def show_history(
     operator: Operator, client: str, last: int, before: str | None, as_json: bool
 ) -> None:
     """Shows what one client did in the newest runs before a run, oldest first."""
-    operator.client(client)  # Only an enrolled client has a history.
+    enrolled = operator.client(client)  # Only an enrolled client has a history.
     runs = operator.runs()
     if before is not None:
         numbers = [number for number, info in enumerate(runs) if info.run == before]
@@ -26,7 +26,8 @@ def show_history(
     if as_json:
         emit([part.as_json() for part in parts])
         return
-    table = Table(title=client, title_justify="left")
+    title = f"{client} {enrolled.software}".rstrip()
+    table = Table(title=title, title_justify="left")
     for name in ("run", "state", "answer", "slot", "decisions", "notes"):
         table.add_column(name, no_wrap=name == "run", overflow="fold")
     for part in parts:

@@ -15,6 +15,7 @@ import pytest
 from rampart_fl.services.console.__main__ import app
 from rampart_fl.services.console.commands import connection
 from rampart_fl.services.console.operator import Operator
+from rampart_fl.shared.agent.http_client import SOFTWARE
 from rampart_fl.shared.protocol.messages import RoundRecord, VerdictRecord
 from rampart_fl.shared.protocol.runs import RunStatus
 from tests.integration.hosted import FEDCAP, Hold, Hosted, experiment, host
@@ -75,6 +76,7 @@ def test_a_federation_is_shown_and_steered(hosted: Hosted, rampart: Rampart) -> 
 
     clients = parsed(rampart("clients", "--json"))
     assert [client["client_id"] for client in clients] == NAMES
+    assert {client["software"] for client in clients} == {SOFTWARE}
     assert all(name in rampart("clients").out for name in NAMES)
 
     assert len(parsed(rampart("tokens", "--count", "2", "--json"))["tokens"]) == 2

@@ -13,6 +13,7 @@ from rampart_fl.services.aggregator.api.deps import (
     CallerDep,
     OperatorDep,
     RuntimeDep,
+    software_of,
 )
 from rampart_fl.services.aggregator.api.identities import Known
 from rampart_fl.services.aggregator.api.routes import PROBLEMS, problems
@@ -114,7 +115,7 @@ async def join(request: Request, runtime: RuntimeDep, token: Bearer, body: JoinR
     runtime.hub.token_changes += 1
     if answer != "joined":
         raise refusals.Unauthorized(f"join token {answer}")
-    runtime.hub.saw(client_id)
+    runtime.hub.saw(client_id, software_of(request))
     return Joined(
         client_id=client_id,
         sample_cap=client.get("sample_cap"),
@@ -178,7 +179,7 @@ async def clients(runtime: RuntimeDep) -> list[ClientInfo]:
     """Lists all clients with their labels, and with whether each one is online or barred."""
     stores = runtime.stores
     known, seen = await stores.clients.records(), await stores.clients.seen()
-    barred = await stores.clients.barred()
+    barred, software = await stores.clients.barred(), await stores.clients.software()
     since = time.time() - runtime.settings.offline_after
     return [
         ClientInfo(
@@ -188,6 +189,7 @@ async def clients(runtime: RuntimeDep) -> list[ClientInfo]:
             labels=client.get("labels", {}),
             last_seen=seen.get(client_id),
             online=seen.get(client_id, 0) > since,
+            software=software.get(client_id, ""),
             barred=barred.get(client_id),
             token_expires_at=client["expires_at"] if client["token_hash"] else None,
         )

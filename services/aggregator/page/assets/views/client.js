@@ -34,6 +34,7 @@ export function ClientView({ client }) {
     ${data &&
     html`<dl class="facts">
       <${Fact} name="Last heard">${relative(data.last_seen)}<//>
+      <${Fact} name="Software">${data.software || "–"}<//>
       <${Fact} name="Registered">${clock(data.registered_at)}<//>
       <${Fact} name="Token">${token(data)}<//>
       <${Fact} name="Most samples it may claim">${data.sample_cap ?? "set by each run"}<//>

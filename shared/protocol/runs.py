@@ -78,8 +78,8 @@ class RunStatus(Message):
 class CheckRequest(Message):
     """An experiment to be checked."""
 
-    experiment: dict[str, Any] = Field(
-        description="the tables of the experiment's file",
+    experiment: dict[str, Any] | str = Field(
+        description="the tables of the experiment's file, or the text of the file",
         examples=[
             {
                 "name": "digits-small",

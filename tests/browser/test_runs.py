@@ -6,6 +6,7 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
+from rampart_fl.services.console.launcher.local import to_toml
 from tests.browser.conftest import Visit
 from tests.integration.hosted import FEDCAP, Hold, Hosted, experiment
 
@@ -135,7 +136,12 @@ def test_each_act_says_what_will_happen_and_leaves_its_reason(host: Host, visit:
     page.evaluate("location.hash = '#/runs'")
     page.get_by_text("Submit a run").click()
     page.get_by_label("Start from the experiment of").select_option(hosted.run)
-    expect(page.get_by_label("Experiment, as JSON")).to_have_value(re.compile('"name": "scripted"'))
+    text = page.get_by_label("Experiment, as TOML or JSON")
+    expect(text).to_have_value(re.compile('"name": "scripted"'))
+    text.fill("rounds = ")
+    page.get_by_role("button", name="Check").click()
+    expect(page.get_by_role("status")).to_contain_text("not a TOML file")
+    text.fill(to_toml(hosted.operator.experiment().tables()))
     page.get_by_label("Name of the run").fill("again")
     page.get_by_role("button", name="Check").click()
     expect(page.get_by_role("status")).to_contain_text("It can run:")

@@ -1,6 +1,5 @@
 """`rampart clients ID`: what one client did in the newest runs of the federation."""
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -15,13 +14,10 @@ def show_history(
 ) -> None:
     """Shows what one client did in the newest runs before a run, oldest first."""
     enrolled = operator.client(client)  # Only an enrolled client has a history.
-    runs = operator.runs()
     if before is not None:
-        numbers = [number for number, info in enumerate(runs) if info.run == before]
-        if not numbers:
-            raise typer.BadParameter(f"there is no run {before}")
-        runs = runs[: numbers[0]]
-    readers = (RunReader(operator.about(info.run), info) for info in runs[-last:])
+        operator.info(before)  # A run that does not exist is refused.
+    runs = operator.runs(before, last)
+    readers = (RunReader(operator.about(info.run), info) for info in runs)
     parts = list(history(readers, client))
     if as_json:
         emit([part.as_json() for part in parts])

@@ -2,7 +2,8 @@
 
 import secrets
 import time
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 
@@ -24,6 +25,7 @@ from rampart_fl.shared.protocol.messages import (
     CLIENT_ID,
     DIGEST,
     UNSAID,
+    ClientId,
     ClientInfo,
     Decision,
     Joined,
@@ -175,10 +177,28 @@ async def change_token(
 
 
 @router.get("/clients", dependencies=[OperatorDep])
-async def clients(runtime: RuntimeDep) -> list[ClientInfo]:
-    """Lists all clients with their labels, and with whether each one is online or barred."""
+async def clients(
+    runtime: RuntimeDep,
+    after: Annotated[
+        ClientId | None, Query(description="only clients whose ids come after this one")
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
+) -> list[ClientInfo]:
+    """Lists clients by id, with their labels, and with whether each one is online or barred."""
+    records = await runtime.stores.clients.records()
+    chosen = [client_id for client_id in records if after is None or client_id > after][:limit]
+    return await described(runtime, {client_id: records[client_id] for client_id in chosen})
+
+
+async def described(runtime: Runtime, known: Mapping[str, Mapping[str, Any]]) -> list[ClientInfo]:
+    """Clients as operators see them.
+
+    Args:
+        runtime: the parts of the process.
+        known: the clients' records, keyed by id.
+    """
     stores = runtime.stores
-    known, seen = await stores.clients.records(), await stores.clients.seen()
+    seen = await stores.clients.seen()
     barred, software = await stores.clients.barred(), await stores.clients.software()
     since = time.time() - runtime.settings.offline_after
     return [
@@ -202,10 +222,11 @@ async def client(runtime: RuntimeDep, caller: CallerDep, client_id: ClientPath) 
     """Shows one client; a client may only see itself."""
     if caller not in (None, client_id):
         raise refusals.Forbidden("a client may see itself only")
-    for info in await clients(runtime):
-        if info.client_id == client_id:
-            return info
-    raise refusals.NotFound(f"no client {client_id}")
+    record = await runtime.stores.clients.record(client_id)
+    if record is None:
+        raise refusals.NotFound(f"no client {client_id}")
+    (info,) = await described(runtime, {client_id: record})
+    return info
 
 
 @router.put("/clients/{client_id}/labels", responses=problems(refusals.NotFound))

@@ -79,10 +79,9 @@ function useParts(client) {
   useEffect(() => {
     const abort = new AbortController();
     const load = async () => {
-      const runs = (await get("/v1/runs", abort.signal)).reverse().slice(0, RUNS);
+      const runs = (await get(`/v1/runs?limit=${RUNS}`, abort.signal)).reverse();
       for (const run of runs) {
-        const members = await get(`/v1/runs/${run.run}/members`, abort.signal).catch(() => []);
-        const member = members.find((/** @type {any} */ one) => one.client_id === client);
+        const [member] = await get(`/v1/runs/${run.run}/members?client=${encodeURIComponent(client)}`, abort.signal).catch(() => []);
         if (!member || abort.signal.aborted) continue;
         const first = Math.max(0, run.round - ROUNDS + 1);
         const figures = await get(`/v1/runs/${run.run}/figures?from=${first}&limit=${ROUNDS}&client=${encodeURIComponent(client)}`, abort.signal).catch(() => []);

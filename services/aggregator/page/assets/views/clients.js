@@ -1,6 +1,7 @@
 /** All clients of the federation. */
 
 import { html, useState } from "../vendor/preact.js";
+import { get_clients } from "../api.js";
 import { clock, plural, relative } from "../format.js";
 import { useAnswer } from "../hooks.js";
 import { href } from "../router.js";
@@ -9,7 +10,7 @@ import { Failure } from "../widgets.js";
 const SHOWN = 200;
 
 export function ClientsView() {
-  const { data, error } = useAnswer("/v1/clients", 5000);
+  const { data, error } = useAnswer("/v1/clients", 5000, get_clients);
   const [filter, write] = useState("");
   const wanted = filter.trim().toLowerCase();
   const clients = data || [];

@@ -48,3 +48,17 @@ async def test_the_software_of_a_client_is_shown_as_its_last_request_named_it(
     for path in ("/v1/clients/ada", "/v1/clients"):
         found = (await api.ask("GET", path)).json()
         assert (found if isinstance(found, dict) else found[0])["software"] == shown
+
+
+async def test_clients_come_in_pages_by_id(api: Api) -> None:
+    await api.founded.join("cleo", "ada", "dan", "bob")
+    pages = []
+    for query in (
+        {"limit": 3},
+        {"limit": 3, "after": "cleo"},
+        {"after": "bobby"},
+        {"after": "dan"},
+    ):
+        answer = await api.ask("GET", "/v1/clients", params=query)
+        pages.append([one["client_id"] for one in answer.json()])
+    assert pages == [["ada", "bob", "cleo"], ["dan"], ["cleo", "dan"], []]

@@ -2,6 +2,6 @@
 
 import os
 
-# Threads that spin while they wait take processor time from other threads and processes.
+# A waiting thread that spins takes processor time from other threads and processes.
 # OpenMP reads this variable when torch is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")

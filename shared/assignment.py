@@ -1,7 +1,7 @@
-"""Determines which of several models a client gets; needs no torch, so that the API can use it.
+"""Determines which of several models a client gets. The API uses this module, so it needs no torch.
 
-A model is identified by a name. The name is the id of the client that the model was made for, or a
-name with a colon, such as `group:03`; no client's id contains a colon.
+A model is identified by a name. This name is the id of the client for which the model was made, or
+a string with a colon, such as `group:03`. No client's id contains a colon.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ GLOBAL = ":global"
 
 
 def group_of(client: str, groups: Sequence[str]) -> str:
-    """The group of a client, which never changes; the hash of the client's id chooses it.
+    """The group of a client; the group depends only on the hash of the client's id.
 
     >>> group_of("client-00", ["group:0", "group:1"])
     'group:1'

@@ -1,4 +1,4 @@
-"""The tree of errors; each error has the HTTP status and the problem type of its response.
+"""The hierarchy of errors; each error has the HTTP status and problem type of its response.
 
 RampartError
 ├── ConfigurationError        an experiment, a setting or a parameter is wrong
@@ -9,7 +9,7 @@ RampartError
 └── Unavailable               a dependency cannot be reached; the request may succeed later
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class RampartError(Exception):
@@ -27,6 +27,17 @@ class RampartError(Exception):
     def detail(self) -> str:
         """What went wrong, in one sentence for the person who has to correct the error."""
         return str(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By default, unpickling passes the message to the constructor. Some constructors take other
+        # arguments; such an error from a worker process would break the pool that it came from.
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[RampartError], args: tuple[Any, ...], fields: dict[str, Any]) -> Exception:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
 
 
 class ConfigurationError(RampartError, ValueError):
@@ -70,7 +81,7 @@ class UnknownMember(ConfigurationError):
 
 
 class PreconditionError(RampartError, ValueError):
-    """A rule has no result for these rows, for example because they are too few for its bound f.
+    """A rule has no result for these rows, for example because its bound f needs more rows.
 
     The message says why. If this error occurs, the round fails and the models stay unchanged; the
     next round may succeed.
@@ -82,7 +93,7 @@ class PreconditionError(RampartError, ValueError):
 
 
 class Absent(PreconditionError):
-    """A rule needs the row of one particular client, which sent none in this round."""
+    """A rule needs the row of one particular client, but that client sent no row in this round."""
 
     slug = "row-missing"
     title = "A row is missing"

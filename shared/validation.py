@@ -88,7 +88,7 @@ def _refusal(check: Callable[..., object], *args: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class _Stages:
-    """A plan that equals every plan with the same settings and classes of stages."""
+    """A plan that compares equal to all plans with the same settings and classes of stages."""
 
     settings: str
     kinds: tuple[type, ...]
@@ -97,12 +97,15 @@ class _Stages:
 
 @lru_cache(maxsize=64)
 def _unrunnable(stages: _Stages, rows: int) -> list[str]:
-    """Why stages cannot run on so many rows; kept, because the points of a sweep share stages."""
+    """Why stages cannot run on so many rows; empty if they can.
+
+    The result is cached, because the points of a sweep share stages.
+    """
     return _refusal(stages.plan.check_rows, rows)
 
 
 def _too_few_rows(members: Members) -> list[str]:
-    """Why no round can have enough rows."""
+    """Why no round of the experiment can have enough rows for the stages; empty if a round can."""
     plan, experiment = members.plan, members.experiment
     kinds = (*plan.pipeline.stages, *plan.detectors, plan.customizer)
     stages = _Stages(experiment.server.model_dump_json(), tuple(map(type, kinds)), plan)

@@ -74,7 +74,7 @@ def service(module: str) -> str:
 
 
 def reached(module: str) -> dict[str, str]:
-    """All modules that are imported along with a module, each with the module that imports it."""
+    """The modules that Python loads with a module, each with the module that imports it."""
     found, waiting = {module: ""}, [module]
     while waiting:
         current = waiting.pop()
@@ -104,7 +104,7 @@ def reach(graph: Mapping[str, Collection[str]], start: str) -> set[str]:
 
 
 def cycles(graph: Mapping[str, Collection[str]]) -> list[frozenset[str]]:
-    """The cycles of a graph: each set contains the nodes that lead to each other.
+    """The cycles of a graph: each set contains nodes that can all reach each other.
 
     >>> cycles({"a": ["b"], "b": ["c"], "c": ["b"]}) == [frozenset("bc")]
     True

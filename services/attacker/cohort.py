@@ -92,7 +92,7 @@ class Cohort:
         """The members that have left a run, by run."""
 
     def share(self, run: str, round_: int, kind: str, member: str, update: bytes) -> None:
-        """Stores what a member shares, in place of what the member shared before.
+        """Stores what a member shares, and replaces what the member shared before.
 
         Raises:
             ValueError: the bytes cannot be an update followed by the model from which it started,
@@ -101,7 +101,9 @@ class Cohort:
         meeting = self._meetings[run, round_, kind]
         sizes = {len(other) for name, other in meeting.shared.items() if name != member}
         if not update or len(update) % PAIR or sizes - {len(update)}:
-            raise ValueError(f"{len(update)} bytes, but other members share {sorted(sizes)}")
+            raise ValueError(
+                f"this member shared {len(update)} bytes, but other members shared {sorted(sizes)}"
+            )
         meeting.shared[member] = update
         meeting.absent.discard(member)
         meeting.changed.set()

@@ -1,4 +1,4 @@
-"""A member's connection to the cohort: sends its updates, gets those of all colluders.
+"""A member's connection to the cohort: sends the member's updates, gets all colluders' updates.
 
 Legend: D parameters.
 """
@@ -100,7 +100,7 @@ class CohortClient:
         )
 
     async def absent(self, round_: int) -> None:
-        """Reports that this member was not selected for a round."""
+        """Reports to the cohort that this member was not selected for a round."""
         await self._send("PUT", f"{self._run}/rounds/{round_}/absent/{self._member}")
 
     async def close(self) -> None:
@@ -108,7 +108,7 @@ class CohortClient:
         await self._http.aclose()
 
     async def leave(self) -> None:
-        """Reports that this member has left the run."""
+        """Reports to the cohort that this member has left the run."""
         await self._send("PUT", f"{self._run}/gone/{self._member}")
 
     async def _send(self, method: str, path: str, content: bytes | None = None) -> httpx.Response:

@@ -1,4 +1,4 @@
-"""Your own client: two methods on lists of numpy arrays, hosted in an agent.
+"""A client of your own: you write two methods on lists of numpy arrays, and an agent calls them.
 
 The agent joins, keeps the client's identity, waits, retries and sends heartbeats. You write only
 the computation, with or without a library. A class that was written as a Flower `NumPyClient` works
@@ -10,8 +10,8 @@ without changes, except for the order of the parameters.
 
     take_part(Mine(), aggregator="https://aggregator.example", join_token="...")
 
-Or run `python -m rampart_fl.services.client_agent --client my_module:Mine` in a shell, which calls
-`Mine(slot)`. docs/your-own-client.md has a complete client in 20 lines.
+You can also run `python -m rampart_fl.services.client_agent --client my_module:Mine` in a shell;
+the agent then calls `Mine(slot)`. docs/your-own-client.md has a complete client in 20 lines.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class Client(Protocol):
         """Trains; returns (trained parameters, number of samples, metrics).
 
         The agent uploads the trained parameters minus the received ones. A `probe` is ordinary
-        training; the server uses its result to determine which clients are similar.
+        training; the server uses the probe's result to determine which clients are similar.
         """
 
     def evaluate(

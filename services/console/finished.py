@@ -71,13 +71,13 @@ class FinishedRun:
 
     @property
     def barrings(self) -> Iterator[tuple[int, VerdictRecord]]:
-        """Each verdict that barred a client, preceded by its round, in the order of rounds."""
+        """Pairs (round, verdict) of the verdicts that barred clients, in the order of rounds."""
         for record in self.records:
             yield from ((record.round, v) for v in record.verdicts if v.decision in BARRING)
 
     @cached_property
     def model_digests(self) -> dict[str, str]:
-        """Digests of the final models, keyed by name: `global`, or a client or a group."""
+        """Digests of the final models, keyed by name: `global`, a client's id or a group's name."""
         for record in reversed(self.records):
             if record.status == "published":
                 known = {"global": record.models.get("global", ""), **record.customized}
@@ -104,7 +104,7 @@ class FinishedRun:
 
     @property
     def evicted(self) -> list[str]:
-        """The clients evicted at the end of the run, or so far if the run was interrupted."""
+        """The clients that were evicted at the end of the run, or when the run was interrupted."""
         known: list[str] | None = self.figures.get("evicted")
         if known is not None:
             return known
@@ -145,7 +145,7 @@ def read_run(folder: Path) -> FinishedRun:
     digests: dict[str, str] = {}
 
     def lines(*names: str) -> Iterator[bytes]:
-        """The lines of the first file that exists; none if no file exists."""
+        """The lines of the first of these files that exists; no lines if none of them exists."""
         for name in names:
             if (folder / name).is_file():
                 whole = hashlib.sha256()

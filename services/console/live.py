@@ -36,7 +36,7 @@ def largest(norms: dict[str, float], clients: Collection[str]) -> float | None:
 
 
 class LiveTable:
-    """A live table on standard error; if this is not a terminal, one line per round.
+    """Shows a live table on standard error, or one line per round if that is not a terminal.
 
     Args:
         hostile: ids of the attackers, if known; only the program that starts attackers knows them.

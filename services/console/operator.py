@@ -169,7 +169,7 @@ class Operator(AggregatorConnection):
         return Experiment.from_tables(tables)
 
     def model(self, name: str) -> bytes:
-        """One of the run's models, by digest or as "global", in the safetensors format."""
+        """One of the run's models in the safetensors format; `name` is its digest or "global"."""
         return self.request("GET", self._of_run(f"models/{name}")).content
 
     def delete(self, run: str, reason: str = UNSAID) -> None:
@@ -223,7 +223,7 @@ class Operator(AggregatorConnection):
     def members(self, client: str | None = None) -> list[Member]:
         """The clients that answered the run's offer, take part, or are barred from the run.
 
-        With `client`, only this client, if it is one of them.
+        If `client` is given, the result contains at most this client.
         """
         which = {} if client is None else {"client": client}
         return self._ask(list[Member], "GET", self._of_run("members"), params=which)
@@ -239,7 +239,7 @@ class Operator(AggregatorConnection):
         reason: str = UNSAID,
         labels: Mapping[str, str] = NO_LABELS,
     ) -> JoinTokens:
-        """Makes one join token for each of these client ids; the token is bound to the id."""
+        """Makes one join token for each of these client ids; each token is bound to its id."""
         body = {"client_ids": client_ids, "lifetime": lifetime, "reason": reason}
         body["labels"] = dict(labels)
         return self._ask(JoinTokens, "POST", "/v1/join-tokens", json=body)

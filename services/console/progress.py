@@ -46,7 +46,7 @@ def duration(seconds: float) -> str:
 
 
 class Progress:
-    """A progress bar on a terminal, otherwise occasional lines; both show the time left.
+    """Shows a progress bar on a terminal, and otherwise occasional lines, with the time left.
 
     Args:
         title: what is being done.
@@ -87,7 +87,7 @@ class Progress:
     def show(
         self, done: float, total: float | None = None, label: str = "", line: str = ""
     ) -> None:
-        """Shows the progress of the work.
+        """Updates the bar, or prints a line about the progress.
 
         Args:
             done: the number of steps done.

@@ -1,8 +1,8 @@
 """Whole federations for tests: the real services on loopback, and clients that a test controls.
 
 `federation` starts the services, and `run_on` executes one experiment on them; the pytest fixtures
-of `rampart_fl.pytest_plugin` do the same. `run` is both in one, for a test that needs settings of
-its own or kills the services.
+of `rampart_fl.pytest_plugin` do the same. `run` does both, for a test that needs settings of its
+own or kills the services.
 """
 
 import asyncio
@@ -97,7 +97,8 @@ class TestClients:
         return identity
 
     def client(self, name: str, compress: bool = False) -> AggregatorClient:
-        """A connection as this client, for use on one event loop; the caller closes it."""
+        """A connection with this client's identity, for one event loop; the caller must close
+        it."""
         return AggregatorClient(self.url, self.join(name).token, PATIENCE, compress=compress)
 
     def take_part(
@@ -220,7 +221,7 @@ def federation(folder: Path, settings: Mapping[str, str] = NO_SETTINGS) -> Local
 def run_on(
     servers: LocalServers, experiment: Experiment | str | Path, folder: Path
 ) -> Iterator[RunningFederation]:
-    """Executes one run of a federation for as long as the context lasts, and deletes it then.
+    """Executes one run of a federation within the context, and deletes the run on exit.
 
     Args:
         servers: the federation, which executes no other run now.
@@ -236,7 +237,7 @@ def run_on(
 
 
 def dismiss(servers: LocalServers) -> None:
-    """Revokes the tokens of clients that joined by themselves, so that no later run meets them."""
+    """Revokes the tokens of clients that joined by themselves, so that they join no later run."""
     own = servers.folder / CLIENTS
     for client in servers.operator.clients():
         if not (own / client.client_id).exists():
@@ -247,7 +248,7 @@ def dismiss(servers: LocalServers) -> None:
 def run(
     experiment: Experiment | str | Path, folder: Path, **settings: str
 ) -> Iterator[RunningFederation]:
-    """Runs a federation of its own for as long as the context lasts.
+    """Runs a separate federation, which ends when the context ends.
 
     Args:
         experiment: an experiment, the path of its file, or the name of a shipped experiment.
@@ -263,7 +264,7 @@ def run(
 
 
 def loaded(experiment: Experiment | str | Path) -> Experiment:
-    """The experiment itself, or the one that a path or a name means."""
+    """The experiment itself, or the experiment that a path or a name refers to."""
     return experiment if isinstance(experiment, Experiment) else Experiment.load(experiment)
 
 

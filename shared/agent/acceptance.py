@@ -19,22 +19,22 @@ from rampart_fl.shared.experiment.tables import Table
 from rampart_fl.shared.families.registry import explain
 
 LONGEST = 64 * 1024
-"""Bytes of the largest file that is read."""
+"""The largest size, in bytes, of an owner's file."""
 LONGEST_REASON = 500
-"""Characters of the longest reason that is sent."""
+"""The largest length, in characters, of a reason that the client sends."""
 SLOT: Literal["slot"] = "slot"
 Name = Annotated[str, Field(min_length=1, max_length=100)]
 
 
 class LeastPrivacy(Table):
-    """The differential privacy that a run must provide, or else the client sends nothing."""
+    """The differential privacy that the client demands of every run in which it takes part."""
 
     least_noise: float = Field(default=0.0, ge=0)
     """Least `training.privacy.noise_multiplier`."""
 
 
 class Policy(Table):
-    """The owner's file; a key that is missing sets no bound."""
+    """The owner's file. A missing key sets no bound on the experiment."""
 
     data: dict[Name, Name] | None = None
     """Data sets with which the client takes part. The value of each is the client's own .npz file,
@@ -42,9 +42,9 @@ class Policy(Table):
     most_epochs: int | None = Field(default=None, ge=1)
     """Largest `training.epochs`, the passes over the samples in a round."""
     models: list[Name] | None = None
-    """Names of the models that the client trains."""
+    """Names of the models that the client agrees to train."""
     objectives: list[Name] | None = None
-    """Names of the terms that the client adds to the cross entropy; an empty list allows none."""
+    """Names of the terms that a run may add to the cross entropy; an empty list allows no terms."""
     privacy: LeastPrivacy | None = None
     """If given, the client takes part only with differential privacy."""
 
@@ -102,7 +102,8 @@ class Answer:
 
     Args:
         accept: whether the client takes part.
-        reason: why the client does not take part, for the federation's operator; "" if it does.
+        reason: why the client does not take part, for the federation's operator; "" if the client
+            takes part.
         data_file: the client's own samples; None for its slot's part of the experiment's data.
     """
 
@@ -156,7 +157,7 @@ def _refused(policy: Policy, experiment: Experiment) -> Iterator[str]:
 
 
 def _short(name: object) -> str:
-    """Shortens a name from an experiment, which may be of any type and length, for a message."""
+    """Shortens a name from an experiment for a message; the name may be of any type and length."""
     return repr(name)[:80]
 
 

@@ -1,4 +1,4 @@
-"""A client's own log of what it accepted, declined, trained and sent: lines of JSON on its disk.
+"""A client's own log of its answers to offers, its training and its uploads, as lines of JSON.
 
 The log belongs to the client's owner, and never leaves the client's machine. A line is on the disk
 before the bytes that it describes leave the machine.
@@ -21,8 +21,8 @@ NAME = "activity.jsonl"
 class ActivityLog:
     """The log in a client's folder.
 
-    When the file is full, it becomes `activity.1.jsonl`, the former `activity.1.jsonl` becomes
-    `activity.2.jsonl`, and so on; the oldest file is deleted.
+    When the current file is full, it is renamed to `activity.1.jsonl`. Before that, the former
+    `activity.1.jsonl` is renamed to `activity.2.jsonl`, and so on. The oldest file is deleted.
 
     Args:
         folder: the client's folder.
@@ -92,4 +92,4 @@ class ActivityLog:
         for older, newer in zip(self._files[:0:-1], self._files[-2::-1], strict=True):
             if newer.exists():
                 newer.replace(older)
-        self._files[0].unlink(missing_ok=True)  # It still exists only if no full files are kept.
+        self._files[0].unlink(missing_ok=True)  # The file still exists only if `kept` is 0.

@@ -17,24 +17,25 @@ class AgentSettings(ServiceSettings):
     aggregator: str = "http://127.0.0.1:8440"
     """URL of the aggregator."""
     clients: int | None = Field(default=None, ge=1, le=10_000)
-    """Number of this process's clients, which take any slots of a run; 1 by default."""
+    """Number of this process's clients; each takes any free slot of a run. The default is 1."""
     slots: str | None = None
     """Instead of `clients`: the slots that this process's clients ask for, such as "0-5,9"; each
     slot is one part of the experiment's data. With `ordinal`, the lists of several processes,
     separated by spaces: "0-5,9 6-8"."""
     ordinal: int | None = Field(default=None, ge=0)
-    """Position, from 0, of this process's list in `slots`: the ordinal of its pod."""
+    """Position of this process's list in `slots`, counted from 0: the ordinal of its pod."""
     state: Path = Path("client-state")
     """Folder for identities, personal models and unfinished uploads, with one subfolder per client,
     and in it one per run."""
     join_tokens: Path | None = None
-    """File with one join token per line, in the order of the clients. Further lines are for
-    attackers that join again after an eviction: one line per client, in the same order, for each
-    time."""
+    """File with one join token per line, in the order of the clients. Attackers that join again
+    after an eviction need further lines: one more line per client, in the same order, for each time
+    that they join again."""
     join_token: str | None = None
     """A single join token, instead of a file."""
     data_file: Path | None = None
-    """The client's own data (.npz with x_train, y_train, x_test, y_test), instead of a slot's."""
+    """The client's own data (.npz with x_train, y_train, x_test, y_test), which
+    replaces the data of its slot."""
     accept: Path | None = None
     """File that says in which runs the clients take part (see docs/clients.md); by default, they
     take part in every run."""
@@ -75,7 +76,7 @@ class AgentSettings(ServiceSettings):
 
     @property
     def hosted(self) -> list[int | None]:
-        """The slot that each client of this process asks for; None if it takes any.
+        """The slot that each client of this process asks for; None if the client takes any slot.
 
         >>> AgentSettings(slots="0-5,9 6-8", ordinal=1).hosted
         [6, 7, 8]
@@ -104,7 +105,7 @@ class AgentSettings(ServiceSettings):
             )
 
     def tokens(self) -> list[str | None]:
-        """The clients' join tokens, in the order of the clients; None for a client without one."""
+        """The clients' join tokens, in the order of the clients; None without a join token."""
         given: list[str | None] = [*self._lines()]
         clients = len(self.hosted)
         return given[:clients] + [None] * (clients - len(given))

@@ -25,7 +25,7 @@ POLL = 30
 """Seconds for which the aggregator may hold a request for a ticket."""
 PIECE = 1 << 20
 TicketAndModel = tuple[Ticket, bytes | None]
-"""A ticket and its model, or None in place of the model if it was not sent with the ticket."""
+"""A ticket and the bytes of its model; None replaces a model that was not sent with the ticket."""
 M = TypeVar("M", bound=BaseModel)
 Tables = RootModel[dict[str, Any]]
 
@@ -173,7 +173,7 @@ class AggregatorClient:
     async def ticket(
         self, known: str | None, wait: int = POLL, run: str | None = None
     ) -> Ticket | None:
-        """Waits for a ticket that differs from the one with this ETag; None if none came."""
+        """Waits for a ticket whose ETag is not `known`; returns None if none came in time."""
         found = await self.ticket_and_model(known, "", wait, "application/json", run)
         return None if found is None else found[0]
 
@@ -185,9 +185,9 @@ class AggregatorClient:
         accept: str = MEDIA_TYPE,
         run: str | None = None,
     ) -> TicketAndModel | None:
-        """Waits for the next ticket and its model; None if no ticket came in time.
+        """Waits for the next ticket and its model; returns None if no ticket came in time.
 
-        The model is left out if the client holds it already.
+        The aggregator sends no model if the client already holds the model of the next ticket.
 
         Args:
             known: ETag of the ticket that the client has already, if any.

@@ -1,4 +1,4 @@
-"""Takes over what an agent stored before runs had folders, when a federation had one run."""
+"""Converts an agent's files from an earlier version, in which a federation had only one run."""
 
 import hashlib
 import json
@@ -8,14 +8,15 @@ from rampart_fl.shared.protocol.messages import Ticket
 from rampart_fl.shared.runtime import durable
 
 FIRST = "1"
-"""The number of the only run of a former federation (see the aggregator's schema migration)."""
+"""The number that the aggregator's schema migration gives to the only run of an older
+federation."""
 
 
 def adopt_former_state(folder: Path, own: Path, first: Ticket) -> None:
-    """Moves the uploads and personal states of the former version to the folder of their run.
+    """Moves the uploads and personal states of the earlier version to the folder of their run.
 
-    The state of the former version belongs to the federation's first run. In any other run, this
-    does nothing.
+    The state of the earlier version belongs to the federation's first run. For any other run, the
+    function does nothing.
 
     Args:
         folder: the client's folder.
@@ -28,13 +29,13 @@ def adopt_former_state(folder: Path, own: Path, first: Ticket) -> None:
         line, _, rest = path.read_bytes().partition(b"\n")
         head = json.loads(line)
         if head["ticket"] == former_etag(first):
-            head["ticket"] = first.etag  # So the stored upload still answers this ticket.
+            head["ticket"] = first.etag  # The stored upload answers this ticket, too.
         own.mkdir(parents=True, exist_ok=True)
         durable.replace(own / path.name, (json.dumps(head).encode() + b"\n", rest))
         path.unlink()
 
 
 def former_etag(ticket: Ticket) -> str:
-    """The ETag that a ticket had when tickets named no run."""
+    """The ETag that the earlier version, whose tickets named no run, gave to this ticket."""
     parts = [ticket.round, ticket.kind, sorted(ticket.models.items()), ticket.experiment]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

@@ -111,7 +111,7 @@ def honest(settings: AgentSettings) -> Build:
 
 
 def able(settings: AgentSettings) -> Check:
-    """A `Check` that declines what needs untrusted code, or a package that this machine lacks."""
+    """A `Check` that declines experiments that need untrusted code or a missing package."""
 
     def check(experiment: Experiment) -> None:
         settings.check_trust(experiment)
@@ -152,11 +152,11 @@ async def host(
         thread.shutdown(wait=False, cancel_futures=True)
     failures = [end for end in ends if isinstance(end, Exception)]
     if failures:
-        raise ExceptionGroup("clients failed", failures)
+        raise ExceptionGroup(f"{len(failures)} of {len(ends)} clients failed", failures)
 
 
 async def _run_client(client: "HostedClient", rejoins: bool, join_token: str | None) -> None:
-    """Runs one client, with a new identity after each eviction if it rejoins."""
+    """Runs one client; a client that rejoins gets a new identity after each eviction."""
     settings, position = client.settings, client.position
     folder = settings.state / f"client-{position}"
     further = settings.further_tokens(position) if rejoins else []
@@ -193,8 +193,8 @@ class HostedClient:
     async def live(self, folder: Path, join_token: str | None, leaves: bool) -> None:
         """Takes part in runs under one identity.
 
-        Returns once the client is barred from the federation. If `leaves`, the method also returns
-        once the client is evicted from a run.
+        The method returns when the client is barred from the federation. If `leaves` is set, the
+        method also returns when the client is evicted from a run.
         """
         settings = self.settings
         verify = str(settings.ca_certificate) if settings.ca_certificate else None
@@ -223,7 +223,7 @@ class HostedClient:
     async def _decide(
         self, activity: ActivityLog, run: str, part: dict[str, Any]
     ) -> tuple[bool, str, int | None]:
-        """Whether the client takes part in a run, the reason if not, and the slot it asks for."""
+        """Whether the client takes part in a run, the reason for a refusal, and the wanted slot."""
         try:
             experiment = client_experiment(part)
             answer = decide(self.policy, experiment)

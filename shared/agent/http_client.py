@@ -18,12 +18,12 @@ TOKEN = re.compile(r"[!-~]([ -~]*[!-~])?")
 
 @cache
 def _system() -> ssl.SSLContext:
-    """The system's authorities, read once: a process may host a thousand clients."""
+    """The system's certificate authorities, read once because a process may host many clients."""
     return httpx.create_ssl_context()
 
 
 def trusted(ca: str | None) -> ssl.SSLContext:
-    """The certificates to trust for TLS: those of a CA bundle, or the system's.
+    """The certificates to trust for TLS: a CA bundle's certificates, or the system's certificates.
 
     Raises:
         ConfigurationError: the bundle cannot be read.
@@ -37,7 +37,7 @@ def trusted(ca: str | None) -> ssl.SSLContext:
 
 
 def bearer(token: str, whose: str) -> str:
-    """The Authorization header's value for a token; an error does not quote the token.
+    """The Authorization header's value for a token; error messages never contain the token.
 
     >>> bearer("secret", "the operator token")
     'Bearer secret'
@@ -56,7 +56,7 @@ class HttpClient(httpx.AsyncClient):
     """An `httpx.AsyncClient` that reports one more kind of connection loss as an httpx error."""
 
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
-        """Sends a request, as httpx does.
+        """Sends a request in the same way as `httpx.AsyncClient`.
 
         Raises:
             httpx.TransportError: the connection cannot be made, or is lost.
@@ -64,7 +64,7 @@ class HttpClient(httpx.AsyncClient):
         try:
             return await super().send(request, **options)
         except AttributeError as error:
-            # anyio calls getpeername on a connection, which fails if uvloop has just closed it.
+            # anyio's call of getpeername fails if uvloop has just closed the connection.
             if "getpeername" not in str(error):
                 raise
             raise httpx.ReadError("the connection was lost while it was being made") from error

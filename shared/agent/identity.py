@@ -31,7 +31,7 @@ class Identity(BaseModel):
     token: str
     client_id: str | None = None
     sample_cap: int | None = None
-    """The client's own limit on the samples that it may claim; None if each run sets it."""
+    """The largest number of samples that this client may claim; None if each run sets the limit."""
     renew_at: float = 0.0
     """Unix time at which the token is to be renewed."""
     next_token: str | None = None
@@ -50,7 +50,7 @@ class Identity(BaseModel):
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Locks a client's folder, because two processes would undo each other's token renewals.
+    """Locks a client's folder, so that two processes cannot undo each other's token renewals.
 
     When the process ends, the lock is released, even if the process was killed.
 
@@ -63,8 +63,8 @@ def held(folder: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConfigurationError(
-                f"another process runs the client of {folder}: stop that one first, or give this "
-                "one a folder of its own"
+                f"another process runs the client of {folder}: stop that process, or choose "
+                "another folder"
             ) from None
         except OSError as error:
             # Some network disks do not support locks.
@@ -94,10 +94,10 @@ async def establish(
     verify: str | None = None,
     patience: float = 3600.0,
 ) -> Identity:
-    """Reads the identity kept in a folder, or gets a new one with a join token.
+    """Reads the identity kept in a folder, or gets a new identity with a join token.
 
-    The client's own token is written to disk before the request to join. A client that crashes in
-    between therefore does not join twice.
+    The function writes the client's own token to disk before it sends the request to join. A client
+    that crashes between these two steps therefore does not join twice.
 
     Raises:
         ValueError: the folder has no identity, and no join token is given.
@@ -139,7 +139,7 @@ async def _renew_in_time(connection: AggregatorClient, folder: Path) -> None:
             await renew(connection, folder)
             log.info("token renewed")
         except (RampartError, OSError, ValueError) as error:
-            # Retry after every failure, including a full disk, which may only be temporary.
+            # Any failure, even a full disk, may be temporary, so retry after every failure.
             log.warning("token not renewed: %s", error)
             await asyncio.sleep(RETRY)
 
@@ -147,8 +147,9 @@ async def _renew_in_time(connection: AggregatorClient, folder: Path) -> None:
 async def renew(connection: AggregatorClient, folder: Path) -> Identity:
     """Replaces a client's token at the aggregator, on the client's disk and in its connection.
 
-    The new token is written to disk before it is sent to the aggregator. If the client crashes in
-    between, it can determine after a restart whether the old or the new token is valid.
+    The function writes the new token to disk before it sends the token to the aggregator. If the
+    client crashes between these two steps, it can determine after a restart whether the old or the
+    new token is valid.
 
     Raises:
         Refused: the current token is no longer valid.
@@ -156,7 +157,7 @@ async def renew(connection: AggregatorClient, folder: Path) -> Identity:
     path = folder / "identity.json"
     identity = _kept(path)
     if identity.next_token is not None:
-        # An earlier renewal got no answer, or its new token could not be written to disk.
+        # The answer to an earlier renewal was lost, or the new token could not be written to disk.
         identity = await _settle(
             path, identity, connection.url, connection.verify, connection.patience
         )
@@ -168,7 +169,7 @@ async def renew(connection: AggregatorClient, folder: Path) -> Identity:
     try:
         joined = await connection.rotate(identity.client_id, token_hash(fresh))
     except Refused:
-        # An earlier attempt may have replaced the token although its answer was lost.
+        # An earlier attempt may have replaced the token, even if the answer was lost.
         identity = await _settle(
             path, _kept(path), connection.url, connection.verify, connection.patience
         )
@@ -198,7 +199,7 @@ async def _settle(
     try:
         await connection.heartbeat()
     except Refused as refusal:
-        # Any other refusal, such as a proxy's, does not show whether the token is valid.
+        # Other refusals, for example by a proxy, do not show whether the token is valid.
         if refusal.reason != "unauthorized":
             raise
         token = identity.token

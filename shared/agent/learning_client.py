@@ -1,4 +1,4 @@
-"""A client that learns: processes tickets, and stores its uploads and state on its disk.
+"""The learning client: it processes tickets, and stores its uploads and state on disk.
 
 Before the client sends an upload, it writes the upload, the personal state after this training, and
 the ticket's ETag to its disk. A client that crashes and restarts therefore sends the same bytes,
@@ -41,14 +41,14 @@ INITIAL = "initial.safetensors"
 
 
 def client_experiment(part: Mapping[str, Any]) -> Experiment:
-    """The part of the experiment that a client knows, as the aggregator sends it."""
+    """The part of the experiment that a client knows, in the form that the aggregator sends."""
     return Experiment.from_tables(
         {key: part[key] for key in part if key not in {"digest", "sample_cap", "initial"}}
     )
 
 
 class Keeper:
-    """A client's folder of a run: for each kind of ticket, the last upload and the state after it.
+    """A client's files of a run: its last upload for each kind of ticket, and the state afterwards.
 
     Each kind of ticket has one file, which is replaced atomically. The file holds a line of JSON
     (the ticket's ETag and the upload's length), the upload, and the personal state after the
@@ -60,7 +60,7 @@ class Keeper:
         folder.mkdir(parents=True, exist_ok=True)
 
     def upload(self, ticket: Ticket) -> bytes | None:
-        """The upload stored for exactly this ticket; None if there is none."""
+        """The upload stored for exactly this ticket; None if no upload is stored."""
         kept = self._read(ticket.kind)
         if kept is None or kept[0]["ticket"] != ticket.etag:
             return None
@@ -72,7 +72,7 @@ class Keeper:
         return None if kept is None else load_tensors(kept[1][kept[0]["length"] :])
 
     def keep(self, ticket: Ticket, upload: bytes, personal: Mapping[str, Tensor]) -> None:
-        """Stores an upload together with the personal state after it."""
+        """Stores an upload together with the personal state after the training."""
         head = json.dumps({"ticket": ticket.etag, "length": len(upload)}).encode() + b"\n"
         state = save_tensors({name: tensor.contiguous() for name, tensor in personal.items()})
         durable.replace(self._folder / f"{ticket.kind}.kept", (head, upload, state))
@@ -95,7 +95,7 @@ class Keeper:
 
 
 class LearningClient:
-    """An honest client: trains from the model of its ticket and uploads the difference.
+    """An honest client, which trains from its ticket's model and uploads the difference.
 
     Args:
         experiment: the part of the experiment that clients know.
@@ -145,7 +145,7 @@ class LearningClient:
         return upload
 
     async def finish(self, ticket: Ticket, result: LocalResult) -> tuple[Tensor, dict[str, float]]:
-        """The update and the metrics to upload for a training result; attackers override this."""
+        """The update and metrics to upload after a training; attackers override this method."""
         return result.update_D, with_gap(result.metrics)
 
     def samples(self, round_: int) -> ClientData:
@@ -159,7 +159,7 @@ class LearningClient:
         return reported(metrics)
 
     async def receive(self, ticket: Ticket, others: Mapping[str, bytes]) -> None:
-        """Stores the further models that come with a ticket until the ticket's work needs them."""
+        """Stores the further models of a ticket until the ticket's work needs these models."""
         self._others = dict(others)
 
     async def idle(self, ticket: Ticket) -> None:
@@ -169,7 +169,7 @@ class LearningClient:
         return torch.from_numpy(wire.read_model(model, self.learner.spec))
 
     def _other_models(self, prefix: str) -> list[Tensor]:
-        """Remove and return the stored models whose names have this prefix, sorted by name."""
+        """Removes and returns the stored models whose names have this prefix, sorted by name."""
         names = sorted(name for name in self._others if name.startswith(prefix))
         return [self._model(self._others.pop(name)) for name in names]
 
@@ -209,8 +209,8 @@ class LearningClient:
             epochs, samples = self.experiment.training.epochs, len(self.data.y_train)
             spent = result.metrics.get("epsilon")
             self._activity.trained(ticket.run, ticket.round, epochs, samples, spent)
-        # A probe serves only to determine which clients resemble this client.
-        # So a probe changes nothing in the personal state but the number of privacy steps.
+        # A probe serves only to determine which other clients resemble this client.
+        # A probe therefore changes only the number of privacy steps in the personal state.
         self.keeper.keep(ticket, upload, result.personal)
         return upload
 

@@ -16,16 +16,16 @@ HEARTBEAT = 20.0
 
 
 class Participant(Protocol):
-    """How a participant processes its tickets; kinds of clients differ only in this."""
+    """Processes the tickets of a client; each kind of client has a class with these methods."""
 
     async def work(self, ticket: Ticket, model: bytes) -> bytes:
         """Returns the bytes to upload for a `train` or `probe` ticket; must be deterministic."""
 
     async def evaluate(self, ticket: Ticket, model: bytes) -> dict[str, float]:
-        """Returns what the client measures with the final model."""
+        """Returns the client's measurements of the final model."""
 
     async def idle(self, ticket: Ticket) -> None:
-        """Called with every ticket that asks for neither `work` nor `evaluate`."""
+        """Receives every ticket that requires neither a call of `work` nor a call of `evaluate`."""
 
 
 @runtime_checkable
@@ -43,10 +43,10 @@ async def participate(
     run: str,
     activity: ActivityLog | None = None,
 ) -> Ticket:
-    """Takes part in a run until it ends or evicts the client; returns the last ticket.
+    """Takes part in a run until the run ends or evicts the client; returns the last ticket.
 
-    If the run is deleted, the last ticket does not name this run. If `activity` is given, it
-    records each upload before the upload is sent.
+    If the run is deleted, the last ticket does not name this run. If `activity` is given, each
+    upload is recorded there before the upload is sent.
     """
     known: str | None = None
     cached: tuple[str, bytes] = ("", b"")
@@ -59,7 +59,9 @@ async def participate(
         known = ticket.etag
         where = {"run": run, "round": ticket.round, "client": client}
         if ticket.run != run:
-            log.info("out of the run", extra={**where, "reason": ticket.reason})
+            log.info(
+                "client no longer takes part in the run", extra={**where, "reason": ticket.reason}
+            )
             return ticket
         try:
             if ticket.kind in ("train", "probe", "evaluate"):
@@ -68,13 +70,13 @@ async def participate(
                     cached = (digest, model or await connection.model(run, digest))
                 await _hand_over(connection, participant, ticket)
                 found = await _answer(connection, participant, ticket, cached[1], activity)
-                # After an upload, the server returns a `wait` ticket until it has a new ticket.
+                # After an upload, the server returns a `wait` ticket until a new ticket exists.
                 known = ticket.model_copy(update={"kind": "wait", "models": {}}).etag
             else:
                 await participant.idle(ticket)
         except Refused as refusal:
             # The upload was late, or the client was evicted or has a newer ticket.
-            # The next ticket says what to do.
+            # The next ticket contains the client's next task.
             log.warning("refused: %s", refusal, extra=where)
             known = None if refusal.reason in {"late", "no-ticket", "forbidden"} else known
             await asyncio.sleep(0.2)
@@ -102,7 +104,7 @@ async def _answer(
     model: bytes,
     activity: ActivityLog | None,
 ) -> TicketAndModel | None:
-    """Processes a ticket; returns the next ticket if the answer to the upload contained one."""
+    """Processes a ticket; returns the next ticket if the answer to the upload contains it."""
     async with _signs_of_life(connection):
         if ticket.kind == "evaluate":
             metrics = await participant.evaluate(ticket, model)

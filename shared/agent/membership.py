@@ -1,4 +1,4 @@
-"""How an agent finds its next run: it answers offers until it takes part in one."""
+"""How an agent finds its next run: the agent answers offers until it takes part in a run."""
 
 import logging
 from collections.abc import Awaitable, Callable

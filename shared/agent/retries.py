@@ -54,7 +54,7 @@ class Again(Exception):
 
 
 async def repeat(attempt: Callable[[], Awaitable[T]], where: str, patience: float) -> T:
-    """Repeats attempts until one does not raise `Again`; returns the result of this attempt.
+    """Repeats attempts until an attempt does not raise `Again`; returns that attempt's result.
 
     Args:
         attempt: makes one attempt.
@@ -67,7 +67,7 @@ async def repeat(attempt: Callable[[], Awaitable[T]], where: str, patience: floa
 
 
 def repeat_blocking(attempt: Callable[[], T], where: str, patience: float) -> T:
-    """Like `repeat`, for code that is not async."""
+    """Does the same as `repeat`, but for code that is not async."""
     return Retrying(**_policy(where, patience))(attempt)
 
 

@@ -1,4 +1,4 @@
-"""What a client needs to know of a run, and where it stores its state of that run."""
+"""The clients' part of a run's experiment, and a client's folder for its state of the run."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from rampart_fl.shared.runtime import durable
 
 
 def run_folder(folder: Path, run: str) -> Path:
-    """Where a client stores its state of one run."""
+    """The folder in which a client stores its state of one run."""
     return folder / "runs" / run
 
 
@@ -19,7 +19,7 @@ async def run_experiment(
     """A run's experiment as clients know it, and the largest sample count that a client may claim.
 
     If the run's first model is not initialized from the seed, the client stores this model in a
-    file in its folder of the run. The returned experiment then starts with the model in this file.
+    file in its folder of the run. The returned experiment starts with the model in this file.
     """
     part = await connection.experiment(run)
     experiment = client_experiment(part)

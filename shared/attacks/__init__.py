@@ -1,4 +1,4 @@
-"""Attacks on clients: on their data (`.data`) and on their updates (`.model`).
+"""Attacks by hostile clients, which change their own data (`.data`) or updates (`.model`).
 
 `craft` runs a model attack in one call. Everything that an attack may know is passed to it as a
 `Knowledge` object. Code that runs hostile clients belongs in `services/attacker` and in
@@ -33,7 +33,7 @@ def craft(
     jacobian: Callable[[Tensor, torch.Generator], tuple[Tensor, Tensor]] | None = None,
     **parameters: Any,
 ) -> Tensor:
-    """The upload of the first attacker in a round.
+    """The update that a round's first attacker uploads.
 
     Args:
         name: the name of a model attack.

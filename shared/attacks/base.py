@@ -1,8 +1,8 @@
 """The base classes of attacks, and what attacks know.
 
-Attacks work on updates u = w_end - w_start, so u points in the direction in which training moved.
-Data attacks change an attacker's labelled samples before the attacker trains. Model attacks replace
-the attacker's honest update after training.
+Attacks work on updates u = w_end - w_start, so u points in the direction in which training moved
+the model. Data attacks change an attacker's labelled samples before the attacker trains. Model
+attacks replace the attacker's honest update after training.
 
 Legend: F attackers whose uploads are crafted in one call, M attackers of the round, B known honest
 updates, S samples, D coordinates.
@@ -41,7 +41,7 @@ class Knowledge:
         attackers: number m of attackers in the round.
         honest_BD: honest updates that the attacker knows, one per row. With full knowledge, these
             are the updates of the benign clients. With partial knowledge, these are the updates of
-            the colluders. Otherwise, this is None.
+            the colluders. Otherwise, `honest_BD` is None.
         round: the number of the round.
         seed: the experiment's seed; `generator(name)` derives the seeds of named draws.
         reference_D: the global model of the round, under full knowledge. A client may receive a
@@ -53,7 +53,8 @@ class Knowledge:
         first: position, among all attackers, of the first attacker whose upload is crafted here.
             Random draws are seeded with this position. They therefore differ between attackers, and
             do not depend on the process in which an attacker runs.
-        sent_FD: the models that these attackers started from; if None, that is `reference_D`.
+        sent_FD: the models that these attackers started from; None means that all started from
+            `reference_D`.
         colluders_sent_MD: the models that all attackers started from, if attackers share them.
         honest_sent_BD: the models that the clients of `honest_BD` started from; under partial
             knowledge these clients are the colluders.
@@ -87,7 +88,7 @@ class Knowledge:
             )
 
     def limited_to(self, level: KnowledgeLevel) -> "Knowledge":
-        """This knowledge, reduced to what an attacker with the given level may know.
+        """This knowledge, reduced to what an attacker with the given level of knowledge may know.
 
         >>> everything = Knowledge(4, 1, torch.ones(3, 2), colluders_MD=torch.zeros(1, 2))
         >>> everything.limited_to("partial").honest_BD
@@ -117,7 +118,7 @@ class Knowledge:
 
 
 class Attack(Member):
-    """A hostile behaviour and the rounds in which it is active; by default all rounds.
+    """A hostile behaviour, and the rounds in which it is active (by default, all rounds).
 
     >>> from rampart_fl.shared.attacks.model import attacks
     >>> attack = attacks.build("sign_flip", from_round=5, until_round=8)
@@ -135,13 +136,13 @@ class Attack(Member):
 
     @model_validator(mode="after")
     def _begins_before_it_ends(self) -> Self:
-        # If both bounds are equal, the attack is never active, which is useful as a baseline.
+        # If `until_round` equals `from_round`, the attack is never active: a useful baseline.
         if self.until_round is not None and self.until_round < self.from_round:
             raise ValueError(f"until_round {self.until_round} is before from_round")
         return self
 
     def active(self, round: int, seed: int) -> bool:  # noqa: A002 - the field's word
-        """Whether the attackers attack in this round; if not, they behave honestly."""
+        """Whether the attack is active in this round; otherwise, the attackers behave honestly."""
         if round < self.from_round or (self.until_round is not None and round >= self.until_round):
             return False
         if self.probability == 1:
@@ -170,16 +171,16 @@ class ModelAttack(Attack, ABC):
 
     @property
     def asks_for(self) -> KnowledgeLevel:
-        """The level of knowledge that this attack must be given, which may depend on parameters."""
+        """The level of knowledge that this attack needs, which may depend on its parameters."""
         return self.knowledge
 
     def apply(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         """The uploads (F, D) that replace the honest updates `own_FD`; never a view of `own_FD`.
 
         An attacker calls this method after its honest training and before its upload, also if the
-        upload answers a probe. The method returns a copy of `own_FD` if the round has no attackers,
-        if the attack is not active in the round, or if the attack needs honest updates and no known
-        honest update is finite.
+        upload answers a probe. The method returns a copy of `own_FD` in three cases: the round has
+        no attackers, the attack is not active in the round, or the attack needs honest updates and
+        no known honest update is finite.
 
         Raises:
             ValueError: `own_FD` is not a floating [F, D] tensor.
@@ -215,7 +216,7 @@ class ModelAttack(Attack, ABC):
         return self.claim(dict(numbers), knowledge)
 
     def claim(self, numbers: dict[str, float], knowledge: Knowledge) -> dict[str, float]:
-        """The numbers claimed while the attack is active; by default, the true numbers."""
+        """The numbers claimed if the attack is active; by default, these are the true numbers."""
         del knowledge
         return numbers
 
@@ -245,7 +246,7 @@ class DataAttack(Attack, ABC):
         """
 
     def training(self, usual: Training) -> Training:
-        """The attacker's training in a round in which it poisons, from the experiment's."""
+        """The attacker's training settings if the attack is active, given the usual settings."""
         return usual
 
     def upload(self, own_FD: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from rampart_fl.shared.robust.base import Rows
 
 
 class Colluding(ModelAttack):
-    """An attack whose attackers know each other's honest updates and upload the same vector."""
+    """Attackers know each other's honest updates, and all attackers upload the same vector."""
 
     knowledge: ClassVar[KnowledgeLevel] = "partial"
     identical: ClassVar[bool] = True
@@ -39,7 +39,7 @@ class Statistical(Colluding):
         known_BD, own_MD = honest(knowledge), knowledge.colluders_MD
         if own_MD is None and knowledge.level == "full":
             own_MD = own_FD
-        # Under partial knowledge, `honest_BD` already has the colluders' updates.
+        # Under partial knowledge, `honest_BD` already contains the colluders' updates.
         if self.statistics_over == "benign" or own_MD is None or own_MD is known_BD:
             return known_BD
         return torch.cat([known_BD, own_MD.to(known_BD)])

@@ -75,11 +75,11 @@ class Backdoor(DataAttack):
         return self.shown(x[y != self.target])
 
     def shown(self, x: Tensor) -> Tensor:
-        """Copies of these images with the whole trigger on them, as at test time."""
+        """Copies of these images that show the whole trigger, for use at test time."""
         return self._stamp(x, self.whole())
 
     def success(self, predicted: Tensor) -> float | None:
-        """Share of triggered images that are predicted as the target; None if there are none."""
+        """Share of triggered images that are predicted as the target; None without any images."""
         return float((predicted == self.target).double().mean()) if len(predicted) else None
 
     def _stamp(self, x: Tensor, pixels: Pixels) -> Tensor:

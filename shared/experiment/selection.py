@@ -50,7 +50,7 @@ def quota(buffer: float, expected: int) -> int:
 
 
 def count(bound: float, of: int) -> int:
-    """Converts a bound to a number of clients, which is at most the number `of`.
+    """Converts a bound to a number of clients; the result is at most `of`.
 
     A bound up to 1 is a fraction of `of`; a bound above 1 is itself a number of clients.
 

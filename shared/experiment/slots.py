@@ -15,9 +15,9 @@ def draw_slots(
     in an order that is drawn from the seed. If there are more clients than slots, the last clients
     in this random order get no slot.
 
-    A client's rank in the draw depends only on the seed and its id. If no client asks, n clients
-    hold the slots 0 to n - 1. A client that asks gets the same slot even if other clients are
-    missing, so it keeps its data, and an attacker remains an attacker.
+    A client's rank in the draw depends only on the seed and its id. If no client asks for a slot, n
+    clients hold the slots 0 to n - 1. A client that asks for a slot gets the same slot even if
+    other clients are missing, so it keeps its data, and an attacker remains an attacker.
 
     Args:
         seed: the seed of the experiment.

@@ -121,7 +121,7 @@ class Sweep:
 
     @staticmethod
     def load(source: str | Path, **changes: Any) -> "Sweep | None":
-        """Reads a file, or a shipped experiment by name; None if it has no [sweep].
+        """Reads a file, or a shipped experiment by name; returns None if it has no [sweep].
 
         Args:
             source: a file or a name.
@@ -255,7 +255,7 @@ def put(tables: dict[str, Any], path: str, value: Any) -> None:
 
 
 def averaged(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Combines the figures of several runs: their means and, under "spread", standard deviations.
+    """Averages the figures of several runs; the key "spread" has their standard deviations.
 
     A mean is taken over the runs that have the figure; if no run has it, the mean is None. A list
     is replaced by its length; texts are left out. If at least two runs have a figure, the result

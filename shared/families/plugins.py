@@ -2,8 +2,8 @@
 
 Each family has a group of entry points, such as `rampart_fl.rules`. To add a member, a package
 declares an entry point of that group in its pyproject.toml: the name of the entry point is the
-member's name, and its value is the member's class. Until such a member is looked up, Rampart reads
-only the package's metadata, and does not import the package's code.
+member's name, and its value is the member's class. Until a member of another package is looked up,
+Rampart reads only that package's metadata, and does not import the package's code.
 """
 
 from collections.abc import Iterator, Mapping
@@ -38,7 +38,7 @@ def load(family: str, name: str, entries: tuple[EntryPoint, ...], kind: type[Any
     Args:
         family: what a member of the family is called in error messages.
         name: the name of the member.
-        entries: the entry points with this name; if there are several, they are refused.
+        entries: the entry points with this name; several entry points with one name are refused.
         kind: the class that the member must derive from.
     Raises:
         ConfigurationError: several packages use the name, or the entry point does not refer to a
@@ -64,7 +64,7 @@ def load(family: str, name: str, entries: tuple[EntryPoint, ...], kind: type[Any
 
 @contextmanager
 def known(packages: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """A context in which an experiment's members are looked up; it yields the members' packages.
+    """A context in which an experiment's members are looked up; yields the members' packages.
 
     Args:
         packages: the packages from which the experiment takes members, keyed by member.
@@ -90,7 +90,7 @@ def known(packages: Mapping[str, str]) -> Iterator[dict[str, str]]:
         here, there = found[name], packages[name]
         if here.partition("==")[0] != there.partition("==")[0]:
             raise ConfigurationError(
-                f"{name!r} comes from {there}, but from {here} on this machine: uninstall that"
+                f"{name!r} comes from {there}, but from {here} on this machine: uninstall {here}"
             )
 
 

@@ -82,7 +82,7 @@ class Registry(Generic[M]):
         return tuple(sorted({*self._members, *plugins.installed(self.group)}))
 
     def get(self, name: str) -> type[M]:
-        """The class with this name; if there is none, `UnknownMember` lists the known names."""
+        """The class with this name; for an unknown name, the error lists the known names."""
         self._discover()
         entries = plugins.installed(self.group).get(name, ())
         if entries:
@@ -117,10 +117,11 @@ class Registry(Generic[M]):
             ) from None
 
     def parse(self, spec: "str | Mapping[str, Any] | Member", **defaults: Any) -> M:
-        """A member from `"name"` or from `{"name": ..., parameter: ...}`.
+        """Builds a member from `"name"` or from `{"name": ..., parameter: ...}`.
 
-        A spec that already is a member is returned unchanged. `defaults` has values for parameters
-        that the spec leaves out; parameters that the member does not have are ignored.
+        If the spec already is a member, that member is returned unchanged. `defaults` contains
+        values for parameters that the spec leaves out. Keys of `defaults` that are not parameters
+        of the member are ignored.
         """
         if isinstance(spec, Member):
             return spec  # type: ignore[return-value]  # its caller's family

@@ -1,7 +1,7 @@
 """Compares whole runs: the figures of each run, and the settings in which experiments differ.
 
 The figures of a run are computed from one record at a time, so a long run needs no more memory than
-a short one.
+a short run.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -67,9 +67,9 @@ def run_figures(
 
 
 def differences(tables: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """For each setting in which experiments differ, keyed by path: the list of their values.
+    """The values of each setting in which experiments differ, keyed by the setting's path.
 
-    A table that has a name and parameters, such as a rule, counts as one value.
+    A table that has a name and parameters, such as a rule, is treated as one value.
 
     >>> differences([{"seed": 1, "data": {"clients": 4}}, {"seed": 2, "data": {"clients": 4}}])
     {'seed': [1, 2]}

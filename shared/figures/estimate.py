@@ -1,4 +1,4 @@
-"""What a run will take: memory of the worker, disk for blobs, and traffic of a client.
+"""Estimates the worker's memory, the disk space for blobs and a client's traffic for a run.
 
 Legend: N clients in a round, B bytes of a model in float32, L customized models.
 """
@@ -12,24 +12,27 @@ from rampart_fl.shared.protocol.traffic import model_bytes
 from rampart_fl.shared.robust.engine import Plan
 
 PROCESS = 400 * 2**20
-"""Bytes of an aggregator without rows: 350 MiB before the first round, and buffers."""
+"""Memory of an aggregator that holds no rows, in bytes: 350 MiB before the first round, and
+buffers."""
 REPORT = 400
-"""Bytes of a report in an upload."""
+"""Size of the report in an upload, in bytes."""
 RECORD, VERDICT = 600, 150
-"""Bytes of a compressed record, and of what each client adds to it."""
+"""Size of a compressed record without clients, and the size that each client adds, in bytes."""
 SKETCH = 16 * 2**10
-"""Bytes that a detector keeps about a client, if it does not keep the client's row."""
+"""Size of a detector's state for one client, in bytes, if the state does not include the client's
+row."""
 
 
 def estimate(experiment: Experiment) -> Estimate:
-    """What a run of an experiment will take, if all of its clients take part.
+    """The estimated resources for a run of an experiment, if all of its clients take part.
 
-    With N clients and models of B bytes, the worker needs 400 MiB + N·B·(p + 0.3 + 3s). Here p is
-    1, plus 1 if uploads are not calibrated, plus 1 if newcomers are probed. The number of stages
-    that remember each client's row is s.
+    With N clients and models of B bytes, the worker needs 400 MiB + N·B·(p + 0.3 + 3s). The number
+    p is 1, plus 1 if uploads are not calibrated, plus 1 if newcomers are probed. The number of
+    stages that store a row for each client is s.
 
-    Blobs need B·(N·(1 + k + 2s) + 2L + 4) bytes of disk, plus the size of the records. Here k is 1
-    if rows are needed after their round, and otherwise 0; the number of customized models is L.
+    Blobs need B·(N·(1 + k + 2s) + 2L + 4) bytes of disk, plus the size of the records. The number k
+    is 1 if rows are needed after their round, and otherwise 0. The number of customized models is
+    L.
 
     The estimate assumes uploads in float32 without compression. The estimate includes the records
     of all rounds, but no data sets.
@@ -42,7 +45,7 @@ def estimate(experiment: Experiment) -> Estimate:
 
 
 def of_model(experiment: Experiment, spec: ModelSpec, plan: Plan) -> Estimate:
-    """Like `estimate`, but for a model and stages that are already built."""
+    """Does the same as `estimate`, but for a model and stages that are already built."""
     n, b = experiment.most_rows, 4 * spec.dim
     customizer = plan.customizer
     stages = (*plan.detectors, *plan.pipeline.stages)

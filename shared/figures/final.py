@@ -63,8 +63,8 @@ def errors(
 ) -> dict[str, float | None]:
     """Mean squared error over these clients' test samples, for each kind of model.
 
-    `error` is the smaller of two errors: that of the model as received and that of the personalized
-    model. The result is empty if the task is classification.
+    `error` is the smaller of two errors: the received model's error and the personalized model's
+    error. The result is empty if the task is classification.
 
     >>> errors({"a": {"test_samples": 2, "error_local": 3.0, "error_customized": 5.0}}, ["a"])
     {'error': 2.5, 'error_customized': 2.5, 'error_local': 1.5, 'error_personalized': None}
@@ -98,8 +98,8 @@ def largest_gap(
 ) -> dict[str, float]:
     """The largest amount by which local training lowers the training loss of one of these clients.
 
-    A large gap means that the received model fits this client badly. The result is empty if no
-    client measured a gap.
+    A large gap means that the received model fits the client's data badly. The result is empty if
+    no client measured a gap.
 
     >>> largest_gap({"a": {"loss_gap": 0.5}, "b": {"loss_gap": 0.75}, "x": {}}, ["a", "b", "x"])
     {'largest_gap': 0.75}
@@ -123,7 +123,7 @@ def detection(
 
     `dacc` is the share of all clients that are judged correctly, `fpr` the share of honest clients
     that are evicted, and `fnr` the share of hostile clients that are not evicted. A client whose
-    decision is "quarantined", "proposed" or "rejected" does not count as evicted.
+    decision is "quarantined", "proposed" or "rejected" is not treated as evicted.
 
     >>> detection(["a", "b", "c"], ["x"], ["x", "a"])
     {'dacc': 0.75, 'fpr': 0.3333333333333333, 'fnr': 0.0}
@@ -143,8 +143,8 @@ def accuracies(
     """The honest clients' accuracy after every round, keyed by kind of model.
 
     Each accuracy is computed over the test samples of all honest clients, from each client's newest
-    measurement. If a client was not selected or is evicted, this measurement is from an earlier
-    round.
+    measurement. If a client was not selected or is evicted, the client's newest measurement is from
+    an earlier round.
     """
     honest, _ = sides(experiment, names)
     return [{kind: accuracy(newest, honest, kind) for kind in KINDS} for newest in newer(rounds)]
@@ -153,7 +153,7 @@ def accuracies(
 def server_accuracy(
     tested: Iterable[Mapping[str, float]], accuracy_of: Final = "last"
 ) -> dict[str, float | None]:
-    """The global model's accuracy on the server's test samples; empty if the server has none.
+    """The global model's accuracy on the server's test samples; empty without such samples.
 
     >>> server_accuracy([{"test_samples": 4, "correct_customized": 3}, {}])
     {'accuracy_server': 0.75}
@@ -172,7 +172,7 @@ def sides(
 
 
 def final(values: Sequence[float | None], which: Final) -> float | None:
-    """The final accuracy of a run, from the accuracies of its rounds; None if all are None.
+    """The final accuracy of a run, given its rounds' accuracies; None if no accuracy is known.
 
     >>> final([None, 0.25, 0.75, 0.5], "mean5"), final([0.5, 0.75, 0.25], "best")
     (0.5, 0.75)
@@ -185,7 +185,7 @@ def final(values: Sequence[float | None], which: Final) -> float | None:
 
 
 def rounds_to(values: Sequence[float | None], target: float) -> int | None:
-    """The number of rounds until an accuracy was first reached; None if it was never reached.
+    """The number of rounds until an accuracy was first reached; None if no round reached it.
 
     >>> rounds_to([0.5, 0.75, 0.9, 0.7], 0.75), rounds_to([0.5], 0.75)
     (2, None)
@@ -216,13 +216,14 @@ def final_figures(
     """The final figures of a run; a figure of a model that does not exist is None.
 
     Accuracies and rates are fractions from 0 to 1. Accuracies are computed over the test samples of
-    all honest clients, from each client's newest measurement. For an evicted honest client, this is
-    the measurement of its last model. `accuracy` is the better of the accuracies of the customized
-    and the personalized model. `rounds_to_accuracy` is the number of rounds until each of `TARGETS`
-    was reached. `attack_success` is measured on the same model as `accuracy`, at the end of the
-    run. If the experiment has a trigger, `attack_success_customized` and so on give the success for
-    each kind of model. `largest_gap`, and the figures of `errors` if the task is estimation, use
-    each client's newest measurement.
+    all honest clients, from each client's newest measurement. For an evicted honest client, the
+    newest measurement is that of the client's last model. `accuracy` is the higher of two
+    accuracies: the customized model's and the personalized model's accuracy. `rounds_to_accuracy`
+    contains, for each accuracy in `TARGETS`, the number of rounds until the accuracy was reached.
+    `attack_success` is measured on the same model as `accuracy`, at the end of the run. If the
+    experiment has a trigger, `attack_success_customized` and so on give the success for each kind
+    of model. `largest_gap`, and the figures of `errors` if the task is estimation, use each
+    client's newest measurement.
 
     Args:
         experiment: the experiment, which knows the roles of the clients.
@@ -255,10 +256,10 @@ def final_figures(
 def decisions(
     experiment: Experiment, records: Sequence[RoundRecord], names: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """How often each decision was made about honest and about hostile clients, in client-rounds.
+    """The number of client-rounds with each decision, for honest clients and for hostile clients.
 
-    A client-round is one client in one round; the decision about a client in quarantine is "away".
-    The honest and the hostile clients each have a figure `silenced`: the share of their
+    A client-round is a pair of a client and a round. The decision about a client in quarantine is
+    "away". The honest and the hostile clients each have a figure `silenced`: the share of their
     client-rounds, including "away", in which the client's row was not accepted.
 
     Args:

@@ -1,4 +1,4 @@
-"""The record of a round: its decision as numbers and names."""
+"""The record of a round: the round's decision as numbers and names."""
 
 from dataclasses import dataclass
 from math import isfinite
@@ -14,7 +14,7 @@ from rampart_fl.shared.round.rounds import RoundDecision
 
 @dataclass(frozen=True)
 class DecisionRecord:
-    """The fields that a `RoundRecord` takes from the round's decision; both use the same names."""
+    """The fields that a `RoundRecord` takes from the round's decision, under the same names."""
 
     verdicts: list[VerdictRecord]
     weights: dict[str, float]
@@ -28,7 +28,7 @@ class DecisionRecord:
 
     @staticmethod
     def of(decision: RoundDecision) -> "DecisionRecord":
-        """The fields of a record that follow from a decided round."""
+        """The fields of a record that are computed from a decided round."""
         outcome, clients = decision.outcome, decision.rows.ids
         customization = outcome.customization
         mixing: dict[str, dict[str, float]] = {}

@@ -1,4 +1,4 @@
-"""Figures of a vote: the share of decisions that stay correct whatever m hostile clients do.
+"""Figures of a vote: the share of predictions that stay correct whatever m hostile clients do.
 
 The figures follow from counts that clients report, so this module needs no torch.
 """

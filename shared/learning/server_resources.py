@@ -1,4 +1,4 @@
-"""What the server has in addition to updates: network, public samples, its own update, its test.
+"""The server's resources besides the uploads: network, public samples, own update, test samples.
 
 Legend: K models, B samples in a batch, D parameters.
 """
@@ -25,7 +25,7 @@ AUGMENTATIONS = {"none": None, "weak": weak, "strong": strong}
 
 @dataclass(frozen=True, eq=False)
 class ServerResources:
-    """What the stages of one experiment need, loaded once; `attach_to` adds it to a context.
+    """The resources that an experiment's stages need; `attach_to` adds these to a context.
 
     Args:
         seed: the experiment's seed.
@@ -92,7 +92,8 @@ class ServerResources:
     def update(self, reference_D: Tensor, round_: int) -> Tensor | None:
         """The server's own update (D,): the server trains from the reference on its root set.
 
-        The server trains in the same way as a client. The result is None if no stage needs it.
+        The server trains in the same way as a client. The result is None if no stage needs the
+        server's own update.
         """
         if self.learner is None or self.root is None:
             return None
@@ -103,7 +104,7 @@ class ServerResources:
         return train(self.learner, self.root, batches, started_1D, {}, measure=False).update_KD[0]
 
     def tested(self, model_D: Tensor) -> dict[str, float]:
-        """Metrics of a model (D,) on the server's test set; empty if it has none."""
+        """Metrics of a model (D,) on the server's test set; empty if the server has no test set."""
         if self.learner is None or self.test is None:
             return {}
         columns = evaluate_many(self.learner, self.test, model_D.unsqueeze(0), {})
@@ -111,7 +112,7 @@ class ServerResources:
 
 
 def _as_client(held: ServerData, train: bool) -> ClientData:
-    """The server's samples as the data of a client that only trains, or only tests."""
+    """The server's samples, in the form of the data of a client that only trains or only tests."""
     own, none = (held.x, held.y), (held.x[:0], held.y[:0])
     first, second = (own, none) if train else (none, own)
     return ClientData(*first, *second, int(held.y.max()) + 1)

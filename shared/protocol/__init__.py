@@ -1,4 +1,4 @@
 """The protocol between the aggregator and its clients: messages, wire format and refusals.
 
-No module of this package needs torch, and none opens a connection.
+No module of this package needs torch, and no module opens a connection.
 """

@@ -38,7 +38,7 @@ ActName = Literal[
     "add-operator",
     "revoke-operator",
 ]
-"""The names of the acts that operators can do, which the audit log records."""
+"""The names of the operators' acts that the audit log records."""
 START = "0" * 64
 """The head of an empty log."""
 
@@ -82,7 +82,7 @@ class AuditEntry(EntryContent):
 
 
 def timestamp(time: float) -> str:
-    """Formats a Unix time as in the entries of the audit log.
+    """Formats a Unix time in the same way as the entries of the audit log.
 
     >>> timestamp(1_000_000.5)
     '1970-01-12T13:46:40.500Z'
@@ -94,8 +94,8 @@ def timestamp(time: float) -> str:
 def check_chain(entries: Iterable[AuditEntry], kept: str | None = None) -> tuple[int, str]:
     """Checks a whole log, starting with its first entry.
 
-    Without `kept`, the check does not notice if the last entries of the log are missing, or if
-    somebody has replaced all entries from some entry on.
+    Without `kept`, the check does not detect that the last entries of the log are missing, or that
+    all entries after a certain entry were replaced.
 
     Args:
         entries: all entries, oldest first.

@@ -101,7 +101,7 @@ class Ticket(Message):
 
     @property
     def etag(self) -> str:
-        """The ETag to compare with `If-None-Match`; a ticket's deadline does not affect it."""
+        """The ETag to compare with `If-None-Match`, which does not depend on the deadline."""
         parts = [self.run, self.round, self.kind, sorted(self.models.items()), self.experiment]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
@@ -137,7 +137,7 @@ class JoinRequest(Message):
 class TokenChange(Message):
     """The hash of a client's new token; the old token becomes invalid at once.
 
-    `reason` is used only if an operator replaces the token, not if the client does.
+    `reason` is used only if an operator replaces the token, not if the client replaces it.
     """
 
     token_hash: Digest
@@ -145,7 +145,7 @@ class TokenChange(Message):
 
 
 class Joined(Message):
-    """A client's id, its own limit on the samples that it may claim, and when its token expires."""
+    """A client's id, the client's own limit on claimed samples, and the token's expiry time."""
 
     client_id: ClientId
     sample_cap: int | None = Field(default=None, description="None: each run sets the limit")
@@ -168,7 +168,7 @@ class JoinTokenRequest(Message):
 
 
 class LabelChange(Message):
-    """The new labels of a client, which replace its present labels."""
+    """The new labels of a client, which replace the client's present labels."""
 
     labels: Labels
     reason: Reason = UNSAID
@@ -224,7 +224,7 @@ class WhoAmI(Message):
 
 
 class Health(Message):
-    """Whether a federation's parts work, as the process that answers sees them."""
+    """The state of a federation's parts, as seen by the process that answers."""
 
     redis: str = Field(default="", description="what is wrong with Redis; empty if nothing is")
     blobs: str = Field(default="", description="what is wrong with the blobs; empty if nothing is")
@@ -291,7 +291,7 @@ class VerdictRecord(Message):
 class RoundFacts(Message):
     """All facts about a finished round, except the weights that mixed its models.
 
-    A repeated run gives the same facts, except for times and `timings`.
+    If an experiment is repeated, the facts are the same, except for times and `timings`.
     """
 
     round: int

@@ -20,7 +20,7 @@ Mixing = Mapping[str, Mapping[str, float]]
 
 
 def encode_mixing(mixing: Mixing) -> bytes:
-    """Encodes the weight of each client in each model; as float32 if that loses no precision.
+    """Encodes the weight of each client in each model, in float32 if no precision is lost.
 
     Args:
         mixing: weights, keyed by model and then by client; all models must have the same clients.

@@ -92,7 +92,7 @@ class CheckRequest(Message):
 
 
 class RunRequest(CheckRequest):
-    """A submission of an experiment, which will run after all runs that were submitted earlier."""
+    """An experiment that is submitted to run after all earlier submitted experiments."""
 
     name: str | None = Field(
         default=None,

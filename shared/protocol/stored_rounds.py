@@ -71,7 +71,7 @@ class ClientFigures(Message):
 
 
 class RoundFigures(Message):
-    """One finished round in a few numbers; much smaller than its record."""
+    """A summary of a finished round, which is much smaller than the round's record."""
 
     round: int
     status: Literal["published", "failed"]

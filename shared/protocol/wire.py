@@ -62,7 +62,7 @@ def header(spec: ModelSpec, dtype: str = "F32", metadata: Mapping[str, str] | No
 
 
 def pack_header(entries: Mapping[str, Any], ordered: bool = False) -> bytes:
-    """Encodes a header's entries, sorted by name if `ordered`; the inverse of `parse_header`."""
+    """Encodes a header's entries, sorted by name if `ordered` is set; inverse of `parse_header`."""
     text = json.dumps(entries, sort_keys=ordered, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return LENGTH.pack(len(text)) + text
@@ -82,12 +82,12 @@ def encode(
 
 
 def header_cap(spec: ModelSpec) -> int:
-    """Length in bytes of the longest header that is accepted for this model."""
+    """The largest accepted length, in bytes, of a header for this model."""
     return 65_536 + sum(256 + 6 * len(tensor.name) for tensor in spec.tensors)
 
 
 def size_cap(spec: ModelSpec) -> int:
-    """Length in bytes of the longest file that can be valid for this model."""
+    """The largest valid length, in bytes, of a file for this model."""
     return LENGTH.size + header_cap(spec) + 4 * spec.dim
 
 
@@ -247,7 +247,8 @@ def narrow(vector_D: NDArray[np.float32], dtype: str) -> NDArray[np.uint16]:
 def spec_in(model: bytes) -> ModelSpec:
     """Reads a model's spec from the model's header, for callers that do not know the spec.
 
-    Use this only for files that the aggregator sent; `read_model` then checks the rest of the file.
+    Use this function only for files that the aggregator sent; `read_model` then checks the rest of
+    the file.
 
     >>> spec_in(encode(ModelSpec.of([("w", (2,))]), np.zeros(2, np.float32))).layout
     (('w', 0, 2),)

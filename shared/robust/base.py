@@ -111,7 +111,7 @@ class Stage(Member, ABC):
         return frozenset[Need]().union(*(p.needs() for p in parts if isinstance(p, Stage)))
 
     def unstreamed(self) -> tuple[str, ...]:
-        """Names of the stages that cannot stream, among this stage and the stages in its fields."""
+        """Names of the stages, this stage and stages in its fields, that have `streams = False`."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(name for p in parts if isinstance(p, Stage) for name in p.unstreamed())
         return inner if self.streams else (self.name, *inner)
@@ -126,15 +126,15 @@ class Bounded(Stage):
     """A stage that tolerates up to `f` hostile rows."""
 
     f: int = Field(default=0, ge=0)
-    """Declared bound on the number of hostile rows. Rows that were dropped as non-finite count as
-    hostile."""
+    """Declared bound on the number of hostile rows. Rows that were dropped as non-finite are
+    treated as hostile rows."""
 
     def tolerated(self, rows: Rows) -> int:
         """The bound on hostile rows after non-finite rows were dropped: max(0, f - dropped)."""
         return max(0, self.f - len(rows.dropped))
 
     def require(self, rows: Rows, least: int, bound: str) -> None:
-        """Raises a `PreconditionError` that states n and f if there are fewer than `least` rows."""
+        """Raises a `PreconditionError`, which states n and f, for fewer than `least` rows."""
         if len(rows) < least:
             raise PreconditionError(
                 f"{self.name} needs {bound}: n={len(rows)}, f={self.tolerated(rows)}"
@@ -155,13 +155,13 @@ class Rule(Bounded):
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         """The aggregate (D,), the next state, and a report with the weight of each row.
 
-        The method never writes to its arguments and never returns a view of them. `rows` is never
-        empty.
+        The method never writes to its arguments and never returns a view of an argument. `rows` is
+        never empty.
         """
 
 
 class PreAggregator(Bounded):
-    """Maps rows to rows before a rule."""
+    """Maps rows to new rows, which a rule then aggregates."""
 
     @abstractmethod
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Rows, State, Report]:
@@ -180,7 +180,7 @@ class Detector(Stage):
 
     @property
     def traces(self) -> int:
-        """Size of the sketches (`Rows.traces`) that the detector keeps; 0 if it keeps none."""
+        """Size of the sketches (`Rows.traces`) that the detector keeps; 0 without sketches."""
         return 0
 
     @abstractmethod
@@ -190,8 +190,8 @@ class Detector(Stage):
         """One verdict per row, in the rows' order, and the next state.
 
         A detector judges all rows before any row is removed. The detector may add verdicts on rows
-        that were dropped as non-finite; a dropped row without a verdict is rejected. Whatever its
-        verdict is, a detector keeps the client's evidence in the state, because other code makes
+        that were dropped as non-finite; a dropped row without a verdict is rejected. A detector
+        that asks for an eviction keeps the client's evidence in the state, because other code makes
         the final decision. The engine calls `forget` when a client is barred.
         """
 

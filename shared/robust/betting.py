@@ -17,10 +17,9 @@ class Bet:
     """A bet, in every round, that a client gets more objections than an honest client would get.
 
     E_t = sum_{j <= t} w_j prod_{s=j..t} L_s + sum_{j > t} w_j with w_j = 1 / j(j + 1). L_s is q / p
-    if there is an objection in round s, and (1 - q) / (1 - p) if there is none. If every objection
-    has probability at most p given all earlier rounds, E_t is an e-process: P(sup_t E_t >= 1/a) <=
-    a (Ville's inequality). Bets that begin in later rounds detect a client that turns hostile
-    later.
+    if there is an objection in round s, and (1 - q) / (1 - p) otherwise. If every objection has
+    probability at most p given all earlier rounds, E_t is an e-process: P(sup_t E_t >= 1/a) <= a
+    (Ville's inequality). Bets that begin in later rounds detect a client that turns hostile later.
 
     Args:
         p: largest probability of an objection to an honest client.

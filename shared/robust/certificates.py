@@ -93,7 +93,7 @@ def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) 
         beyond = [
             2 * (every - comb(clients - hostile, size)) for hostile in range(clients - size + 2)
         ]
-        m = torch.where(lead_T == 0, 0, m)  # without hostile clients, a tie has a certain winner
+        m = torch.where(lead_T == 0, 0, m)  # A tie has a certain winner if m = 0.
     for hostile, least in enumerate(beyond):
         m = torch.where(lead_T > least, hostile, m)
     return m

@@ -193,22 +193,22 @@ def challenged(
 
 
 def answer(change_K: Tensor, shift_JK: Tensor, others_PK: Tensor | None = None) -> float | None:
-    """How strongly an upload answers its challenge, in standard deviations of answers to decoys.
+    """An upload's answer to its challenge, in standard deviations of the answers to decoys.
 
     z = (a_0 - mean a_j) / sd a_j with a_j = -<Δu, δ_j>. Here δ_0 is the client's own challenge. For
     j > 0, δ_j is a decoy, which was drawn in the same way and sent to nobody. If an upload does not
     depend on its own challenge, then a_0 is exchangeable with the decoys' answers. Other clients,
     which have other challenges, may have sent the same upload. If an upload answers these other
-    challenges as strongly as the client's own challenge, it does not prove that the client trained.
-    Therefore, if the upload's mean answer to the other clients' challenges is larger than mean a_j,
-    that mean answer replaces mean a_j in z.
+    challenges as strongly as the client's own challenge, the upload does not prove that the client
+    trained. Therefore, z uses the upload's mean answer to the other clients' challenges in place of
+    mean a_j if this mean answer is larger.
 
     Args:
         change_K: difference between the client's upload and its last upload.
         shift_JK: the challenge and its decoys, minus those of the client's last upload.
         others_PK: challenges of other clients that sent the same upload, if there are any.
     Returns:
-        0 if the upload is the same as the last one; None if there was no challenge.
+        0 if the upload is the same as the client's last upload; None if there was no challenge.
 
     >>> shift = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, -1.0], [1.0, 0.0], [-1.0, 0.0]])
     >>> round(answer(torch.tensor([-1.0, 0.0]), shift), 3)

@@ -1,8 +1,9 @@
 """Clustering of a few points, without randomness; ties go to the lower index.
 
-Complete linkage and mean shift are implemented here because libraries would change the result of a
-federation: If distances are equal, as between identical rows, SciPy's linkage joins other pairs. If
-clusters overlap, the mean shift of scikit-learn ends at other peaks.
+Complete linkage and mean shift are implemented here because the versions in other libraries give
+different results in some cases. If distances are equal, as between identical rows, SciPy's linkage
+joins other pairs than this module. If clusters overlap, the mean shift of scikit-learn ends at
+other peaks than this module's mean shift.
 
 Legend: M points, C clusters, F features.
 """
@@ -25,7 +26,7 @@ def complete_linkage(distances_MM: Tensor, clusters: int) -> Tensor:
     apart_MM = distances_MM.double().clone().fill_diagonal_(torch.inf)
     labels_M = torch.arange(m)
     for _ in range(max(m - clusters, 0)):
-        # Of pairs with equal distances, `argmin` finds the pair with the lowest indices.
+        # If several pairs have equal distances, `argmin` finds the pair with the lowest indices.
         first, second = divmod(int(apart_MM.argmin()), m)
         first, second = min(first, second), max(first, second)
         labels_M[labels_M == second] = first
@@ -77,9 +78,9 @@ def finch(points_MF: Tensor, clusters: int | None = None) -> Tensor:
 
     Two points are linked if one is the other's first neighbour, or if both have the same first
     neighbour. Linked points are in one cluster, so no point is alone unless it is the only point.
-    Each further partition links the means of the clusters as the first partition links the points.
-    If a partition would leave fewer than `clusters` clusters, only the two clusters with the
-    nearest means are joined instead. Clusters are never split.
+    Each further partition links the means of the clusters in the same way as the first partition
+    links the points. If a partition would leave fewer than `clusters` clusters, only the two
+    clusters with the nearest means are joined instead. Clusters are never split.
 
     >>> points = torch.tensor([[0.10], [0.11], [0.20], [0.21], [0.02], [0.03]])
     >>> finch(points), finch(points, clusters=2)

@@ -18,8 +18,8 @@ from rampart_fl.shared.seeding import generator
 Need = Literal["predict", "public", "labels", "server_update"]
 """What a stage may need from the server: network, public samples, their labels, server update.
 
-The network (`predict`) is always available. The others require the experiment's settings
-`server.public` (for `public` and `labels`) and `server.root` (for `server_update`)."""
+The network (`predict`) is always available. `public` and `labels` require the experiment's setting
+`server.public`, and `server_update` requires the setting `server.root`."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,7 +34,7 @@ def within(uploads_MK: Tensor, most: float) -> list[list[int]]:
 
 
 def copies(uploads_MK: Tensor, most: float, usual: float) -> list[list[int]]:
-    """For each row, the other rows whose similarity to this row is far higher than usual.
+    """For each row, the other rows whose distance to this row is far below the median distance.
 
     Args:
         uploads_MK: sketches of uploads.

@@ -7,7 +7,7 @@ from rampart_fl.shared.robust.base import Context
 
 
 def coordinates(context: Context, name: str, dim: int, count: int) -> Tensor | None:
-    """`count` distinct coordinates below `dim`, drawn uniformly and sorted; None means all of them.
+    """`count` distinct coordinates below `dim`, drawn uniformly, sorted; None for all coordinates.
 
     >>> drawn = coordinates(Context(seed=1), "test", 1000, 3)
     >>> len(drawn.unique()), bool((drawn < 1000).all())
@@ -18,7 +18,7 @@ def coordinates(context: Context, name: str, dim: int, count: int) -> Tensor | N
     draws = context.generator(name)
     if 2 * count >= dim:
         return torch.randperm(dim, generator=draws)[:count].sort().values
-    # Duplicates are dropped, and only as many new coordinates are drawn as are missing.
+    # Duplicate coordinates are dropped, and the missing number of coordinates is drawn.
     # Every set of `count` coordinates is therefore equally likely.
     # The cost depends on `count`; the cost of a permutation would depend on `dim`.
     drawn: Tensor = torch.unique(torch.randint(dim, (count,), generator=draws))

@@ -32,7 +32,7 @@ SEVERITY = {"accepted": 0, "rejected": 1, "evicted": 2}
 
 
 class ServerStep(Member):
-    """Move the global model w along the aggregate a: v = momentum v + a, w += learning_rate v."""
+    """Moves the global model w along the aggregate a: v = momentum v + a, w += learning_rate v."""
 
     learning_rate: float = Field(default=1.0, gt=0)
     momentum: float = Field(default=0.0, ge=0, lt=1)
@@ -67,8 +67,8 @@ class Plan:
     def judges_models(self) -> bool:
         """Whether the verdicts depend on the models that clients were sent.
 
-        The verdicts do not depend on the models that clients were sent if stages see raw uploads,
-        or if groups of clients are isolated.
+        If stages see raw uploads, or if groups of clients are isolated, the verdicts do not depend
+        on the models that clients were sent.
         """
         return self.calibrate and not self.customizer.isolates
 
@@ -82,7 +82,7 @@ class Plan:
         eviction: Eviction | None = None,
         f: int | None = None,
     ) -> "Plan":
-        """Builds a plan from names and tables of stages; passes f to all stages that accept it."""
+        """Builds a plan from names and tables of stages; stages with a bound f get this f."""
         bound = f or 0
         return Plan(
             pipeline=Pipeline.of(rule, f=bound),
@@ -128,7 +128,7 @@ class Plan:
                 if not stage.needs():
                     stage.apply(rows, stage.init(1), context)
         except Absent:
-            return  # Only a round knows which clients take part in it.
+            return  # The clients that take part are known only in a round.
         except PreconditionError as error:
             raise ConfigurationError(f"no round can succeed: {error}") from None
 
@@ -137,12 +137,12 @@ class Plan:
         return {f"detector-{i}-{stage.name}": stage for i, stage in enumerate(self.detectors)}
 
     def needs(self) -> dict[Need, str]:
-        """What the stages need from the server; each need maps to the first stage that has it."""
+        """What the stages need from the server, with the first stage that has each need."""
         everything = (*self.pipeline.stages, *self.detectors, self.customizer)
         return {need: s.name for s in reversed(everything) for need in sorted(s.needs())}
 
     def unstreamed(self) -> str | None:
-        """Name of a stage that needs as much memory as the whole pool; None if no stage does.
+        """Name of a stage that needs as much memory as the whole pool; None without such a stage.
 
         >>> Plan.of("median").unstreamed(), Plan.of("foolsgold").unstreamed()
         (None, 'foolsgold')
@@ -231,7 +231,7 @@ def _decide(
     similar: Rows | None,
     ended: Callable[[str], None],
 ) -> RoundOutcome:
-    """Run one round on rows that hold parameters only."""
+    """Runs one round on rows that hold parameters only."""
     assert context.reference_D is not None
     states = split_state(state)
     judged = rows if similar is None else similar
@@ -312,7 +312,7 @@ def _accepted(rows: Rows, verdicts: Sequence[Verdict]) -> Rows:
 
 
 def _worst(rows: Rows, verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
-    """The most severe verdict on each client, by id; in a tie, that of the first detector."""
+    """The most severe verdict on each client, by id; in a tie, the first detector's verdict."""
     worst: dict[str, Verdict] = {
         client: Verdict(client, "rejected", "finite", float("inf"), 0.0, "update is not finite")
         for client in rows.dropped

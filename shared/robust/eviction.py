@@ -21,7 +21,7 @@ def decided(
     If detectors request more evictions than the limit allows, the evictions with the most evidence
     are carried out, and the other requests become abstentions. Among requests with equal evidence,
     the request whose score is furthest from its threshold comes first. If the scores are equally
-    far, too, the request with the lowest client id comes first.
+    far from their thresholds, the request with the lowest client id comes first.
 
     Args:
         asked: what detectors ask for: one verdict per client, accepted, rejected or evicted.

@@ -18,7 +18,7 @@ from rampart_fl.shared.robust.pipeline import Pipeline, Spec
 from rampart_fl.shared.robust.rows import Updates
 
 EXACT = 200_000
-"""All subsets are tried if there are at most this many."""
+"""All subsets are tried if their number is at most this bound."""
 BATCH = 4096
 
 
@@ -155,8 +155,8 @@ def _ratios(gram_NN: Tensor, noise_N: Tensor, subsets_BS: Tensor) -> Tensor:
     """The ratio (B,) of ‖F - mean_S‖² to the mean over S of ‖x_i - mean_S‖², for every subset S.
 
     `gram_NN` holds the inner products <x_i - F, x_j - F> for the aggregate F. `noise_N` holds the
-    squared rounding errors of the rows. A numerator or denominator of a ratio counts as 0 if it is
-    at most the mean of `noise_N` over the subset. The ratio 0/0 counts as 0.
+    squared rounding errors of the rows. A numerator or denominator of a ratio is set to 0 if it is
+    at most the mean of `noise_N` over the subset. The ratio 0/0 is defined as 0.
     """
     size = subsets_BS.shape[1]
     member_BN = torch.zeros(len(subsets_BS), len(gram_NN), dtype=torch.float64)
@@ -187,7 +187,7 @@ def _drawn(n: int, f: int, samples: int, context: Context) -> Iterator[Tensor]:
 def _climb(
     gram_NN: Tensor, noise_N: Tensor, best: float, subset_S: Tensor
 ) -> tuple[float, Tensor, int]:
-    """Repeatedly exchange one row of a subset for a row outside it, as long as the ratio grows."""
+    """Exchanges a row of a subset for a row outside the subset, as long as the ratio grows."""
     n, tried = len(gram_NN), 0
     while not isinf(best):
         outside = [i for i in range(n) if i not in set(subset_S.tolist())]

@@ -1,4 +1,4 @@
-"""Collections of models that are computed only when they are read, chunk by chunk.
+"""Collections of models; a model is computed only when it is read, chunk by chunk.
 
 Legend: D coordinates, M rows of the pool, L models, C coordinates of a chunk.
 """

@@ -32,7 +32,7 @@ class Pipeline:
 
     @staticmethod
     def of(stages: Spec | Sequence[Spec], **defaults: Any) -> "Pipeline":
-        """Build a pipeline; each stage gets those `defaults` (such as f) that it accepts.
+        """Builds a pipeline; each stage gets the `defaults` (such as f) that the stage accepts.
 
         >>> Pipeline.of("median", f=1).rule.f
         1
@@ -49,7 +49,9 @@ class Pipeline:
             raise ConfigurationError(f"a pipeline ends with a rule, not with {last.name!r}")
         wrong = [stage.name for stage in before if not isinstance(stage, PreAggregator)]
         if wrong:
-            raise ConfigurationError(f"only the last stage may be a rule: {wrong[0]!r} is one too")
+            raise ConfigurationError(
+                f"only the last stage may be a rule: {wrong[0]!r} is also a rule"
+            )
         return Pipeline(tuple(s for s in before if isinstance(s, PreAggregator)), last)
 
     @property
@@ -172,7 +174,7 @@ def aggregate(
     def result_of(rows: Rows) -> Tensor:
         return pipeline.apply(rows, pipeline.init(rows.dim), context or Context())[0]
 
-    # Rows are nearly always finite, and the pipeline's own passes check that at no extra cost.
+    # Rows are nearly always finite, and the passes detect non-finite rows at no extra cost.
     rows = Rows.of(updates_ND, ids, weights, metadata, assume_finite=True, group=group)
     with suppress(linalg.NotFinite, PreconditionError):
         result_D = result_of(rows)

@@ -43,7 +43,7 @@ class PublicEvaluation:
 def evaluate_models(
     rows: Rows, context: Context, stage: str, labels: bool = False
 ) -> PublicEvaluation:
-    """Evaluate every model `reference + row` on all public samples.
+    """Evaluates every model `reference + row` on all public samples.
 
     Args:
         rows: one update per client.
@@ -65,7 +65,9 @@ def evaluate_models(
     """
     reference_D, x_P, y_P = public_samples(context, stage)
     if labels and y_P is None:
-        raise ConfigurationError(f"{stage} needs labelled public samples: these have no labels")
+        raise ConfigurationError(
+            f"{stage} needs labelled public samples: the public samples have no labels"
+        )
     entropies, losses = [], []
     with torch.no_grad():
         for models_KD in _models(rows, reference_D):
@@ -102,8 +104,8 @@ def information(logits_BC: Tensor, sharpness: bool = True, diversity: bool = Tru
 
     Args:
         logits_BC: z.
-        sharpness: whether the first term counts (equation 4).
-        diversity: whether the second term counts (equation 5).
+        sharpness: whether the first term is included (equation 4). diversity: whether the second
+            term is included (equation 5).
 
     >>> information(1e3 * torch.eye(2))
     tensor(-0.6931)

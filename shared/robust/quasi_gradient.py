@@ -31,7 +31,7 @@ class Weighting:
 
 
 class QuasiGradientRule(Rule):
-    """sum_i q_i x_i with q lowered along g_i = (vᵀ(x_i - μ_q))² until ‖Cov_q‖₂ <= ξ.
+    """sum_i q_i x_i; the q are lowered along g_i = (vᵀ(x_i - μ_q))² until ‖Cov_q‖₂ <= ξ.
 
     v is the top eigenvector of Cov_q. The weights q, g and ‖Cov_q‖₂ are computed from the M x M
     matrix of squared distances.
@@ -39,8 +39,8 @@ class QuasiGradientRule(Rule):
 
     xi: float | None = Field(default=None, gt=0)
     """ξ, the largest variance allowed along any direction, in squared units of the updates. None
-    selects twice the top variance of n - f rows: those in the smallest ball around a row that holds
-    n - f rows. Up to f hostile rows cannot inflate this value."""
+    selects twice the top variance of the n - f rows in the smallest ball that is centred on a row
+    and contains n - f rows. Up to f hostile rows cannot inflate this value."""
     block_size: int | None = Field(default=None, ge=1)
     """Number of coordinates that share one set of weights; None for all, as in the paper."""
 
@@ -59,7 +59,9 @@ class QuasiGradientRule(Rule):
         self.require(rows, 2 * f + 1, "n >= 2f + 1")
         if self.block_size is not None and self.block_size < rows.whole_dim:
             if rows.part is not None:
-                raise ConfigurationError(f"{self.name}: ranks cannot divide rows of a block_size")
+                raise ConfigurationError(
+                    f"{self.name}: rows with a block_size cannot be divided between ranks"
+                )
             return self._blockwise(rows, f, self.block_size), state, Report(self.name, rows.ids)
         found = self.weigh(linalg.squared_distances(rows), f, rows.whole_dim)
         report = Report(

@@ -1,4 +1,4 @@
-"""Tests whether training can produce an update: searches for synthetic samples that produce it.
+"""Tests whether training can produce an update, by a search for suitable synthetic samples.
 
 Legend: K clients, B synthetic samples of each client, C classes, D parameters.
 """
@@ -14,7 +14,7 @@ Predict = Callable[[Tensor, Tensor], Tensor]
 """(models_KD, x_KB) -> logits (K, B, C), differentiable twice."""
 
 WORST = 1e6
-"""Errors that are larger than this, or not finite, are set to this value."""
+"""Errors that are larger than this value, or not finite, are set to this value."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""How clients respond when their starting models move, and the memory that this requires.
+"""How clients respond to movements of their starting models, and the state for these responses.
 
 Legend: H clients remembered, A memories, K numbers of a sketch.
 """
@@ -19,8 +19,8 @@ NONE = 2.0
 """The number that represents a missing correlation in a stored state. With NaN instead, no two
 states would be equal."""
 NEAR = 1e-5
-"""Two starting models are treated as equal if their distance relative to their length is below
-this.
+"""Two starting models are treated as equal if their distance, relative to their length, is below
+this number.
 """
 
 
@@ -66,7 +66,7 @@ class Past:
         return response
 
     def average(self, upload_K: Tensor, start_K: Tensor, memory: float) -> None:
-        """Add an upload and its starting model to the averages: a' = m a + (1 - m) x.
+        """Adds an upload and its starting model to the averages: a' = m a + (1 - m) x.
 
         An upload that is not finite is left out.
 
@@ -111,7 +111,7 @@ class Known:
 
 
 def respond(upload_K: Tensor, start_K: Tensor, before_K: Tensor, from_K: Tensor) -> Response | None:
-    """How an upload reacted when its starting model had moved; None if the model did not move.
+    """An upload's response to the movement of its starting model; None without such a movement.
 
     Args:
         upload_K, start_K: sketches of this upload and of the model that it started from.
@@ -130,7 +130,7 @@ def respond(upload_K: Tensor, start_K: Tensor, before_K: Tensor, from_K: Tensor)
 
 
 def recalled(state: State, memories: int, shares: int) -> dict[str, Known]:
-    """What a detector's state holds about each client, by client id.
+    """Reads what a detector's state contains about each client, keyed by client id.
 
     Args:
         state: the state.

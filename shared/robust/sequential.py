@@ -1,4 +1,4 @@
-"""The common base of detectors that gather evidence round by round.
+"""The common base class of detectors that gather evidence round by round.
 
 Legend: M rows of the round, K numbers of a sketch.
 """
@@ -29,7 +29,7 @@ Wealth = tuple[float, ...]
 class SequentialDetector(Detector):
     """A detector whose evidence is an e-process over objections, which limits false evictions.
 
-    Subclasses give `tolerated` and `expected` their defaults and their meaning.
+    Subclasses define the defaults and the meaning of `tolerated` and `expected`.
     """
 
     level: float = Field(default=1e-3, gt=0, lt=1)
@@ -56,7 +56,7 @@ class SequentialDetector(Detector):
 
     @property
     def odds(self) -> str:
-        """The level as text, for the reasons of verdicts."""
+        """The level as text, for use in the reasons of verdicts."""
         return f"false-eviction level 1 in {1 / self.level:,.0f}"
 
     def _admit(
@@ -66,7 +66,7 @@ class SequentialDetector(Detector):
         heard: int,
         create: Callable[[float], Client],
     ) -> int:
-        """Create each new client with its limit; return how many clients ever joined."""
+        """Adds new clients, each with its evidence limit; returns how many clients ever joined."""
         fresh = [client for client in clients if client not in known]
         share = limit(self.level, heard, len(fresh))
         known.update((client, create(share)) for client in fresh)
@@ -96,7 +96,7 @@ class SequentialDetector(Detector):
         return (0.0,) * len(self.expected)
 
     def _sketched(self, rows: Rows, context: Context) -> Traces:
-        """Sketches for rows that have none, as if all clients had started from the global model."""
+        """Sketches of rows, on the assumption that all clients started from the global model."""
         reference_D = context.reference_D
         start_D = torch.zeros(rows.dim) if reference_D is None else reference_D
         uploads = [sketch(rows.row(i), self.sketch) for i in range(len(rows))]

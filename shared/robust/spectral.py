@@ -1,8 +1,8 @@
 """Spectra of weighted rows, computed from their squared distances alone.
 
-The relative accuracy of a distance depends only on its two rows. A row with values around 1e30
-therefore does not affect the accuracy of the other rows once it is left out. The computation needs
-no second N x D block.
+The relative accuracy of a distance between two rows depends only on these two rows. A row with
+values around 1e30 therefore does not affect the accuracy of the other rows, provided that this row
+is left out. The computation needs no second N x D block.
 
 Legend: M rows, S rows with a positive weight (the support), T Lanczos steps.
 """
@@ -86,9 +86,9 @@ def largest(matrix_SS: Tensor) -> tuple[float, Tensor]:
 
 
 def lanczos(matrix_SS: Tensor) -> tuple[float, Tensor] | None:
-    """Like `largest`, but by Lanczos steps from a fixed random vector; None without convergence.
+    """Does the same as `largest` by Lanczos steps; returns None if the steps do not converge.
 
-    Every direction is made orthogonal to all earlier ones, so that no direction occurs twice.
+    Every direction is made orthogonal to all earlier directions, so no direction occurs twice.
     """
     draws = torch.Generator().manual_seed(0)
     rest_S = torch.randn(len(matrix_SS), dtype=torch.float64, generator=draws)
@@ -129,10 +129,10 @@ def uniform(kept_M: Tensor) -> Tensor:
 
 
 def nearest(distances_MM: Tensor, count: int) -> tuple[float, Tensor]:
-    """The squared radius of the smallest ball around a row that holds `count` rows, and these rows.
+    """The squared radius and the rows of the smallest ball around a row that has `count` rows.
 
-    If count = n - f and f < n/2, the radius is at most the diameter of the honest rows, whatever
-    the hostile rows are.
+    If count = n - f and f < n/2, the radius is at most the diameter of the honest rows, for all
+    possible hostile rows.
     """
     radii_M = distances_MM.sort(dim=1).values[:, count - 1]
     centre = int(radii_M.argmin())
@@ -148,7 +148,7 @@ def honest_variance(distances_MM: Tensor, count: int) -> float:
 
 
 def capped_simplex(weights_M: Tensor, cap: float) -> Tensor:
-    """The KL projection of q >= 0 on {Σp = 1, p <= cap}: p_i = min(cap, s q_i), s such that Σp = 1.
+    """The KL projection of q >= 0 on {Σp = 1, p <= cap}: p_i = min(cap, s q_i) for some factor s.
 
     If fewer than 1 / cap rows have weight, the cap is raised so that the weights of these rows can
     sum to 1.

@@ -26,16 +26,16 @@ class Known:
         limit: evidence above which the client is evicted.
         wealth: wealth of the bets that have begun, one number for each expected share.
         rounds: number of rounds whose results were bet on.
-        trial: for how many more of its own rounds the client is on trial.
-        seen: for how many more of its own rounds another copy puts the client on trial.
-        rest: for how many more of its own rounds copies do not put the client on trial, because it
+        trial: number of the client's own rounds for which it is still on trial.
+        seen: number of the client's own rounds in which another copy still starts a trial.
+        rest: number of the client's own rounds in which copies start no trial, because the client
             was acquitted.
         answered: number of rounds of this trial in which the client's answer was judged.
         cleared: wealth of the bets, in this trial, that the client answers as an honest client.
         waited: number of the client's own rounds since its evidence first exceeded the limit; 0
             before that.
         length: length of the client's last upload that started from an unchanged model; 0 if there
-            is none.
+            is no such upload.
         answer: the client's last answer to a challenge.
         upload: sketch (K,) of the client's last upload.
         shift: challenge and decoys (1 + J, K) of the model that the last upload started from.
@@ -65,9 +65,9 @@ class Known:
         return evidence(self.wealth, self.rounds)
 
     def sighted(self, copied: bool, rounds: int) -> None:
-        """Shorten the client's trial by one round, or start a trial at its second copy in `rounds`.
+        """Shortens the client's trial by a round; two copies within `rounds` rounds start a trial.
 
-        For some rounds after an acquittal (`rest`), the client's copies do not count.
+        For some rounds after an acquittal (`rest`), copies that the client sends are ignored.
 
         >>> one = Known(limit=9.0, wealth=(0.0,))
         >>> [one.sighted(copied, 10) or one.trial for copied in (True, False, True, False)]
@@ -83,19 +83,19 @@ class Known:
         self.seen = rounds if copied else max(0, self.seen - 1)
 
     def try_for(self, rounds: int) -> None:
-        """Put the client on trial for at least `rounds` rounds, even shortly after an acquittal."""
+        """Puts the client on trial for at least `rounds` rounds, even soon after an acquittal."""
         if not self.trial:
             self.answered, self.cleared = 0, 0.0
         self.trial, self.rest = max(self.trial, rounds), 0
 
     def acquit(self, rest: int) -> None:
-        """End the client's trial; in its next `rest` rounds, copies do not start a new trial."""
+        """Ends the client's trial; in its next `rest` rounds, copies do not start a new trial."""
         self.trial = self.seen = 0
         self.rest = rest
 
 
 def recalled(state: State, shares: int) -> tuple[dict[str, Known], int]:
-    """What a state holds about each client, and how many clients ever joined.
+    """What a state contains about each client, and how many clients ever joined.
 
     Args:
         state: the state.

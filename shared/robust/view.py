@@ -111,8 +111,8 @@ class View:
     def windows(self) -> Iterator[tuple[int, int]]:
         """Yields the ranges of columns that a pass reads, one after the other.
 
-        A sum over all columns adds up the windows' sums of each shard in the order of the windows,
-        and then the shards' sums. All views of a pool have the same windows, whether the pool is in
+        A sum over all columns first adds up the sums of each shard's windows in order, and then
+        adds up the shards' sums. All views of a pool have the same windows, whether the pool is in
         memory, in a file or divided between ranks, so sums are equal bit for bit. If the pool is in
         a file, the next window is fetched while a pass works on the current window. At most two
         windows of a file are in memory at once.
@@ -175,8 +175,9 @@ class View:
     def columns(self, which: slice | Tensor) -> Self:
         """The same rows, restricted to some coordinates; makes a copy only if `which` is a tensor.
 
-        If ranks divide the pool, a slice counts this rank's coordinates, and indices count all
-        coordinates: every rank gets them from the ranks that hold them.
+        If the pool is divided between ranks, a slice refers to the coordinates of this rank, and a
+        tensor of indices refers to all coordinates. Every rank gets the coordinates of the indices
+        from the ranks that hold these coordinates.
 
         >>> from rampart_fl.shared.robust import Rows
         >>> Rows.of(torch.tensor([[1.0, 2.0, 3.0]])).columns(slice(1, 3)).row(0)
@@ -200,7 +201,7 @@ class View:
         """L new rows `by_LM @ rows`, without a copy of the pool.
 
         If L = M, the new rows keep the ids, weights, metadata and traces of the old rows. Ids and
-        weights that are given as arguments take precedence.
+        weights that are given as arguments replace the old ids and weights.
         """
         names = self.ids if ids is None else tuple(ids)
         assert len(names) == len(by_LM)

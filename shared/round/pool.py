@@ -141,7 +141,7 @@ class Pool:
         raw_D = None if self._raw is None else self._raw.tensor[slot]
         moved = linalg.norm(row_D[:end])
         # The squares of finite float64 numbers may overflow; those of float32 numbers cannot.
-        # So if the norm is not finite, the numbers themselves are checked.
+        # If the norm is not finite, the numbers themselves are therefore checked.
         sound = not diverged and (isfinite(moved) or _finite(row_D[:end])) and _finite(row_D[end:])
         size = self._plan.traces
         upload_K = sketch(row_D[:end], size) if size else None
@@ -221,7 +221,7 @@ class Pool:
 
 
 def _add_difference(row_D: Tensor, start_D: Tensor, base_D: Tensor) -> None:
-    """row += start - base; overwrites the start."""
+    """Adds start - base to the row, and overwrites the start."""
     # On the CPU, numpy adds on the calling thread, which is fast enough for a single pass.
     row, start, base = map(_plain, (row_D, start_D, base_D))
     with np.errstate(over="ignore", invalid="ignore"):  # A row that overflows is dropped.

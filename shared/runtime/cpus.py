@@ -1,4 +1,4 @@
-"""The processors that this process may use, within what its container allows."""
+"""The processors that this process may use, within the limits of its container."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ def available() -> float:
 
 
 def threads() -> int:
-    """Number of threads that can compute at once: one per whole processor, but at least one."""
+    """Number of threads that can compute at once: one for each whole processor, at least one."""
     return max(1, int(available()))
 
 

@@ -1,4 +1,4 @@
-"""Selects torch devices, and copies tensors to them."""
+"""Selects torch devices, and copies tensors to these devices."""
 
 from collections.abc import Sequence
 
@@ -31,10 +31,10 @@ def to_device(
     to: torch.device | str,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """Copies values to a device; the host does not wait until they have arrived.
+    """Copies values to a device; the host does not wait until the values have arrived.
 
-    Operations that the device starts afterwards see the values. A copy to the CPU does wait, so
-    that its result can be read at once.
+    Operations that the device starts afterwards see the values. If the target is the CPU, the
+    function waits, so that the caller can read the result at once.
 
     Args:
         values: a tensor, or numbers.

@@ -1,4 +1,4 @@
-"""Blocks of rows in memory, or in a file if they are larger than the memory that they may take.
+"""Blocks of rows in memory, or in a file if a block exceeds the memory limit for blocks.
 
 A block in a file is mapped into memory, so it is an ordinary tensor. A pass over the block fetches
 the part that it reads next, and releases the part that it has read.
@@ -29,7 +29,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class MappedFile:
-    """A float32 block (N, D) in a file without a name, which vanishes with the block.
+    """A float32 block (N, D) in an unnamed file, which the system deletes together with the block.
 
     Args:
         rows, dim: the shape of the block.
@@ -57,7 +57,7 @@ class MappedFile:
         return self._reader.submit(self._advise, list(parts), POPULATE_READ)
 
     def release(self, parts: Sequence[Tensor]) -> None:
-        """Frees the memory of contiguous parts of the block; the next access reads them again."""
+        """Frees the memory of contiguous parts of the block; the next access reads a part again."""
         self._advise(parts, RELEASE)
 
     def _advise(self, parts: Sequence[Tensor], advice: int) -> None:
@@ -71,7 +71,7 @@ class MappedFile:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """A block (N, D), and the file that holds it if it is not in memory."""
+    """A block (N, D), and the block's file if the block is not in memory."""
 
     tensor: Tensor
     file: MappedFile | None = None
@@ -103,7 +103,7 @@ class BlockStorage:
     folder: Path | None = None
 
     def maps(self, rows: int, row_bytes: int, device: torch.device) -> bool:
-        """Whether a block of this many rows is kept in a file; only blocks on the CPU ever are."""
+        """Whether a block of this many rows is kept in a file; this is possible only on the CPU."""
         fits = self.memory is None or rows * row_bytes <= self.memory
         return not fits and device.type == "cpu"
 

@@ -45,7 +45,7 @@ def secret(variable: str) -> str | None:
 
 
 class ServiceSettings(BaseSettings):
-    """Settings of a process: RAMPART_<FIELD> sets a field; the field's docstring is its help."""
+    """Settings of a process: RAMPART_<FIELD> sets a field, and its docstring is the help text."""
 
     model_config = SettingsConfigDict(
         env_prefix="RAMPART_", extra="ignore", frozen=True, use_attribute_docstrings=True
@@ -103,7 +103,8 @@ def run_service(
         service: the service's name in logs and help.
         settings: class of the service's settings.
         work: the service's coroutine function.
-        own_signals: whether `work` handles SIGTERM and SIGINT; if not, they cancel it.
+        own_signals: whether `work` handles SIGTERM and SIGINT; otherwise, these signals cancel
+            `work`.
     Returns:
         The exit code: 0 after a normal end, 2 for a wrong setting, 1 for any other failure. The
         cause is written to standard error.

@@ -1,11 +1,11 @@
-"""Measures how many seconds each step takes, for records."""
+"""Measures the seconds of each step, which a round's record contains."""
 
 import time
 from collections.abc import Callable
 
 
 class Stopwatch:
-    """Adds up the seconds of each step; each call ends a step, and starts the next one.
+    """Adds up the seconds of each step; each call ends a step, and starts the next step.
 
     The first step starts when the stopwatch is created.
 

@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object per line, with the round and the client if there are any."""
+"""Structured logs: one JSON object per line, with the round and the client, if known."""
 
 import logging
 import sys

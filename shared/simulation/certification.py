@@ -34,7 +34,7 @@ LIKELY_ENOUGH = 0.001
 
 @dataclass(frozen=True)
 class Certificate:
-    """The certified accuracies of a vote: shares of decisions that hostile clients cannot change.
+    """Certified accuracies of a vote: shares of samples whose result no attacker can change.
 
     Args:
         scheme: disjoint groups, or random subsets.
@@ -85,8 +85,8 @@ def certify_groups(
     """
     if not build_plan(experiment).customizer.isolates:
         raise ConfigurationError(
-            f"{experiment.name} has no groups that train apart: choose the customizer flcert, or "
-            "let random subsets of its clients vote (--subsets and --size)"
+            f"{experiment.name} has no groups that train separately: choose the customizer "
+            "flcert, or let random subsets of its clients vote (--subsets and --size)"
         )
     if experiment.fraction < 1:
         raise ConfigurationError(
@@ -95,8 +95,8 @@ def certify_groups(
         )
     if experiment.policy != "sync":
         raise ConfigurationError(
-            f"{experiment.name} ends its rounds by arrivals, so a fast client changes which others "
-            'are in them: set policy = "sync"'
+            f"{experiment.name} ends its rounds by arrivals, so a fast client changes which "
+            'updates a round includes: set policy = "sync"'
         )
     simulation = Simulation.of(experiment, device)
     while not simulation.ended:
@@ -111,7 +111,7 @@ def certify_groups(
 
 
 def subsets_of(experiment: Experiment, count: int, size: int) -> list[Subset]:
-    """Random subsets of the clients, drawn with replacement; all subsets if at most `count` exist.
+    """Random subsets of the clients, drawn with replacement; all subsets if there are few enough.
 
     >>> len(subsets_of(Experiment.load("digits-benign"), 1000, 2)), 20 * 19 // 2
     (190, 190)
@@ -176,14 +176,13 @@ def certify_subsets(
 
 
 def _model_of(experiment: Experiment, subset: Subset, device: str) -> np.ndarray:
-    """The global model of a subset, trained with one thread, so that its bits are the same in
-    every process."""
+    """A subset's global model, trained by one thread so that all processes get the same bits."""
     with use(1):
         return trained(experiment, subset, device).server.global_D.cpu().numpy()
 
 
 def trained(experiment: Experiment, clients: Collection[str], device: str = "cpu") -> Simulation:
-    """Runs a federation of only these clients of the experiment to its end, and returns it."""
+    """Runs all rounds of a federation of these clients only, and returns the federation."""
     simulation = Simulation.of(experiment, device)
     simulation.server.absent = frozenset(experiment.client_names) - set(clients)
     while not simulation.ended:

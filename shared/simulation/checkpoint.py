@@ -48,7 +48,7 @@ HOST = {"index_K", "mix_MK", "mix_LM", "weights_M", "metadata"}
 
 
 def save(path: Path, memory: Mapping[str, Any]) -> None:
-    """Replaces the content of the file by this state; if that fails, the file is unchanged.
+    """Replaces the content of the file by this state; a failure leaves the file unchanged.
 
     Args:
         path: the file.
@@ -63,7 +63,7 @@ def save(path: Path, memory: Mapping[str, Any]) -> None:
 
 
 def load(path: Path, device: str = "cpu") -> dict[str, Any]:
-    """Loads the state from a file; tensors go to `device`, except those of the fields in `HOST`.
+    """Loads the state from a file; tensors go to `device`, except tensors of fields in `HOST`.
 
     Raises:
         ConfigurationError: the file is not a checkpoint.

@@ -31,7 +31,7 @@ from rampart_fl.shared.runtime.device import to_device
 
 @dataclass(frozen=True, eq=False)
 class Uploads:
-    """What arrives at the server: one row per client, and the numbers that each client claims.
+    """The uploads that the server receives: each client's row, and the numbers that it claims.
 
     Args:
         names: the clients, sorted.
@@ -132,7 +132,7 @@ class Clients:
         )
 
     def measure(self, names: Sequence[str], models_KD: Tensor) -> dict[str, dict[str, float]]:
-        """Metrics of these models and of the clients' own models, by client id; no training."""
+        """Metrics, by client id, of these models and the clients' own models, without training."""
         slots = [self.names.index(name) for name in names]
         cohort = Cohort.of([self.data[slot] for slot in slots], device=self.device)
         personal = self._personal(slots)
@@ -180,7 +180,7 @@ class Clients:
         measure: bool,
         offers: Offers = (),
     ) -> Trained:
-        """Trains these clients; all clients with the same training train at once."""
+        """Trains these clients; all clients with the same training settings train at once."""
         own = [self._training(name, round_) for name in names]
         kinds = [one for k, one in enumerate(own) if one not in own[:k]]
         if len(kinds) == 1:
@@ -196,7 +196,7 @@ class Clients:
         return joined(parts, order)
 
     def _training(self, name: str, round_: int) -> Training:
-        """How a client trains in a round."""
+        """A client's training settings in a round."""
         usual = self.learner.training
         attack = next((g.data_attack for g in self.groups if name in g.members), None)
         if attack is None or not attack.active(round_, self.experiment.seed):
@@ -228,7 +228,7 @@ class Clients:
         return {key: tensor.index_select(0, at) for key, tensor in self.personal.items()}
 
     def cohort(self, round_: int) -> Cohort:
-        """All clients' data in a round, poisoned by the data attacks that are active in it."""
+        """All clients' data in a round, poisoned by the data attacks of this round."""
         attacks = [group.data_attack for group in self.groups]
         key = tuple(a is not None and a.active(round_, self.experiment.seed) for a in attacks)
         if key not in self._cohorts:
@@ -252,7 +252,7 @@ class Clients:
         global_D: Tensor,
         round_: int,
     ) -> tuple[Tensor, dict[str, dict[str, float]]]:
-        """The uploads (K, D) and the claims of a round, after the attackers have changed theirs."""
+        """The uploads (K, D) and claims of a round, including the attackers' changed uploads."""
         update_KD, claims = trained.update_KD.clone(), dict(metrics)
         everyone = self.hostile
         hostile = [name for name in everyone if name in names]
@@ -272,7 +272,7 @@ class Clients:
         full = Knowledge(
             participants=len(names),
             attackers=len(hostile),
-            # If only attackers are probed, there is no honest update that they could see.
+            # If only attackers are probed, no honest update exists.
             honest_BD=honest_BD if honest else colluders_MD,
             honest_sent_BD=honest_sent_BD if honest else colluders_sent_MD,
             round=round_,
@@ -292,8 +292,7 @@ class Clients:
             if poison is not None and poison.active(round_, self.experiment.seed):
                 own_FD = poison.upload(own_FD)
             if group.attack is not None:
-                # An attacker with `agnostic` knowledge does not know which other attackers were
-                # selected.
+                # An `agnostic` attacker does not know which other attackers were selected.
                 alone = group.attack.asks_for == "agnostic"
                 known = replace(
                     full,

@@ -6,15 +6,15 @@ Collaboration helps a client if its own m_i samples are too few to determine a m
 pseudo-dimension Pdim. Collaboration harms a client because other clients' data differ (Φ), and
 because a robust rule cannot distinguish all differences from attacks (f/n · G²). The paper says
 what Φ and G² bound, but not how to measure them. This module estimates both Φ and G² from pilot
-models. The pilot model of a client is what the client learns alone (λ = 0) from every second one of
-its training samples, in as many rounds as the experiment has.
+models. The pilot model of a client is the model that the client trains alone (λ = 0) on every
+second training sample, in as many rounds as the experiment has.
 
 - Pdim: the model's number of parameters, or the personalizer's `pdim`.
-- Φ_i: a supremum over pilot models h of the gap |e_i(h) - e_C(h)|. Here e_j(h) is the share of the
-  other half of client j's training samples that h gets wrong, and e_C(h) is the mean of e_j(h) over
-  all clients j without the f largest and the f smallest values. Up to f pilot models may be forged,
-  so Φ_i is the larger of two numbers: the gap at the client's own pilot model, and the (f + 1)-th
-  largest gap at the other clients' pilot models.
+- Φ_i: a supremum over pilot models h of the gap |e_i(h) - e_C(h)|. Here e_j(h) is the share of
+  client j's held-out training samples (the other half) that h gets wrong. The number e_C(h) is the
+  mean of all e_j(h) except the f largest and the f smallest values. Up to f pilot models may be
+  forged, so Φ_i is the larger of two numbers: the gap at the client's own pilot model, and the (f +
+  1)-th largest gap at the other clients' pilot models.
 - G_i²: the spread of all clients' gradients at client i's own pilot model. The gradients are those
   that the server receives, including changes by attackers. The spread is the mean squared distance
   to the mean, over the n - f gradients that are nearest to the robust aggregate.
@@ -59,7 +59,7 @@ class Estimates:
     dissimilarity_N: Tensor
 
     def shares(self, f: int) -> Tensor:
-        """λ (N,). If (f/n) G² is 0, λ is 1 where the numerator is positive, and 0 elsewhere.
+        """λ (N,). If (f/n) G² is 0, λ is 1 for a positive numerator, and 0 otherwise.
 
         >>> two = torch.tensor([100.0, 100.0])
         >>> Estimates(4, two, torch.tensor([0.1, 0.3]), 2 * two / 100).shares(f=1).tolist()
@@ -112,7 +112,7 @@ def discrepancies(wrong_PN: Tensor, f: int) -> Tensor:
 
 
 def _halves(cohort: Cohort, device: str) -> Cohort:
-    """Every client's training samples, with every second one held out for testing."""
+    """Every client's training samples, with every second sample held out for testing."""
     halves = []
     for k, count in enumerate(cohort.train_K):
         x, y = cohort.x_train_KN[k, :count], cohort.y_train_KN[k, :count]

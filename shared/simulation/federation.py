@@ -1,4 +1,4 @@
-"""A whole federation in one process; its engine, learning and attacks are those of the services.
+"""A whole federation in one process, with the services' code for rounds, training and attacks.
 
 All clients of a round train at once. The seed of every random draw is derived from the client and
 the round, so the networked services compute the same models for the same experiment.
@@ -184,9 +184,9 @@ class Simulation:
         return record.model_copy(update=told)
 
     def evaluate(self) -> dict[str, dict[str, float]]:
-        """Every member's metrics of the model that it would train from next, by client id.
+        """Metrics, by client id, of the model from which each member would train next.
 
-        A client without a model is probed for one, as if it were selected for the next round.
+        A client without a model is probed, as if the client were selected for the next round.
         """
         clients, server, round_ = self.clients, self.server, len(self.records)
         names = sorted(self.members)

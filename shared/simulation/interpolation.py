@@ -2,7 +2,7 @@
 
 Every client computes its gradient at every client's model. There is no common model: the server
 aggregates once for each client's θ_i. The federation's global model therefore stays the initial
-one, and all figures measure the personalized models.
+model, and all figures measure the personalized models.
 
 Legend: N clients, P models, D parameters.
 """
@@ -33,7 +33,7 @@ ELEMENTS = 1 << 24
 
 @dataclass(frozen=True, eq=False)
 class ExactRound:
-    """One round of all clients; it takes as many steps as the client with the most batches needs.
+    """One round of all clients, with as many steps as the client with the most batches needs.
 
     Args:
         clients, server: both sides; running the round updates their state.
@@ -110,8 +110,8 @@ class ExactRound:
     def _places(self, model_ND: Tensor, states: dict[str, State]) -> dict[int, list[int]]:
         """Groups of honest clients whose models are equal, keyed by the first client of the group.
 
-        In round 0 all models are equal, and with λ = 1 they stay equal. The clients of a group then
-        share one computation, unless the pipeline keeps a state for each of them.
+        In round 0 all models are equal, and with λ = 1 all models stay equal. The clients of a
+        group share one computation, unless the pipeline keeps a separate state for each client.
         """
         honest = self.clients.honest
         if any(state.tensors for state in states.values()):
@@ -124,7 +124,7 @@ class ExactRound:
     def movements(
         self, models_PD: Tensor, places: Sequence[int], batch: Batch
     ) -> Iterator[tuple[int, Tensor]]:
-        """For each position p: all clients' uploads (N, D) after one step from model p."""
+        """All clients' uploads (N, D) after one step from model p, for each position p."""
         learner, n = self.clients.learner, len(self.clients.names)
         size = max(1, ELEMENTS // (n * (models_PD.shape[1] + batch.x_KB[0].numel())))
         for start in range(0, len(places), size):

@@ -1,4 +1,4 @@
-"""How much to collaborate on the estimation of a mean: the optimum of the paper's Proposition 1.
+"""The optimal λ for the estimation of the clients' means, from the paper's Proposition 1.
 
     λ* = A (1 - 1/|C|) / (A (1 - 1/|C|) + B (1 + κ))
 
@@ -23,7 +23,8 @@ from rampart_fl.shared.robust.pipeline import Pipeline
 def optimum(samples: Sequence[Tensor], kappa: float) -> float:
     """λ* for honest clients with these samples (M, d), from unbiased estimates of A and B.
 
-    B is at least 0. If A and B are 0, every λ is equally good, and the result is 0.
+    A negative estimate of B is replaced by 0. If A and B are 0, every λ is equally good, and the
+    result is 0.
 
     Raises:
         ConfigurationError: a client has fewer than two samples, or there is only one client.
@@ -57,7 +58,7 @@ def bound(pipeline: Pipeline, n: int, f: int) -> float:
     if kappa is None:
         stages = "+".join(stage.name for stage in (*pipeline.preaggregators, pipeline.rule))
         raise ConfigurationError(
-            f'lambda = "formula" needs a rule with a known κ, which {stages} has not; use nnm and '
-            "trimmed_mean, or set a number"
+            f'lambda = "formula" needs a rule with a known κ, but no κ is known for {stages}; '
+            "use nnm and trimmed_mean, or set a number"
         )
     return kappa

@@ -79,7 +79,7 @@ class Server:
 
     @property
     def standing(self) -> Standing:
-        """Which clients are in the federation and which are barred; all join at the start."""
+        """The clients in the federation and the barred clients; all clients join at the start."""
         clients = self.experiment.data.clients - len(self.absent)
         return Standing(clients, clients, self.evicted, frozenset(self.quarantined))
 
@@ -111,7 +111,7 @@ class Server:
     def final_models(
         self, round_: int, names: Sequence[str], probes: Mapping[str, Tensor]
     ) -> Tensor:
-        """The models (K, D) that clients measure at the end: those of `models`, unchallenged."""
+        """The models (K, D) that clients measure at the end: `models` without challenges."""
         made = [self._unchallenged(round_, name, probes.get(name)) for name in names]
         return torch.stack(made)
 
@@ -120,7 +120,7 @@ class Server:
         return {name: self.own(name) for name in names if name not in self.evicted}
 
     def offers(self, names: Sequence[str]) -> Iterator[tuple[Tensor, Tensor]]:
-        """The other clients' models that these clients are offered, in the form of `Offers`."""
+        """Other clients' models that the server offers to these clients, as `Offers`."""
         models = self.customization.models
         peers = [self.customization.names_for(name)[1:] for name in names]
         for place in range(max(map(len, peers), default=0)):
@@ -152,14 +152,14 @@ class Server:
         return self.global_D
 
     def own(self, client: str) -> Tensor:
-        """The model (D,) that a client trains from unless it is challenged."""
+        """The model (D,) from which a client trains unless the client is challenged."""
         names, models = self.customization.names_for(client), self.customization.models
         if names and names[0] != GLOBAL and models is not None:
             return models.model(names[0])
         return self.global_D.clone()
 
     def challenged(self, client: str) -> Tensor | None:
-        """The client's challenged model (D,); None if it is not challenged."""
+        """The client's challenged model (D,); None if the client is not challenged."""
         name, models = self.customization.challenged.get(client), self.customization.models
         return None if name is None or models is None else models.model(name)
 
@@ -172,10 +172,10 @@ class Server:
     def traffic(
         self, uploads: Uploads, probed: Sequence[str]
     ) -> tuple[dict[str, int], dict[str, int]]:
-        """The bytes that each client downloads and uploads in a round; call this before `close`.
+        """Bytes that each client downloads and uploads in a round; call this method before `close`.
 
-        The answer to a probe is assumed to have as many bytes as an update, although the numbers of
-        digits in their metrics may differ.
+        The answer to a probe is assumed to have as many bytes as an update, although the metrics of
+        an answer and of an update may have different numbers of digits.
         """
         spec = self.rounds.spec
         model, down, up = model_bytes(spec), {}, {}

@@ -21,7 +21,7 @@ class Search:
     """The result of a search.
 
     Args:
-        best: the value with the highest score; if several have it, the smallest of them.
+        best: the value with the highest score; among values with equal scores, the smallest value.
         scores: the score of every value that was tried, keyed by value.
     """
 
@@ -38,9 +38,9 @@ def coarse_to_fine(
 ) -> Search:
     """Searches for a number on a logarithmic grid, then on denser grids around the best value.
 
-    Each refinement is a grid of 2 · points - 1 values that reaches half a step of the previous grid
-    to both sides of the best value so far; values outside the bounds are skipped. No value is
-    scored twice.
+    Each refinement is a grid of 2 · points - 1 values around the best value so far. The grid
+    reaches half a step of the previous grid to both sides; values outside the bounds are skipped.
+    No value is scored twice.
 
     Args:
         score: the function to maximize.
@@ -84,7 +84,7 @@ def search_weight(
     figure: str = "accuracy",
     **options: Any,
 ) -> Search:
-    """Searches for the weight of a term that gives a simulated experiment the best final figure.
+    """Searches for the term's weight with which a simulated experiment has the best final figure.
 
     The experiment's other terms and settings stay unchanged. The score of a weight is the mean of
     one final figure over the seeds. The figure is measured on the clients' test samples. Use

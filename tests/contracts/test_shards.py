@@ -107,7 +107,9 @@ def test_what_ranks_cannot_divide_is_refused(tmp_path: Path) -> None:
         assert len(aggregate(updates_ND, "median", f=2, group=group)) == sharded.SHORT
         with pytest.raises(ConfigurationError, match="foolsgold works on whole rows"):
             aggregate(updates_ND, "foolsgold", group=group)
-        with pytest.raises(ConfigurationError, match="ranks cannot divide rows of a block_size"):
+        with pytest.raises(
+            ConfigurationError, match="rows with a block_size cannot be divided between ranks"
+        ):
             aggregate(updates_ND, {"name": "filtering", "block_size": 8}, f=2, group=group)
     finally:
         torch.distributed.destroy_process_group()

@@ -1,11 +1,13 @@
 """The error tree: every error answers with a status, a slug and a sentence."""
 
+import pickle
 import re
 from collections.abc import Iterator
 
 import pytest
 
 import rampart_fl.shared.errors as errors
+from rampart_fl.shared.agent.client import Refused
 from rampart_fl.shared.errors import RampartError, UnknownMember
 
 
@@ -44,3 +46,18 @@ def test_a_far_off_name_gets_no_hint() -> None:
         "unknown rule 'xyz'; known: krum, median"
     )
     assert "did you mean 'median'" in str(UnknownMember("rule", "medan", ("krum", "median")))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.ConfigurationError("epochs: 0 is too few"),
+        UnknownMember("rule", "krun", ("krum", "median"), "my-rules==1.2"),
+        Refused(410, "late", "round 3 is over"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_crosses_processes(error: RampartError) -> None:
+    same = pickle.loads(pickle.dumps(error))
+    assert type(same) is type(error) and str(same) == str(error)
+    assert same.__dict__ == error.__dict__

@@ -79,7 +79,7 @@ BREAKS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "Root samples fit the clients' model and classes.": (
         {**DIGITS, "server": {"rule": "fltrust", "root": {"dataset": "cifar100"}}},
-        "cifar100 has 100 classes, the clients' digits 10: its labels cannot be used",
+        "cifar100 has 100 classes, but the clients' digits has 10",
     ),
     "Public samples fit the clients' model, and their classes if a stage needs labels.": (
         {**DIGITS, "server": {"public": {"dataset": "wisdm"}}},
@@ -87,7 +87,7 @@ BREAKS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "The server's test samples fit the clients' model and classes.": (
         {**DIGITS, "server": {"test": {"dataset": "cifar100"}}},
-        "cifar100 has 100 classes, the clients' digits 10: its labels cannot be used",
+        "cifar100 has 100 classes, but the clients' digits has 10",
     ),
     "Only images are augmented.": (
         {**WISDM, "server": {"public": {"dataset": "wisdm", "augmentation": "weak"}}},

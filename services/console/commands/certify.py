@@ -29,7 +29,9 @@ def certify(
     error: Annotated[
         float,
         typer.Option(
-            min=1e-12, max=0.5, help="Probability that a subset vote's radius is too large."
+            min=1e-12,
+            max=0.5,
+            help="With votes of subsets, the probability that a sample's radius is too large.",
         ),
     ] = 0.001,
     rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds.")] = None,

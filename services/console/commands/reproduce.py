@@ -24,7 +24,9 @@ def reproduce(
     list_: Annotated[bool, typer.Option("--list", help="List the tables.")] = False,
     scale: Annotated[
         Literal["full", "reduced", "smoke"],
-        typer.Option(help="The paper's protocol, a smaller one, or one cell in a few seconds."),
+        typer.Option(
+            help="full: the paper's protocol. reduced: a smaller protocol. smoke: one short cell."
+        ),
     ] = "reduced",
     seeds: Annotated[int, typer.Option(min=1, help="Runs per cell, with consecutive seeds.")] = 3,
     only: Annotated[

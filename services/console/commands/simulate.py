@@ -45,7 +45,8 @@ def simulate(
     accuracy: Annotated[
         Literal["last", "mean5", "best", "end"],
         typer.Option(
-            help="Final accuracies from: the last, the last five or the best round, or the end."
+            help="Source of the final accuracies: the last round, the mean of the last five, the "
+            "best round, or (end) a measurement after the last aggregation."
         ),
     ] = "last",
     checkpoint: Annotated[int, typer.Option(min=1, help="Rounds between two checkpoints.")] = 10,

@@ -91,7 +91,7 @@ def _enrolled(found: list[ClientInfo], as_json: bool) -> None:
 
 
 def _notes(member: Member) -> str:
-    """A note on a client: why it declined, or why and for how long it is barred."""
+    """The reason why a client declined, or why it is barred, and until when."""
     if member.eviction is not None:
         return f"evicted: {member.eviction.get('reason', '')}"
     if member.quarantine is not None:

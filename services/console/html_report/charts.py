@@ -48,7 +48,7 @@ def line_chart(
     bounds: tuple[float, float] | None = None,
     percent: bool = False,
 ) -> Html:
-    """Lines over a common horizontal axis.
+    """Draws lines over a common horizontal axis.
 
     Args:
         label: what the chart shows, for those who cannot see it.
@@ -125,7 +125,7 @@ def legend(entries: Sequence[tuple[str, str]]) -> Html:
 
 
 def matrix(label: str, rounds: Sequence[int], rows: Sequence[tuple[str, Sequence[str]]]) -> Html:
-    """A matrix of clients and rounds; each rectangle is a series of rounds with one decision.
+    """Draws a matrix of clients by rounds; consecutive rounds with one decision share a rectangle.
 
     Args:
         label: what the matrix shows, for those who cannot see it.

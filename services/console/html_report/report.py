@@ -34,7 +34,7 @@ def report(source: Path) -> str:
 
 
 def _study(path: Path) -> str:
-    # These reports need the titles of figures in `studies`, which imports torch.
+    # Matrices and sweeps need the titles of figures in `studies`, which imports torch.
     # The report of a run does not need torch.
     from rampart_fl.services.console.html_report.matrix import matrix_report
     from rampart_fl.services.console.html_report.sweep import sweep_report

@@ -1,8 +1,8 @@
-"""Child processes that start at once: they are forked from one that has imported the services.
+"""Child processes that start fast: they are forked from a process that has imported the services.
 
-A new interpreter needs about two seconds for its imports, most of them for torch. So tests and the
-matrix, which start many processes, fork them. They are processes like all others: each has a
-session, a log and an environment of its own, and can be killed.
+A new interpreter needs about two seconds for its imports, most of them for torch. Tests and the
+matrix start many processes, so they fork these processes instead. A forked process is an ordinary
+process: it has a session, a log and an environment of its own, and can be killed.
 """
 
 import multiprocessing
@@ -32,7 +32,7 @@ SERVICES = [
 
 @cache
 def _server() -> "multiprocessing.context.ForkServerContext":
-    """The process from which all others are forked; it ends with this process."""
+    """The process from which all other processes are forked; it ends when this process ends."""
     context = multiprocessing.get_context("forkserver")
     everything = pkgutil.walk_packages(rampart_fl.shared.__path__, "rampart_fl.shared.")
     context.set_forkserver_preload([*SERVICES, *(module.name for module in everything)])

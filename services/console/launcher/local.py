@@ -54,7 +54,8 @@ class LocalFederation(LocalServers):
             raise ConfigurationError(f"run {started.run} {started.state}: {started.reason}")
 
     def variables(self) -> dict[str, str]:
-        """The aggregator's environment variables; at its first start, it submits the experiment."""
+        """The environment variables of an aggregator that submits the experiment at its first
+        start."""
         path = self.folder / "experiment.toml"
         if not path.exists():
             path.write_text(to_toml(self.experiment.tables()))

@@ -1,4 +1,4 @@
-"""One run of a federation that is already there: submits it, starts its clients, and deletes it."""
+"""One run of a running federation: submits the run, starts the run's clients, deletes the run."""
 
 import shutil
 import time
@@ -14,7 +14,7 @@ from rampart_fl.shared.protocol.runs import OVER
 
 
 class LocalRun(LocalFederation):
-    """Executes an experiment on servers that outlive it.
+    """Executes an experiment on servers that keep running after the experiment.
 
     Args:
         servers: the servers, which run.
@@ -54,7 +54,7 @@ class LocalRun(LocalFederation):
         super().start_group(name, role, slots, join_tokens)
 
     def stop(self) -> None:
-        """Stops the run's clients, and ends and deletes the run; the servers stay."""
+        """Stops the run's clients, ends and deletes the run, and leaves the servers running."""
         self.processes.stop_all()
         try:
             if self.run is not None:
@@ -63,7 +63,7 @@ class LocalRun(LocalFederation):
             self.operator.close()
 
     def _end(self, run: str) -> None:
-        """Ends the run, which waits for no client that is evicted, and deletes it."""
+        """Stops a run, evicts the members for which the stop would wait, and deletes the run."""
         with suppress(RampartError):  # It may be over.
             self.operator.steer("stop")
         while self.operator.info().state not in OVER:
@@ -71,6 +71,6 @@ class LocalRun(LocalFederation):
                 for member in self.operator.members():
                     if not member.evicted:
                         self.operator.decide(member.client_id, "evict", "the run is given up")
-            # Members may still join while the run stops, so the next pass evicts those, too.
+            # More members may join while the run stops, so the next pass evicts those members.
             time.sleep(POLL)
         self.operator.delete(run)

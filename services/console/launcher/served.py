@@ -98,7 +98,7 @@ class ServedFolder:
                 found = json.loads(self._ready.read_text())
                 if found["pid"] == server.pid:
                     return str(found["url"])
-            # The file is the only sign of another process that both sides can rely on.
+            # Only this file shows that the server is ready, so this process has to poll the file.
             time.sleep(POLL)
         why = "is not ready" if server.poll() is None else f"ended with code {server.poll()}"
         lines = log.read_text(errors="replace").splitlines()[-3:]
@@ -120,7 +120,7 @@ class ServedFolder:
         while self.server() is not None:
             if time.monotonic() > give_up:
                 raise StillServed(f"process {pid} still serves {self.path} after {patience:g} s")
-            # The server is no child of this process, so this process cannot wait for its end.
+            # The server is not a child of this process, so its end can only be polled.
             time.sleep(POLL)
         return True
 

@@ -116,7 +116,7 @@ class LocalServers:
             "RAMPART_WORKER_ID": "local",
             # All threads share two heaps, so that threads reuse each other's freed memory.
             "MALLOC_ARENA_MAX": "2",
-            # The worker gets half of the processors; the clients compute on the same machine.
+            # The worker gets half of the processors, because the clients need the rest.
             "RAMPART_THREADS": str(max(1, cpus.threads() // 2)),
             **self.variables(),
         }

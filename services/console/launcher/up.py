@@ -110,7 +110,7 @@ def up(
 
 
 def keep(federation: LocalFederation) -> None:
-    """Keeps a federation whose run has ended until Ctrl-C."""
+    """Keeps a federation up after its run has ended, until the user presses Ctrl-C."""
     sys.stderr.write(f"The run has ended. Its page stays at {federation.url}/ until Ctrl-C.\n")
     with suppress(KeyboardInterrupt):
         while True:

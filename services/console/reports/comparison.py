@@ -26,7 +26,7 @@ def compared(
     figures: Sequence[Mapping[str, Any]],
     settings: Mapping[str, Sequence[Any]],
 ) -> str:
-    """The table: a column for each run; a line for each figure and each setting that differs.
+    """A table with a column for each run, and a line for each figure and each differing setting.
 
     Args:
         names: ids of the runs.
@@ -56,7 +56,7 @@ def compared(
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of cells as lines, with columns as wide as their widest cells.
+    """Formats rows of cells as lines; each column is as wide as its widest cell.
 
     >>> print(aligned([["", "a-1"], ["rounds", "3"]]))
             a-1

@@ -76,7 +76,7 @@ def safe(name: str) -> str:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[NewFolder]:
-    """Makes a folder; if the context fails, no folder is left.
+    """Makes a folder; if the context ends with an error, the folder is deleted.
 
     Raises:
         ConfigurationError: the path is a file, or a folder that is not empty.

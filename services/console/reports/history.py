@@ -53,7 +53,7 @@ class Part:
 def history(runs: Iterable[RunReader], client: str) -> Iterator[Part]:
     """What a client did in each of these runs; leaves out runs that do not list the client.
 
-    The answers of the aggregator have one row each, whatever the number of clients.
+    Each answer of the aggregator has only this client's row, whatever the number of clients.
     """
     for run in runs:
         for member in run.operator.members(client) if run.started else ():

@@ -57,7 +57,7 @@ def kept(
 ) -> Iterator[tuple[T, Figures]]:
     """Like `each`, but takes figures from files, and writes the figures of new runs to files.
 
-    Only this process touches the files. The figures of a failed run are not written.
+    Only this process reads and writes the files. The figures of a failed run are not written.
 
     Args:
         run: runs one item.
@@ -79,7 +79,7 @@ def kept(
 
 
 def read(path: Path) -> Figures | None:
-    """The figures in a file; None if there are none."""
+    """The figures in a file; None if the file is missing or damaged."""
     with suppress(FileNotFoundError, ValueError):  # The file may be empty after a power cut.
         found: Figures = json.loads(path.read_text())
         return found
@@ -87,7 +87,7 @@ def read(path: Path) -> Figures | None:
 
 
 def write(path: Path, figures: Figures) -> None:
-    """Writes figures to a file, which then holds all of them or did not change."""
+    """Writes figures to a file atomically: if this fails, the file does not change."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(figures[key])}" for key in figures)
     durable.replace(path, [f"{{\n{lines}\n}}\n".encode()])

@@ -1,4 +1,4 @@
-"""`rampart matrix`: every attack against every defence, one experiment per cell, resumable.
+"""`rampart matrix`: runs every attack against every defence, as one experiment per cell.
 
 A cell is the base experiment with other attackers and another server. The figures of a cell are in
 a file named after the digest of its experiment, so that no experiment is run twice.
@@ -176,7 +176,7 @@ def networked(experiment: Experiment, folder: Path) -> dict[str, Any]:
         for group in experiment.attackers
     )
     settings = {"RAMPART_TEST_TAP": mint()} if knowing else {}
-    # A federation executes one run at a time, but cells run in parallel: each has its federation.
+    # A federation executes one run at a time, so each cell has a federation of its own.
     federation = LocalFederation(experiment, folder, settings=settings, processes=ForkedProcesses)
     with federation:
         federation.start_clients()
@@ -195,7 +195,7 @@ def networked(experiment: Experiment, folder: Path) -> dict[str, Any]:
 
 
 def figures_of(cell: Cell, folder: Path) -> dict[str, Any]:
-    """The figures of a new run; its error if it fails.
+    """The figures of a new run, or the run's error if the run fails.
 
     Args:
         cell: the cell to run.
@@ -238,7 +238,7 @@ def read(cell: Cell, figures: dict[str, Any]) -> dict[str, Any]:
 def run(
     cells: Sequence[Cell], folder: Path, pool: Pool | None = None
 ) -> Iterator[tuple[Cell, dict[str, Any]]]:
-    """Runs cells in a pool; yields each ended cell and its figures, cached ones first.
+    """Runs cells in a pool; yields each ended cell and its figures, cached cells first.
 
     Cells with the same experiment share one run.
     """

@@ -1,7 +1,7 @@
 """Where runs execute in parallel: processes or threads of this machine, or a Ray cluster.
 
-A pool opens an executor of the standard library's interface. An executor that is left by an error
-or an interrupt ends its runs first.
+A pool opens an executor, which has the interface of `concurrent.futures.Executor`. If an error or
+an interrupt ends the executor's context, the executor first ends its runs.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Runs on a Ray cluster: every run is a task, and Ray places it on a node with room for it."""
+"""Runs on a Ray cluster: every run is a task, which Ray starts on a node with enough free cores."""
 
 import os
 import platform
@@ -33,7 +33,7 @@ class NoRay(RampartError):
 
 
 class RayCluster(Executor):
-    """Executes calls as tasks of a Ray cluster, until it is shut down.
+    """Executes calls as tasks of a Ray cluster, until this executor is shut down.
 
     Args:
         address: HOST:PORT of the cluster's head, `auto` or `local`.
@@ -51,7 +51,7 @@ class RayCluster(Executor):
         except ImportError:
             raise NoRay("Ray is not installed: run pip install 'rampart-fl[ray]'") from None
         with ExitStack() as opened:
-            # Ray tells of nodes that died on standard output, where only the figures belong.
+            # Ray reports dead nodes on standard output, which must contain only the figures.
             opened.enter_context(redirect_stdout(sys.stderr))
             _connect(ray, address)
             opened.callback(ray.shutdown)
@@ -62,7 +62,7 @@ class RayCluster(Executor):
         self._versions = versions()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """See `Executor`; a call whose node dies starts again on another one."""
+        """See `Executor`; a call whose node dies starts again on another node."""
         future = Future[T]()
         reference = self._task.remote(self._versions, fn, args, kwargs)
         reference.future().add_done_callback(lambda done: _settle(future, done))
@@ -91,7 +91,7 @@ def _call(
 
 
 def _settle(future: Future[T], done: Future[T]) -> None:
-    """Passes on a task's result, or the error of the call as the call raised it."""
+    """Passes on a task's result, or the error that the call itself raised."""
     error = done.exception()
     if error is None:
         future.set_result(done.result())
@@ -130,7 +130,7 @@ def _reach(address: str) -> None:
 
 
 def _make_room(ray: Any, address: str, cores: int, gpus: float) -> None:
-    """Refuses calls for which this machine has no room; a larger cluster may still grow."""
+    """Raises an error if this machine lacks cores or GPUs; warns if another cluster lacks them."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if any(one.get("CPU", 0) >= cores and one.get("GPU", 0) >= gpus for one in nodes):
         return

@@ -39,7 +39,7 @@ class Folder:
     def take(self, simulation: Simulation, device: str, resume: bool) -> None:
         """Prepares the folder for a run; a resumed run continues from the last checkpoint.
 
-        Rounds that ended after the checkpoint run again, so their records are dropped.
+        Rounds that ended after the checkpoint are executed again, so their records are dropped.
 
         Raises:
             ConfigurationError: the folder holds a run but `resume` is not set, or the run belongs

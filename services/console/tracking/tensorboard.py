@@ -52,7 +52,7 @@ class TensorBoardTracker:
     def end(
         self, figures: Mapping[str, float], facts: Mapping[str, str], folder: Path, at: float
     ) -> None:
-        """See `Tracker`; the files are stored next to TensorBoard's."""
+        """See `Tracker`; the files are stored next to TensorBoard's own files."""
         for name, value in figures.items():
             self._writer.add_scalar(f"final/{name}", value, 0, walltime=at)
         self._writer.add_text("end", table(facts), walltime=at)
@@ -66,7 +66,7 @@ class TensorBoardTracker:
 
 
 def table(values: Mapping[str, str]) -> str:
-    """Names and values as a table in Markdown; a value cannot leave its cell.
+    """Names and values as a table in Markdown; values are escaped, so they stay in their cells.
 
     >>> print(table({"a|b": "1"}))
     | | |

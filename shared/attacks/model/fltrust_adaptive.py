@@ -1,4 +1,4 @@
-"""An attack on FLTrust that uploads the most harmful direction, given that direction's trust score.
+"""An attack on FLTrust that uploads the direction that harms the aggregate most.
 
 Legend: B honest updates that are known, M attackers, D coordinates.
 """

@@ -14,7 +14,7 @@ class IPM(Colluding):
 
     u = -epsilon mean(B), so that the aggregate's inner product with the honest mean is negative.
 
-    A plain mean becomes (n - m (1 + epsilon)) / n times the honest mean.
+    The plain mean of all uploads is (n - m (1 + epsilon)) / n times the honest mean.
 
     >>> import torch
     >>> knowledge = Knowledge(5, 1, torch.tensor([[1.0, 0.0], [3.0, 2.0]]))

@@ -21,8 +21,8 @@ from rampart_fl.shared.errors import ConfigurationError
 class JAA(LIE):
     """Uploads a model that is close to LIE's target but has a smaller Jacobian.
 
-    θ starts at θ_t and takes `steps` gradient steps on β |θ - θ_t|² + α |J(θ)|_F². The attacker
-    uploads θ as its model.
+    The attack starts at θ = θ_t and takes `steps` gradient steps on β |θ - θ_t|² + α |J(θ)|_F². The
+    attacker then uploads θ as its model.
 
     θ_t is the model that LIE would upload. The term |J|_F² is the squared norm of the model's
     Jacobian on the attacker's data, as `Knowledge.jacobian` estimates it. The paper specifies

@@ -23,8 +23,8 @@ class MinSum(Optimized):
     u = μ + γ p with the largest γ for which Σ_i |u - x_i|² ≤ max_i Σ_j |x_i - x_j|².
 
     γ = max_i |x_i - μ| / |p|, because the sum of squares at u exceeds the sum at the mean by B |u -
-    μ|². Sums of unsquared distances are convex in γ; bisection finds the largest γ at which such a
-    sum crosses the limit.
+    μ|². Sums of unsquared distances are convex in γ; bisection finds the largest γ at which the sum
+    crosses the limit.
 
     >>> import torch
     >>> from rampart_fl.shared.attacks import craft
@@ -44,8 +44,8 @@ class MinSum(Optimized):
         if self.squared:
             farthest = line.squares_B.max() if self.bound == "max" else line.squares_B.min()
             return float((farthest / line.curvature).sqrt())
-        # On the segment between two updates, the sum of the distances to both is constant.
-        # Rounding errors alone may move such a sum of two distances above the limit.
+        # Each point between two updates has the same sum of distances to these two updates.
+        # Rounding errors alone may move a sum of two distances above the limit.
         limit *= 1 + ROUNDING
         # By the triangle inequality, the sum at γ is at least B γ |p| minus the sum at the mean.
         at_mean = float(self.cost(line.distances(0)[:, None]))
@@ -62,7 +62,7 @@ class MinSum(Optimized):
         return float(line.distances(gamma).sum())
 
     def _lowest(self, line: Line, high: float) -> float:
-        """The γ in [0, high] at which the convex sum is smallest."""
+        """The γ in [0, high] at which the sum of distances, which is convex in γ, is smallest."""
         low = 0.0
         for _ in range(HALVINGS):
             third = (high - low) / 3

@@ -35,11 +35,12 @@ class NormRiding(ModelAttack):
     same model. If models are customized, the norm of the calibrated update differs from L by up to
     |o|.
 
-    With full knowledge, o is exact. The attacker then replaces the threshold by the largest length
-    that the server's own detectors accept without recording evidence, when all attackers upload in
-    this way. If the detectors accept every length, the attacker keeps the threshold. Detectors that
-    judge the raw upload may accept no length at all. If the detectors accept no length, the
-    calibrated update is the smallest multiple of c that the detectors accept.
+    With full knowledge, the attacker knows o exactly. The attacker then replaces the threshold by
+    the largest length that the server's own detectors accept without recording evidence, if all
+    attackers upload in this way. If the detectors accept every length, the attacker keeps the
+    threshold. Detectors that judge the raw upload may reject opposing updates of every length, even
+    length 0. In this case, the calibrated update is instead the smallest positive multiple of c
+    that the detectors accept.
 
     >>> import torch
     >>> NormRiding(threshold=10, margin=0).apply(torch.tensor([[3.0, 4.0]]), Knowledge(4, 1))
@@ -106,7 +107,7 @@ def ride(honest_FD: Tensor, reach: float) -> Tensor:
 
 
 def _last(accepted: Callable[[float], bool], low: float, high: float) -> float:
-    """The largest accepted reach between `low`, which is accepted, and `high`, which is not."""
+    """The largest accepted reach between `low` (accepted) and `high` (not accepted)."""
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if accepted(middle) else (low, middle)

@@ -1,4 +1,4 @@
-"""Random noise, in the three meanings that the literature gives to this name.
+"""Random noise: three different attacks that the literature calls by this name.
 
 Legend: F attackers, D coordinates.
 """

@@ -15,7 +15,7 @@ from rampart_fl.shared.seeding import generator
 
 @attacks.register("slow_poison")
 class SlowPoison(Statistical):
-    """Drifts in one fixed direction, further in every attacked round.
+    """Drifts in one fixed direction; the drift grows in every attacked round.
 
     u = clamp(mean + min(strength, pace (t + 1)) s std, lowest, highest) after t attacked rounds.
 

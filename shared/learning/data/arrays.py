@@ -1,7 +1,7 @@
-"""Reads arrays from files as samples and labels, and checks them.
+"""Reads arrays from files as samples and labels, and checks these arrays.
 
 The files are local: the user who runs the process provides them, or Rampart makes them from
-OpenML's tables. Rampart never unpickles files, so they cannot run code.
+OpenML's tables. Rampart never unpickles a file, so no file can run code.
 
 Legend: n samples.
 """
@@ -38,7 +38,7 @@ def read(path: str | Path) -> dict[str, np.ndarray]:
 
 @contextmanager
 def archive(path: str | Path) -> Iterator[NpzFile]:
-    """An open .npz file; arrays in it that would have to be unpickled are refused.
+    """Opens an .npz file, and refuses arrays that would have to be unpickled.
 
     Raises:
         ConfigurationError: the file does not exist, is no archive or is damaged; some damage is

@@ -32,8 +32,8 @@ def weak(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
     """A random crop of each image, resized to the image's size and mirrored with probability 1/2.
 
     The fraction of the image that the crop covers is uniform in AREA, and the crop's aspect ratio
-    is log-uniform in RATIO. The crop is resized by bilinear interpolation. This is SDEA's weak
-    augmentation.
+    is log-uniform in RATIO. The crop is resized by bilinear interpolation. This crop with
+    reflection is SDEA's weak augmentation.
 
     Args:
         x_BCHW: images with values in any range.
@@ -95,7 +95,7 @@ def strong(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
 
 
 def luminance(x_BCHW: Tensor) -> Tensor:
-    """Brightness (B, 1, H, W): three channels are summed with weights LUMA, others are averaged."""
+    """Brightness (B, 1, H, W): LUMA weights three channels; other images use the channels' mean."""
     if x_BCHW.shape[1] != len(LUMA):
         return x_BCHW.mean(1, keepdim=True)
     weights = to_device(LUMA, x_BCHW.device, x_BCHW.dtype)
@@ -103,7 +103,7 @@ def luminance(x_BCHW: Tensor) -> Tensor:
 
 
 def _blurred(x_BCHW: Tensor, sigma_B: Tensor) -> Tensor:
-    """Gaussian blur with a radius of at most three pixels and a standard deviation per image."""
+    """Gaussian blur with a radius of at most three pixels and one standard deviation per image."""
     b, c, h, w = x_BCHW.shape
     reach = min(3, h - 1, w - 1)
     steps = torch.arange(-reach, reach + 1, device=x_BCHW.device, dtype=x_BCHW.dtype)

@@ -80,11 +80,11 @@ def split(
 
 
 def divided(data: Data, seed: int) -> tuple[Samples, tuple[Tensor, ...]]:
-    """The data set, and for every slot the positions (long, sorted) of that client's samples.
+    """The data set, and the positions (long, sorted) of the samples of each slot's client.
 
     First, `data.reserved` samples are drawn and withheld from all clients. The partition divides
-    the rest. If a client then has more than `data.samples` samples, it keeps `data.samples` of
-    them, drawn at random.
+    the rest. If the partition gives a client more than `data.samples` samples, the client keeps
+    `data.samples` of these samples, drawn at random.
     """
     samples, parts = _divided(data.model_dump_json(exclude={"test_fraction"}), seed)
     if samples.standardized:

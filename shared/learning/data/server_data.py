@@ -1,9 +1,9 @@
 """Samples that the server holds: public data, a trusted root set, and a test set.
 
 The samples can come from any data set and are converted to the shape that the model takes. A grey
-image is copied to all channels, a colour image becomes its luminance, and images are resized by
-bilinear interpolation (for example USPS from 16x16 to 28x28). If the samples come from the clients'
-data set, no client holds them.
+image is copied to all channels, a colour image is replaced by its luminance, and images are resized
+by bilinear interpolation (for example USPS from 16x16 to 28x28). If the samples come from the
+clients' data set, no client holds them.
 
 Legend: n samples, C channels, H rows, W columns.
 """
@@ -60,7 +60,7 @@ def server_data(
         data: the clients' `data` table. It determines the shape, the classes, and which samples
             clients hold.
         seed: the experiment's seed.
-        role: what the samples are for; the random draw depends on it.
+        role: what the samples are for; the random draw depends on the role.
         labels: whether labels of the task are needed.
         taken: positions of samples that may not be drawn, because another role has them.
     Raises:
@@ -102,7 +102,7 @@ def server_data(
 
 
 def fitting(spec: "str | dict[str, Any]", size: int, data: Data, labels: bool = False) -> Dataset:
-    """Checks, without reading samples, that the clients' model can take the data set; returns it.
+    """Returns the data set if the clients' model can take its samples; reads no samples.
 
     Raises:
         ConfigurationError: the samples cannot be converted, or labels are needed and the number of
@@ -119,8 +119,8 @@ def fitting(spec: "str | dict[str, Any]", size: int, data: Data, labels: bool = 
         )
     if labels and source.classes != own.classes:
         raise ConfigurationError(
-            f"{source.name} has {source.classes} classes, the clients' {own.name} {own.classes}: "
-            f"its labels cannot be used"
+            f"{source.name} has {source.classes} classes, but the clients' {own.name} has "
+            f"{own.classes}: the server cannot use these labels"
         )
     return source
 

@@ -35,7 +35,7 @@ def head_of(
     head: str | None = None,
     device: torch.device | str = "cpu",
 ) -> Tensor:
-    """A mask of the coordinates that belong to the head, bool (D,); the others are the body.
+    """A bool mask (D,) of the head's coordinates; all other coordinates belong to the body.
 
     Args:
         module: the model.
@@ -67,13 +67,13 @@ def _mask(spec: ModelSpec, layer: str, device: str) -> Tensor:
 
 
 def check_body(module: nn.Module, spec: ModelSpec, head: str | None = None) -> None:
-    """Refuses a model without a body, because clients with local heads would share nothing.
+    """Refuses a model without a body, because clients that keep their heads would share nothing.
 
     Raises:
         ConfigurationError: the model has no such head, or no body besides it.
     """
     if bool(head_of(module, spec, head).all()):
-        raise ConfigurationError("the model is all head, so there is no body to share")
+        raise ConfigurationError("all parameters belong to the head, so there is no body to share")
 
 
 def check_output(module: nn.Module, head: str | None = None) -> None:

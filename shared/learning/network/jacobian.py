@@ -1,13 +1,13 @@
 """Norms of a network's Jacobian (how fast outputs change with parameters), and their gradients.
 
-The Jacobian J of the logits z with respect to the parameters θ is never formed. If q_a is a random
-direction on the unit sphere of R^C, drawn for every sample a, then
+The Jacobian J of the logits z with respect to the parameters θ is never formed. Let q_a be a random
+direction on the unit sphere of R^C, drawn for every sample a. The cross terms then have mean 0, so
+the following equation holds:
 
-    E C/|B| |∂_θ Σ_a q_a·z_a|² = 1/|B| Σ_a |J_a|_F²,
+    E C/|B| |∂_θ Σ_a q_a·z_a|² = 1/|B| Σ_a |J_a|_F².
 
-because the cross terms have mean 0. One backward pass gives an estimate, and a second backward pass
-gives the gradient of the estimate. Running statistics are not parameters, so the norms exclude
-derivatives with respect to them.
+One backward pass gives an estimate, and a second backward pass gives the gradient of the estimate.
+Running statistics are not parameters, so the norms exclude derivatives with respect to them.
 
 Legend: K models, B samples each (padded), N training samples, C classes, D parameters,
 M projections.
@@ -80,7 +80,7 @@ def squared_norm(
         (slope_KD,) = torch.autograd.grad(projected, leaf_KD, create_graph=True)
         one_K = scale_K * slope_KD[:, : network.spec.trainable].square().sum(1)
         norm_K += one_K.detach()
-        if one_K.requires_grad:  # The norm of a linear model is constant and has no gradient.
+        if one_K.requires_grad:  # A linear model's Jacobian norm is constant.
             (one_KD,) = torch.autograd.grad(one_K.sum(), leaf_KD, retain_graph=True)
             gradient_KD += one_KD
     return norm_K, gradient_KD

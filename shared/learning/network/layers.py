@@ -11,8 +11,8 @@ from torch.nn import functional
 class TextEmbedding(nn.Module):
     """Σ v / √n over the vectors v of a text's n tokens; token 0 is padding and is ignored.
 
-    The result has about the magnitude of one vector, whatever the length of the text. A mean would
-    shrink as the text gets longer, and the gradients of the vectors would shrink even faster.
+    The result has about the magnitude of one vector, for texts of any length. The longer the text,
+    the smaller a mean would be. The gradients of the vectors would shrink even faster.
 
     Args:
         tokens: number of token ids, padding included.
@@ -55,6 +55,6 @@ class Residual(nn.Module):
         self.shortcut = nn.Identity() if shortcut is None else shortcut
 
     def forward(self, x: Tensor) -> Tensor:
-        """The sum of the body's and the shortcut's output, which must have the same shape."""
+        """The sum of the outputs of body and shortcut; both outputs must have the same shape."""
         total: Tensor = self.shortcut(x) + self.body(x)
         return total

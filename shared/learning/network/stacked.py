@@ -57,7 +57,7 @@ class Stacked:
         return max(1, IN_CACHE * torch.get_num_threads() // max(1, self._widths[shape]))
 
     def trained_at_once(self, x_KB: Tensor) -> int:
-        """The fastest number of models per training pass; all parameters must fit in cache, too."""
+        """The fastest number of models per training pass; their parameters must fit in cache."""
         if x_KB.device.type != "cpu":
             return sys.maxsize
         of_size = IN_CACHE * torch.get_num_threads() // max(1, self.spec.dim)

@@ -83,10 +83,10 @@ def stacked(name: str, layer: nn.Module) -> Layer | None:
 
 
 def _pooled_first(parts: list[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
-    """Swaps each ReLU with the max pooling after it; this saves time, and no bit changes.
+    """Swaps each ReLU with the max pooling after it; the swap saves time and changes no result.
 
-    Whether the ReLU or the pooling comes first, the same element of each window is selected, and
-    elements that are not positive get no gradient.
+    In both orders of ReLU and pooling, the same element of each window is selected, and elements
+    that are not positive get no gradient.
     """
     for i, ((_, layer), (_, following)) in enumerate(pairwise(parts)):
         if isinstance(layer, nn.ReLU) and isinstance(following, nn.MaxPool2d):
@@ -122,8 +122,7 @@ def _convolution(name: str, layer: nn.Conv2d) -> Layer:
         weight = run.tensors[_join(name, "weight")].flatten(0, 1)
         bias = run.tensors[_join(name, "bias")].flatten() if layer.bias is not None else None
         # Convolutions are faster if activations are in channels-last memory.
-        # The weights must then be copied, which is worthwhile only if there are at most as many
-        # weights as activations.
+        # The copy of the weights pays off only if weights do not outnumber activations.
         small = weight.numel() <= h.numel()
         form = torch.channels_last if small else torch.contiguous_format
         return functional.conv2d(
@@ -152,7 +151,7 @@ def _linear(name: str, layer: nn.Linear) -> Layer:
 
 
 def _batch_norm(name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> Layer:
-    """(h - mean) / sqrt(var + ε) with batch statistics (training) or running ones (inference)."""
+    """(h - mean) / sqrt(var + ε) with the batch's (training) or running (inference) statistics."""
     momentum = layer.momentum
     assert momentum is not None
     mean_name = STATISTIC + _join(name, "running_mean")

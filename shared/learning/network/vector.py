@@ -68,7 +68,7 @@ def flatten(module: nn.Module) -> Tensor:
 
 
 def unflatten(models_KD: Tensor, spec: ModelSpec) -> dict[str, Tensor]:
-    """The vectors' named tensors as views, each with the vectors' leading dimensions in front.
+    """Views of the vectors' tensors by name; each view keeps the vectors' leading dimensions.
 
     >>> spec = ModelSpec.of([("weight", (2, 3)), ("bias", (2,))])
     >>> {name: tuple(t.shape) for name, t in unflatten(torch.zeros(5, 8), spec).items()}
@@ -87,7 +87,7 @@ def unflatten(models_KD: Tensor, spec: ModelSpec) -> dict[str, Tensor]:
 def load(module: nn.Module, model_D: Tensor) -> nn.Module:
     """Writes a vector (D,) into a module, and returns the module."""
     tensors = unflatten(model_D, spec_of(module))
-    # `strict=False` because `num_batches_tracked` is missing; nothing depends on it.
+    # `strict=False` allows `num_batches_tracked` to be missing; no result depends on this counter.
     # No other tensor is missing, because the names come from the module's own spec.
     module.load_state_dict({n.removeprefix(STATISTIC): t for n, t in tensors.items()}, strict=False)
     return module
@@ -103,7 +103,7 @@ def build_module(experiment: Experiment) -> nn.Module:
             f"{data.task}"
         )
     with torch.random.fork_rng(devices=[]):
-        # Unlike `torch.manual_seed`, this does not touch the generators of other devices.
+        # Unlike `torch.manual_seed`, this method leaves the generators of other devices unchanged.
         torch.default_generator.manual_seed(derive(experiment.seed, "initial model"))
         return member.build(data.shape, data.classes)
 

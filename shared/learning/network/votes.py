@@ -39,7 +39,7 @@ def ballots(learner: Learner, x_N: Tensor, voters: Iterable[Tensor]) -> Tensor:
 
 
 def vote(learner: Learner, cohort: Cohort, voters: Iterable[Tensor]) -> dict[str, Tensor]:
-    """Counts (K,) of each client's test samples by the result of a majority vote of these models.
+    """Lets these models vote on test samples; returns counts (K,) of the results for each client.
 
     Args:
         learner: the network.

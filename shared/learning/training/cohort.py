@@ -1,4 +1,4 @@
-"""The data and the batches of many clients as padded tensors, for training them all at once.
+"""The data and batches of many clients as padded tensors, so that all clients train at once.
 
 Legend: K clients, N training samples and T test samples (padded to the largest client),
 S steps in a round (padded likewise), B samples in a batch, C classes.
@@ -21,7 +21,7 @@ from rampart_fl.shared.seeding import generator
 
 @dataclass(frozen=True, eq=False)
 class Cohort:
-    """The data of K clients, padded to the client with the most samples; row k is client k."""
+    """The data of K clients, padded to the client with the most samples; row k is for client k."""
 
     x_train_KN: Tensor
     y_train_KN: Tensor
@@ -82,7 +82,7 @@ class Cohort:
         )
 
     def like(self, samples: int) -> Tensor:
-        """A tensor with the shape of `samples` training samples per client; ignore its values."""
+        """A tensor shaped like `samples` training samples per client, with arbitrary values."""
         return self.x_train_KN[:, :1].expand(-1, samples, *self.x_train_KN.shape[2:])
 
     @cached_property
@@ -115,11 +115,11 @@ class Draws:
         return [generator(self.seed, purpose, name, *path) for name in self.names]
 
     def secretly(self, purpose: str) -> list[torch.Generator]:
-        """Like `generators`, but seeded with the secret seed if there is one."""
+        """The same as `generators`, but with the secret seed if a secret seed is set."""
         return replace(self, seed=_either(self.secret, self.seed)).generators(purpose)
 
     def singly(self, start: int, count: int) -> "Draws":
-        """The draws of a step that treats `count` samples, from `start` on, as separate clients."""
+        """The draws of a step in which samples start .. start + count - 1 are separate clients."""
         places = range(start, start + count)
         return replace(
             self,
@@ -171,8 +171,8 @@ class Batches:
 
         Under differential privacy, there are no epochs: with batch size b, every step takes each of
         a client's n samples with probability b/n and weights it by 1/b. These draws use the secret
-        seed if there is one. A fraction `held_out` of a client's samples is in no batch; these
-        samples are the same in every round. At least one sample of each client remains for
+        seed if a secret seed is set. A fraction `held_out` of a client's samples is in no batch;
+        these samples are the same in every round. At least one sample of each client remains for
         training.
         """
         own, held, private = [], [], training.privacy is not None
@@ -185,7 +185,7 @@ class Batches:
             batches = (_poisson if private else _shuffled)(kept, training, draws)
             own.append([order[batch] for batch in batches] if held_out else batches)
             held.append(order[kept:].sort().values)
-        # If the batch size exceeds every client's number of samples, no batch is padded up to it.
+        # A batch size above every client's number of samples adds no padding.
         full = min(training.batch_size, max(sizes))
         width = max(full, *(len(one) for batches in own for one in batches))
         index, weight = [], []
@@ -227,7 +227,7 @@ class Batches:
         return self.index_KSB.shape[2]
 
     def whole(self, step: int) -> bool:
-        """Whether every client's batch in a step has B samples, so that none is padded."""
+        """Whether every client's batch in a step has B samples, so that no batch is padded."""
         return min(self.sizes_S[step]) == self.width
 
     def draws(self, step: int) -> Draws:

@@ -80,7 +80,7 @@ class Learner:
         return flatten(self.network.module)
 
     def first_states(self, initial_KD: Tensor) -> dict[str, Tensor]:
-        """The state (K, ...) that clients keep between rounds, as it is before the first round."""
+        """The initial value of the state (K, ...) that clients keep between rounds."""
         state = self.personalizer.init(initial_KD)
         if self.training.privacy is not None:
             state[STEPS] = initial_KD.new_zeros(len(initial_KD), dtype=torch.float64)
@@ -122,7 +122,7 @@ class Learner:
         )
 
     def trained_as(self, training: Training) -> "Learner":
-        """The same learner with another training; itself if the training is the same."""
+        """The learner with other training settings; the same object if the settings are equal."""
         return self if training == self.training else replace(self, training=training)
 
     def as_attacker(self) -> "Learner":

@@ -104,7 +104,7 @@ def train(
 
 
 def joined(parts: Sequence[Trained], order: Sequence[int]) -> Trained:
-    """The results of separate groups of clients as one.
+    """Joins the results of separate groups of clients into one result.
 
     Args:
         parts: what each group computed.
@@ -138,10 +138,11 @@ class LocalResult:
             the test samples (`error_customized`, ...). Mean training loss of the model before and
             after its training for upload: `loss_before`, `loss_after`. If the experiment has a
             trigger: the number of test samples that are not of the target class
-            (`triggered_samples`), and how many of these each model assigns to the target class when
-            they show the trigger (`fooled_customized`, ...). Under differential privacy: the ε
-            spent so far (`epsilon`). Also the measurements of the objective's terms on the trained
-            model (`jacobian_norm`), and the numbers that the personalizer reports before training.
+            (`triggered_samples`), and how many of these samples each model assigns to the target
+            class when the samples show the trigger (`fooled_customized`, ...). Under differential
+            privacy: the ε spent so far (`epsilon`). Also the measurements of the objective's terms
+            on the trained model (`jacobian_norm`), and the numbers that the personalizer reports
+            before training.
     """
 
     update_D: Tensor

@@ -1,14 +1,14 @@
 """Local differential privacy: clipped, noised gradients, and the privacy budget that they spend.
 
-Each step takes every sample with probability q = b/n (Poisson sampling), clips each sample's
-gradient to length C, and adds normal noise of deviation σ C to the sum of these gradients (DP-SGD).
-A client's uploads after T steps then satisfy (ε, δ)-differential privacy with respect to its
-samples. Opacus' accountant computes ε.
+Each step takes every sample with probability q = b/n (Poisson sampling), and clips each sample's
+gradient to length C. The step then adds normal noise of standard deviation σ C to the sum of these
+gradients (DP-SGD). After T steps, a client's uploads satisfy (ε, δ)-differential privacy with
+respect to the client's samples. Opacus' accountant computes ε.
 
-The guarantee covers only the updates. A client also reports sample counts and losses, to which it
-adds no noise. Personal models are trained without noise, because they stay with their client. An
-agent draws its noise from its own secret seeds. A simulation draws the noise from the experiment's
-seed, which is not secret, so this noise protects nobody.
+The guarantee covers only the updates. A client also reports sample counts and losses without noise.
+Personal models are trained without noise, because a personal model stays with its client. An agent
+draws its noise from its own secret seeds. A simulation draws the noise from the experiment's seed.
+This seed is not secret, so the noise protects nobody.
 
 Legend: K clients, B samples in a batch, E = K·B single samples, C classes, D parameters.
 """
@@ -89,7 +89,7 @@ def epsilon(rate: float, noise_multiplier: float, steps: int, delta: float) -> f
     accountant.history = [(noise_multiplier, rate, steps)]
     with warnings.catch_warnings():
         # Opacus warns if the best order is at the edge of its range.
-        # The bound on ε is then valid, but loose.
+        # An order at the edge gives a valid but loose bound on ε.
         warnings.simplefilter("ignore")
         return float(accountant.get_epsilon(delta)) if steps else 0.0
 
@@ -104,12 +104,13 @@ class PrivateTask(LocalTask):
     """
 
     spent: list[Tensor] = field(default_factory=list)
-    """The models at which this step took noised gradients; each counts as one of the T steps."""
+    """The models at which this step took noised gradients; each model uses up one of the T
+    steps."""
 
     def gradients(
         self, batch: Batch, *models_KD: Tensor, personal: Sequence[Tensor] = ()
     ) -> tuple[Tensor, ...]:
-        """Gradients as in `LocalTask`; only gradients for honest clients' uploads get noise."""
+        """Like `LocalTask.gradients`, but adds noise to gradients for honest clients' uploads."""
         noised = tuple(self._noised(batch, model_KD) for model_KD in models_KD)
         own = super().gradients(batch, personal=personal) if personal else ()
         if self.hostile_K is None:

@@ -41,7 +41,7 @@ def hits(logits_KBC: Tensor, y_KB: Tensor) -> Tensor:
 
 
 def squared_norms(residual_KBC: Tensor, y_KB: Tensor) -> Tensor:
-    """|r|² (K, B) for every sample. The residual r is what the model returns."""
+    """|r|² (K, B) for every sample. The residual r is the model's output."""
     del y_KB
     return residual_KBC.square().sum(-1)
 

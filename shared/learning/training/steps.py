@@ -2,8 +2,8 @@
 
 If one pass cannot train all clients (`Stacked.trained_at_once`), the clients are split into groups.
 The groups train one after the other, each from its first batch to its last batch. The memory that a
-step touches then stays in cache, and a group with few steps does not wait for a group with more
-steps.
+group's steps use therefore stays in cache, and a group with few steps does not wait for a group
+with more steps.
 
 Legend: K clients, S steps in a round, B samples in a batch, D parameters.
 """
@@ -91,7 +91,7 @@ def _steps(
 
 
 def _hold(done_K: Tensor, before: Local, after: Local) -> Local:
-    """The values in `after`; but for clients that have no batches left, the values in `before`."""
+    """The values in `after`; clients without further batches keep the values in `before`."""
 
     def hold(old: Tensor, new: Tensor) -> Tensor:
         return torch.where(done_K.view(-1, *[1] * (new.ndim - 1)), old, new)

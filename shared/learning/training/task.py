@@ -22,7 +22,7 @@ from rampart_fl.shared.learning.training.scoring import Scoring
 
 @dataclass(frozen=True, eq=False)
 class LocalTask:
-    """The local objective and its optimizer, as a personalizer's step uses them.
+    """The local objective and its optimizer, in the form that a personalizer's step uses.
 
     Args:
         network: applies K parameter vectors to K batches.
@@ -54,7 +54,7 @@ class LocalTask:
         return self.training.learning_rate * self.rate
 
     def head(self, layer: str | None) -> Tensor:
-        """A mask of the coordinates that belong to the head, bool (D,)."""
+        """A bool mask (D,) of the coordinates that belong to the head."""
         network = self.network
         return head_of(network.module, network.spec, layer, self.received_KD.device)
 
@@ -70,7 +70,7 @@ class LocalTask:
     def gradients(
         self, batch: Batch, *models_KD: Tensor, personal: Sequence[Tensor] = ()
     ) -> tuple[Tensor, ...]:
-        """∇ (K, D) of the objective at each of the models, then at each of the personal models.
+        """The gradients (K, D) of the objective, first at the models, then at the personal models.
 
         For the entries of the vector that hold the running statistics s, the result is
         (s - s') / η, where s' are the statistics after the batch. A step of size η therefore moves
@@ -104,7 +104,8 @@ class LocalTask:
     def descend(self, local: Local, gradient_KD: Tensor) -> Local:
         """w <- w - η v with v <- μ v + ∇L + decay·w: SGD as torch.optim defines it.
 
-        The caller must not use the gradient afterwards: its memory may then hold the model.
+        The caller must not use the gradient afterwards, because the new model may overwrite the
+        gradient's memory.
         """
         if self.training.weight_decay:
             decay_KD = self.training.weight_decay * self.parameters(local.model_KD)
@@ -132,7 +133,7 @@ def mean_loss_gradients(
 
     For the entries of the vector that hold running statistics, the result is the statistics before
     the batch minus the statistics after the batch. All models run in one pass if
-    `Stacked.trained_at_once` allows that many models; otherwise they run in several passes.
+    `Stacked.trained_at_once` allows that many models; otherwise, the models run in several passes.
 
     Args:
         network: applies parameter vectors to batches.
@@ -194,7 +195,7 @@ def _gradients(
 
 
 def runs(count: int, most: int) -> list[slice]:
-    """Splits 0 .. count - 1 into the fewest runs of at most `most`; their lengths are nearly equal.
+    """Splits the range 0 .. count - 1 into the fewest slices with at most `most` numbers each.
 
     >>> runs(5, 3)
     [slice(0, 2, None), slice(2, 5, None)]

@@ -20,7 +20,7 @@ from rampart_fl.shared.robust.models import Models
 
 @dataclass(frozen=True, eq=False)
 class Customization:
-    """The models in addition to the global model, and which client gets which model.
+    """The models besides the global model, and the assignment of models to clients.
 
     A customization can describe one model per client, one model per group of clients, or several
     models per client.
@@ -29,11 +29,11 @@ class Customization:
         models: the models by name; None if every client gets the global model. A name is a client's
             id, or contains a colon.
         assignment: names of models by client id. The first name is the model that the client trains
-            from; the others are models that it gets in addition. `GLOBAL` is the name of the global
-            model. A client that has neither an assignment nor a group gets the global model, or is
-            probed first if the customizer asks for that.
-        groups: names of the groups' models. Every client that is not in `assignment` gets one of
-            them, chosen by the hash of its id.
+            from; all other names are models that the client gets in addition. `GLOBAL` is the name
+            of the global model. A client that has neither an assignment nor a group gets the global
+            model, or is probed first if the customizer asks for probes.
+        groups: names of the groups' models. Every client that is not in `assignment` gets the model
+            of one group, which the hash of the client's id selects.
         voters: names of models that every client gets at the end, to predict by majority vote.
         challenged: names of changed models, by client id. The client trains from the changed model
             instead of its own. When the federation ends, the client gets its own model.
@@ -46,11 +46,11 @@ class Customization:
     challenged: Mapping[str, str] = field(default_factory=dict)
 
     def names_for(self, client: str) -> tuple[str, ...]:
-        """The names of a client's models; empty if the client has none."""
+        """The names of a client's models; empty if the client has no models."""
         return names_for(client, (), self.assignment, self.groups)
 
     def known(self, client: str) -> bool:
-        """Whether a client has a model of its own, a group's model, or a challenge."""
+        """Whether a client has a model of its own, a group's model, or a challenged model."""
         return bool(self.names_for(client)) or client in self.challenged
 
 
@@ -89,9 +89,9 @@ class Customizer(Stage):
     def isolates(self) -> bool:
         """Whether groups of clients are isolated from each other.
 
-        If groups are isolated, clients of one group must not influence another group. Each client's
-        row is then the difference from the model that the client received, not from the global
-        model.
+        If groups are isolated, clients of one group must not influence another group. In this case,
+        each client's row is the difference from the model that the client received, not from the
+        global model.
         """
         return False
 
@@ -124,7 +124,8 @@ class Customizer(Stage):
     def customize_newcomer(self, probe_D: Tensor, rows: Rows, context: Context) -> Tensor:
         """Weights (M,) that mix the pool's rows for a client that answered a probe with `probe_D`.
 
-        The engine calls this method only if `probes` is true; customizers with probes override it.
+        The engine calls this method only if `probes` is true. Customizers with probes override this
+        method.
         """
         raise AssertionError(f"{self.name} does not probe")
 

@@ -25,11 +25,11 @@ class Clustered(Grouped):
     w_c = w + rule({d_k : k in cluster c}), where clusters result from complete linkage on 1 -
     cos(d_k, d_j).
 
-    d are calibrated updates, that is, differences from the global model. A client's row therefore
-    includes what its cluster's model learned in earlier rounds, which makes clusters stable. A zero
-    row is treated as opposite to all other rows. A new cluster takes the name of the old cluster to
-    which most of its clients belonged. A client that does not take part in a round keeps its
-    cluster. New clients first train once from the global model.
+    The rows d_k are calibrated updates, that is, differences from the global model. A client's row
+    therefore includes what its cluster's model learned in earlier rounds, which makes clusters
+    stable. A zero row is treated as opposite to all other rows. A new cluster takes the name of the
+    old cluster to which most of its clients belonged. A client that does not take part in a round
+    keeps its cluster. New clients first train once from the global model.
     """
 
     paper = "Sattler et al., Clustered federated learning, 2020; FedCAP, section VI (ClusteredFL)"
@@ -81,7 +81,7 @@ class Clustered(Grouped):
 
 
 def continued(drawn_M: Tensor, held: list[int | None], clusters: int) -> list[int]:
-    """Matches new clusters to old ones: entry n is the old cluster that new cluster n continues.
+    """Matches new clusters to old clusters; entry n is the old cluster that continues as n.
 
     Of all pairs of a new and an old cluster, the pair with the most common clients is matched
     first. Among pairs with equally many common clients, the pair whose new cluster has the lower

@@ -21,10 +21,10 @@ class FedCAP(Customizer):
 
     Model k = reference + sum_i p_ki d_i, with p_kk = φ and p_ki = (1-φ) softmax_i≠k(α cos_ki).
 
-    d are calibrated updates, and cos are their cosine similarities (-1 if either update is zero).
-    The softmax for client k runs over all clients except k. A client without a row in the pool is
-    probed, that is, it trains once from the reference model. The weights of a probed client are a
-    softmax over the whole pool, without φ.
+    The d_i are calibrated updates, and the cos_ki are their cosine similarities (-1 if either
+    update is zero). The softmax for client k runs over all clients except k. A client without a row
+    in the pool is probed, that is, it trains once from the reference model. The weights of a probed
+    client are a softmax over the whole pool, without φ.
     """
 
     paper = "FedCAP, section V-A, equations 4 and 5"

@@ -1,4 +1,4 @@
-"""FedFomo's server offers clients the models that lowered their loss most, and random models.
+"""FedFomo's server offers each client the models that lowered its loss most, and random models.
 
 Legend: N known clients, P places in an offer.
 """

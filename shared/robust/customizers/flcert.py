@@ -24,7 +24,7 @@ class FLCert(Grouped):
     group, so m hostile clients can change at most m votes. If two labels get equally many votes,
     the smaller label wins. A group that never had enough clients for its rule does not vote. When
     the federation ends, clients count the groups' votes on each of their test samples, and compute
-    how many hostile clients could not change the winner.
+    the largest number of hostile clients that cannot change the winner.
     """
 
     paper = "Cao et al., FLCert: provably secure federated learning against poisoning attacks, 2022"

@@ -20,7 +20,7 @@ def judged(
     objection: Asked | None,
     reason: str,
 ) -> Verdict:
-    """A verdict whose decision is the argument `objection`, or `accepted` if that is None.
+    """A verdict with the decision `objection`, or `accepted` if `objection` is None.
 
     `reason` states how the score compares with the threshold. The score and the threshold replace
     the placeholders {0} and {1} in `reason`.

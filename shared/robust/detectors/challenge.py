@@ -23,8 +23,8 @@ from rampart_fl.shared.robust.sketch import Traces, sketch
 from rampart_fl.shared.robust.trials import Known, recalled, remembered
 
 PROVEN = -1.0
-"""A client whose evidence is at most this has answered often enough to stay in the round, even if
-other clients send the same upload."""
+"""A client whose evidence is at most this limit has answered often enough to stay in the round,
+even if other clients send the same upload."""
 ANSWERS = Bet(0.4, 0.9)
 """The bet that acquits a client. A copy is independent of the change and of the decoys, so its
 answer is a standard normal number. Such a number reaches the lowest limit, `share` x `clear` =
@@ -34,7 +34,7 @@ LEAST = 3
 """Smallest number of clients not on trial for which their median answer is meaningful. It is also
 the smallest number of rows from which challenges are drawn."""
 EQUAL = 1e-4
-"""Two uploads are treated as equal if their distance 1 - cosine is below this."""
+"""Two uploads are treated as equal if their distance 1 - cosine is below this number."""
 NEAR = 1e-5
 """Two starting models are treated as equal if their relative distance is at most this.
 """
@@ -55,8 +55,8 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     therefore reverses δ no more than it reverses the `decoys`, which are changes that were drawn in
     the same way and sent to nobody.
 
-    The detector also challenges a few clients that are not on trial (`controls`), to measure how
-    honest training answers. The detector objects to a client on trial if the client's answer is
+    The detector also challenges a few clients that are not on trial (`controls`), to measure the
+    answers of honest training. The detector objects to a client on trial if the client's answer is
     below `share` times the median answer of the clients that are not on trial. The detector ignores
     rounds in which the median answer of the clients that are not on trial is below `clear` standard
     deviations.
@@ -92,27 +92,28 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     usual: float = Field(default=0.05, gt=0, le=1)
     """Largest distance 1 - cosine of copies, as a multiple of the median distance between pairs."""
     trial: int = Field(default=10, ge=1)
-    """After a client sent a copy, it stays on trial for this many of its own rounds, unless its
-    answers acquit it. A client is put on trial if it sends two copies within as many rounds."""
+    """After a client sent a copy, the client stays on trial for this number of its own rounds,
+    unless its answers acquit the client. A client is put on trial if it sends two copies within
+    this number of rounds."""
     rest: int = Field(default=20, ge=0)
-    """After its acquittal, a client cannot be put on trial again for this many of its own
+    """A client that was acquitted cannot be put on trial again for this number of its own
     rounds."""
     acquittal: float = Field(default=0.01, gt=0, lt=1)
     """Largest probability that a trial acquits a client that sends copies."""
     longer: int = Field(default=50, ge=1)
     """After a client on trial was found guilty, all other clients on trial stay on trial for this
-    many of their own rounds. Clients that sent the same as the guilty client are put on trial
-    again."""
+    number of their own rounds. Clients that sent the same upload as the guilty client are put on
+    trial again."""
     wait: int = Field(default=25, ge=0)
-    """A client's eviction may wait for this many of its own rounds, until there is evidence on the
-    other clients that sent the same."""
+    """A client's eviction may wait for this number of its own rounds, until there is evidence about
+    the other clients that sent the same upload."""
     strength: float = Field(default=3.0, gt=0)
     """Length of a challenge, as a multiple of the median upload's length."""
     controls: int = Field(default=5, ge=3)
     """Average number of clients per round that are challenged although they are not on trial."""
     clear: float = Field(default=1.0, gt=0)
-    """A round counts only if the median answer of the clients not on trial is at least this many
-    standard deviations."""
+    """The detector ignores rounds in which the median answer of the clients not on trial is below
+    this number of standard deviations."""
     share: float = Field(default=0.25, ge=0, lt=1)
     """The detector objects to an answer below this share of the median answer of clients not on
     trial."""
@@ -135,7 +136,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         if 2 * sum(map(bool, similar)) > len(ids):
             # Most clients sent similar uploads, although most clients are assumed to be honest.
             # Honest clients therefore send similar uploads, too, perhaps because of similar data.
-            # Similarity then proves nothing in this round.
+            # Similar uploads therefore prove nothing in this round.
             similar = equal = [[] for _ in ids]
         since = {
             client: self._since(known[client], traces, i)
@@ -157,7 +158,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
                     one.answer = answers[client] = found
             one.upload = upload_K
             # An upload that answers a challenge is longer than other uploads.
-            # If such uploads determined `length`, each challenge would be longer than the last.
+            # If such uploads determined `length`, challenges would grow from round to round.
             if one.shift is None and bool(upload_K.isfinite().all()):
                 one.length = float(upload_K.norm())
             one.sighted(bool(similar[place]), self.trial)
@@ -227,7 +228,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         return {free[i] for i in torch.randperm(len(free), generator=draws)[:count].tolist()}
 
     def _since(self, one: Known, traces: Traces, row: int) -> Tensor | None:
-        """Challenge and decoys (1 + J, K) of this upload, minus those of the client's last upload.
+        """This upload's challenge and decoys (1 + J, K) minus those of the last upload.
 
         The result is None if neither of these two uploads started from a challenged model.
         """

@@ -1,4 +1,4 @@
-"""Cosine consistency: does a client's update point in about the direction of most others?"""
+"""Cosine consistency: does a client's update have about the same direction as most updates?"""
 
 from typing import Literal
 
@@ -15,8 +15,9 @@ class Cosine(Detector):
     """Rejects a client whose median cosine similarity to the other clients is below `threshold`.
 
     A minority of colluders cannot control the median over the other clients. A zero row has
-    similarity -1 to all other rows. If there is only one row, it is accepted. Updates of clients
-    with very different data are nearly orthogonal; lower the threshold for such federations.
+    similarity -1 to all other rows. If there is only one row, that row is accepted. Updates of
+    clients with very different data are nearly orthogonal; lower the threshold for such
+    federations.
     """
 
     paper = (

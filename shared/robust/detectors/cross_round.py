@@ -17,14 +17,14 @@ from rampart_fl.shared.runtime.device import to_device
 
 @detectors.register("cross_round")
 class CrossRound(Detector):
-    """Rejects a client if the cosine to its own last accepted update is out of [lower, upper].
+    """Rejects a client if the cosine to its last accepted update is not within [lower, upper].
 
     If the cosine is below `lower`, the client has reversed its direction. If the cosine is above
-    `upper`, the client repeats its update, as a lazy or replaying client does. A client without an
+    `upper`, the client repeats its update, as lazy and replaying clients do. A client without an
     earlier update is accepted. A row that was judged in an earlier round (metadata "fresh" 0) is
-    also accepted, because it is the same update. The detector remembers only each client's last
-    accepted update, so it never compares an update with a rejected update. A zero update has cosine
-    -1.
+    also accepted, because the client's update is still the same. The detector remembers only each
+    client's last accepted update, so it never compares an update with a rejected update. A zero
+    update has cosine -1.
     """
 
     paper = "Han et al., Kick bad guys out, 2023 (cross-round check)"
@@ -78,7 +78,7 @@ class CrossRound(Detector):
 
 
 def _to_last(rows: Rows, state: State, known: dict[str, int]) -> list[float]:
-    """Cosine of every row to the same client's last accepted row; 1 for a client that has none."""
+    """Cosine of every row to the client's last accepted row; 1 for a client without such a row."""
     if not known:
         return [1.0] * len(rows)
     last_HD = state.tensors["last"]

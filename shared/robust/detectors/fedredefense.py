@@ -33,8 +33,8 @@ class FedREDefense(Detector):
     global model w. Rampart therefore refuses experiments in which clients start from other models
     or upload only a part of the model. If `steps` steps of gradient descent cannot reproduce an
     honest update because the update is too long, the detector mistakes this update for an attack.
-    Larger step sizes of the search then help. The detector keeps each client's synthetic samples,
-    and the client's next search starts from them.
+    In this case, larger step sizes of the search help. The detector keeps each client's synthetic
+    samples, and the client's next search starts from these samples.
 
     The search stops as soon as the error is below the threshold, so the error of an accepted client
     is not the smallest error that a longer search could reach.
@@ -114,7 +114,7 @@ class FedREDefense(Detector):
         """The errors of some rows, and the synthetic tensors, keyed by name and then by client."""
         if context.predict is None or context.reference_D is None:
             raise ConfigurationError(f"{self.name} needs the network and the reference model")
-        errors = {rows.ids[i]: 1.0 for i in some}  # Rows that are all zero keep this error.
+        errors = {rows.ids[i]: 1.0 for i in some}  # Rows of zeros keep this error.
         update_MD = torch.stack([rows.row(i) for i in some])
         moved = update_MD.ne(0).any(1).nonzero().flatten().tolist()
         if not moved:

@@ -23,8 +23,9 @@ DEVIATIONS = 3.0
 """A response is turned only if its correlation is below 0 by more than this many standard
 deviations. The standard deviation is that of the correlation of two random directions."""
 PULLS = 0.3
-"""A strong response counts only if its correlation is above this. At a lower correlation, a
-response may seem strong only because of noise in the upload, if the model moved little."""
+"""A strong response overshoots only if its correlation is above this number. At a lower
+correlation, a response may seem strong only because of noise in the upload, if the model moved
+little."""
 
 
 @dataclass(frozen=True)
@@ -59,53 +60,53 @@ Objection = Literal["", "too long", "turned", "overshoots"]
 
 @detectors.register("response")
 class ResponseDetector(SequentialDetector):
-    """Evicts clients whose updates repeatedly react to the model as no honest training would.
+    """Evicts clients whose updates repeatedly react to the model unlike any honest training.
 
     Local training pulls a model towards parameters that fit the client's data. If the model that a
     client starts from moves by Δw, the client's update changes by Δu = -A Δw plus noise. For K
     steps on a loss with curvature H, the matrix A = I - (I - ηH)^K is positive. Training therefore
-    makes <Δu, Δw> negative, whatever the client's data, number of samples or number of steps. A
-    client that uploads reversed updates makes <Δu, Δw> positive. The detector compares a client
-    with itself, not with other clients, so it does not penalize rare data.
+    makes <Δu, Δw> negative, for any data, any number of samples and any number of steps. A client
+    that uploads reversed updates makes <Δu, Δw> positive. The detector compares a client with
+    itself, not with other clients, so it does not penalize rare data.
 
     Δw and Δu are differences from the client's last round, and from moving averages over its former
     rounds (`memories`). Since Δu depends linearly on Δw, differences from averages keep the sign of
-    <Δu, Δw>. If the model moves little, differences from averages are more informative: the model
-    is further from its average than from the last round's model, and an average of uploads has less
-    noise than one upload. If the model moves much, differences from the last round are more
-    informative. The detector bets on both kinds of differences, because the mean of their
+    <Δu, Δw>. If the model moves little, differences from averages are more informative. In this
+    case, the model is further from its average than from the last round's model, and an average of
+    uploads has less noise than one upload. If the model moves much, differences from the last round
+    are more informative. The detector bets on both kinds of differences, because the mean of their
     e-processes is an e-process, too.
 
     The detector objects to a client in a round for any of three reasons:
-    - Its response is turned: the correlation is below `turned`, and lower than chance can explain
-      for two random directions of the same dimension. This reason applies only in rounds in which
-      at least half of the clients have a correlation of `informative` or more, because early in
-      training the loss may have negative curvature.
+    - The client's response is turned: the correlation is below `turned`, and lower than chance can
+      explain for two random directions of the same dimension. This reason applies only in rounds in
+      which at least half of the clients have a correlation of `informative` or more, because early
+      in training the loss may have negative curvature.
     - The client overshoots: the strength of its response is above `overshoot`, and its upload is
       more than `stretched` times as long as the median client's longest upload.
-    - Its upload is too long: it is longer than the median client's longest upload by more than the
-      factor max(`long`, exp(`spread` m)). Here m is the median absolute deviation of the logarithm
-      of the length, over all clients' longest uploads.
+    - The client's upload is too long: the upload is longer than the median client's longest upload
+      by more than the factor max(`long`, exp(`spread` m)). Here m is the median absolute deviation
+      of the logarithm of the length, over all clients' longest uploads.
 
     Evidence is the logarithm of an e-process over these objections
-    (`rampart_fl.shared.robust.betting`). The assumption is that, given all earlier rounds, the
-    probability of an objection to an honest client is at most `tolerated` in rounds in which
-    responses are informative, and at most `tolerated_long` in all other rounds. Under this
-    assumption, the probability that any honest client is ever evicted is below `level`, however
-    long the federation runs and whoever joins the federation. An objection multiplies the wealth of
-    a bet that expects a share q of objections by q / `tolerated`.
+    (`rampart_fl.shared.robust.betting`). The detector assumes an upper bound on the probability of
+    an objection to an honest client, given all earlier rounds. The bound is `tolerated` in rounds
+    in which responses are informative, and `tolerated_long` in all other rounds. Under this
+    assumption, the probability that any honest client is ever evicted is below `level`, for any
+    number of rounds and for any clients that join the federation. An objection multiplies the
+    wealth of a bet that expects a share q of objections by q / `tolerated`.
 
     An upload is rejected in this round if it is too long, or if another objection applies and the
     client's evidence is above ln 20.
 
-    An update that is longer than usual, but not too long, is accepted if it does not overshoot,
-    because a client with more samples could have sent it. If several clients' longest uploads have
-    the same length (to six digits), this length counts only once in the medians.
+    An update that is longer than usual, but not too long, is accepted if the client does not
+    overshoot. A client with more samples could have sent such an update. If several clients'
+    longest uploads have the same length (to six digits), the medians include this length only once.
 
     An honest client is judged by its own uploads. Colluders can influence the verdict on this
     client only through the model that it receives. As long as fewer than half of the clients
-    collude, colluders do not determine the medians. Copies of an honest update react as the honest
-    client does; the detector `challenge` finds such copies.
+    collude, colluders do not determine the medians. Copies of an honest update react to the model
+    in the same way as the honest update; the detector `challenge` finds such copies.
 
     >>> traces = Traces(torch.tensor([[1.0], [1.1], [40.0]]), torch.zeros(3, 1))
     >>> rows = Rows.of(traces.upload_MK, traces=traces)
@@ -231,7 +232,7 @@ class ResponseDetector(SequentialDetector):
     def _judge(
         self, client: str, one: Known, length: float, responses: Responses, usual: Usual
     ) -> Verdict:
-        """Settle a client's bets with its new upload, and return the verdict on the upload."""
+        """Settles a client's bets with its new upload; returns the verdict on the upload."""
         times = usual.times(length)
         objections = [
             self._objection(response, tells, times, usual)
@@ -264,7 +265,7 @@ class ResponseDetector(SequentialDetector):
     def _objection(
         self, response: Response | None, tells: bool, times: float, usual: Usual
     ) -> Objection:
-        """The objection to an upload that is `times` times as long as usual; "" if none."""
+        """The objection to an upload that is `times` times as long as usual, or ""."""
         if times > usual.most:
             return "too long"
         if response is None:

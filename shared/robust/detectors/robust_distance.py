@@ -20,7 +20,7 @@ from rampart_fl.shared.robust.detectors import detectors
 
 @detectors.register("robust_distance")
 class RobustDistance(Detector):
-    """Objects to clients whose rows are far from the other rows and that keep moving their model.
+    """Objects to a client if its row is far from the other rows and it keeps moving its model.
 
     excess(x) = (x - med x) / max(mads·MAD(x), (ratio - 1)·med x). An excess of 1 means that x is
     `mads` median absolute deviations above the median, or `ratio` times the median, whichever is
@@ -28,31 +28,31 @@ class RobustDistance(Detector):
 
     The detector computes two excesses. The first excess is the excess of the distance |row - median
     row|. This distance does not depend on the model to which rows are relative, so a poisoned
-    reference model changes nobody's distance. The second excess is the excess of the movement. The
-    movement is how far the client moved the model that it received, that is, the norm of the raw
-    upload (metadata "moved"). An honest client with rare data may remain far from the others, but
-    it stops moving the model. An honest client with hard data may keep moving the model, but it
-    stays near the others. A client that works against the others remains far from them and keeps
-    moving the model. If the movement is not known, the distance replaces it. Both excesses of a row
-    that is not finite are infinite.
+    reference model changes nobody's distance. The second excess is the excess of the client's
+    movement. The movement is how far the client moved the model that it received, that is, the norm
+    of the raw upload (metadata "moved"). An honest client with rare data may remain far from the
+    other clients, but it stops moving the model. An honest client with hard data may keep moving
+    the model, but it stays near the other clients. A client that works against the other clients
+    remains far from these clients and keeps moving the model. If the movement is not known, the
+    distance replaces the movement. Both excesses of a row that is not finite are infinite.
 
     A row is rejected in this round if its distance excess is above 1 and its movement excess is
     above `drift`.
 
-    A client is evicted for good once its evidence S <- max(0, S + min(e, cap) - drift) exceeds
-    `limit`, where e is the geometric mean of both excesses (0 if either is negative). One round
-    adds at most cap - drift, so with the default settings a single round never leads to an
-    eviction. If an honest client has one unusual round, the evidence against the client decreases
-    again afterwards. Evidence does not change if the client did not take part in the previous
-    round, because a client that returns must move its model further than a client that stayed.
-    Evidence also does not change if the client's row was judged in an earlier round (metadata
-    "fresh" 0). Evidence is kept by client id and is forgotten when the client is barred, so that a
-    client that returns starts without evidence.
+    The evidence against a client is S <- max(0, S + min(e, cap) - drift), where e is the geometric
+    mean of both excesses (0 if either is negative). A client is evicted for good once its evidence
+    S exceeds `limit`. One round adds at most cap - drift, so with the default settings a single
+    round never leads to an eviction. If an honest client has one unusual round, the evidence
+    against the client decreases again afterwards. Evidence does not change if the client did not
+    take part in the previous round. The reason is that a client that returns must move its model
+    further than a client that stayed. Evidence also does not change if the client's row was judged
+    in an earlier round (metadata "fresh" 0). Evidence is kept by client id and is forgotten when
+    the client is barred, so that a client that returns starts without evidence.
 
     The detector also evicts honest clients with rare data or with many samples. A client with many
-    samples takes many training steps, so that it is far from the others and keeps moving the model.
-    The detector `response` avoids such evictions because it does not compare clients with each
-    other.
+    samples takes many training steps, so the client remains far from the other clients and keeps
+    moving the model. The detector `response` avoids such evictions because it does not compare
+    clients with each other.
 
     >>> rows = Rows.of(torch.tensor([[0.0], [1.0], [2.0], [3.0], [50.0]]))
     >>> verdicts, _ = RobustDistance().apply(rows, State(), Context())
@@ -126,6 +126,6 @@ class RobustDistance(Detector):
 
 
 def _median(values_M: Tensor) -> Tensor:
-    """The median; for an even number of values, the mean of the middle two."""
+    """The median; for an even number of values, the mean of the two middle values."""
     ordered_M, m = values_M.sort().values, len(values_M)
     return (ordered_M[(m - 1) // 2] + ordered_M[m // 2]) / 2

@@ -10,16 +10,16 @@ from rampart_fl.shared.robust.linalg.products import dots, gram, norm, norms
 from rampart_fl.shared.robust.view import View
 
 PARALLEL = 0.99
-"""For cosines above this, 1 - cos is computed from distances, because inner products alone would
-lose its significant digits."""
+"""For cosines above this bound, 1 - cos is computed from distances, because inner products alone
+would lose the significant digits of 1 - cos."""
 
 
 def cosines(rows: View) -> Tensor:
     """Cosine similarities (M, M) of the rows, clamped to [-1, 1]; -1 if either row is zero.
 
     For almost parallel rows, 1 - cos = (|x - y|² - (|x| - |y|)²) / (2 |x| |y|) is used. If two rows
-    have very different lengths, the cosine is computed from their inner product instead, which then
-    loses fewer digits.
+    have very different lengths, the cosine is computed from the rows' inner product instead,
+    because the inner product loses fewer digits in this case.
 
     >>> from rampart_fl.shared.robust import Rows
     >>> import torch
@@ -44,7 +44,7 @@ def cosines(rows: View) -> Tensor:
 
 
 def cosines_to(rows: View, vector_D: Tensor) -> Tensor:
-    """Cosine similarity (M,) of every row to one vector, clamped; -1 if either of them is zero."""
+    """Cosine similarity (M,) of every row to a vector, clamped; -1 if the row or vector is 0."""
     lengths_M = norms(rows) * norm(vector_D, rows.part)
     cosines_M: Tensor = dots(rows, vector_D) / lengths_M
     return cosines_M.nan_to_num(nan=-1.0).clamp(-1, 1)

@@ -1,4 +1,4 @@
-"""Checks whether rows are finite; if rows are only assumed to be finite, later passes check them.
+"""Checks whether rows are finite; later passes check rows that are only assumed to be finite.
 
 Legend: N rows of the pool, K rows of the pool in use, D coordinates.
 """
@@ -10,31 +10,31 @@ from rampart_fl.shared.robust.view import View
 
 
 class NotFinite(Exception):
-    """A pass met a number that is not finite in rows that were assumed to be finite."""
+    """A pass found a non-finite number in rows that were assumed to be finite."""
 
 
 def finite_rows(block_ND: Tensor) -> list[bool]:
-    """Which rows hold only finite numbers, however large these numbers are.
+    """Which rows hold only finite numbers; these numbers may be arbitrarily large.
 
     >>> finite_rows(torch.tensor([[1.0, 2.0], [float("inf"), 0.0]]))
     [True, False]
     """
     if not block_ND.numel():
         return [True] * len(block_ND)
-    # The minimum and the maximum of a row are finite only if all its numbers are finite.
-    # A check of every single number would need a mask with one flag per number in memory.
+    # The minimum and the maximum of a row are finite only if all the row's numbers are finite.
+    # A check of every single number would need memory for a mask with one flag per number.
     ends = [torch.stack(torch.aminmax(row_D)) for row_D in block_ND]
     finite: list[bool] = torch.stack(ends).isfinite().all(dim=1).tolist()
     return finite
 
 
 def assumed_finite(rows: View) -> bool:
-    """Whether the rows are still only assumed to be finite."""
+    """Whether the rows are assumed to be finite, but have not been checked."""
     return rows.pool_statistics.unchecked
 
 
 def record_pass(rows: View, clean: bool) -> None:
-    """Records whether a pass over all coordinates of unmixed rows met only finite numbers.
+    """Records whether a pass over all coordinates of unmixed rows found only finite numbers.
 
     Args:
         rows: the rows of the pool that the pass read.

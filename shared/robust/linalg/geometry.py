@@ -1,4 +1,4 @@
-"""Distances between rows, computed from a Gram matrix relative to a row in the middle.
+"""Distances between rows, computed from a Gram matrix relative to a central row.
 
 Legend: M rows of the view, K rows of the pool in use, S rows of a cluster, D coordinates.
 """
@@ -96,7 +96,7 @@ def _measure(plain: View) -> Geometry:
 
 
 def _refined(plain: View) -> Tensor:
-    """Squared distances in a cluster, relative to its first row; calls itself for closer pairs."""
+    """Squared distances in a cluster, relative to its first row; recursive for closer pairs."""
     gram_SS = gram(plain, 0)
     squared_SS = _distances(gram_SS)
     near_SS = _near(gram_SS, squared_SS)

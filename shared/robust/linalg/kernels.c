@@ -160,7 +160,7 @@ static void mean_of_ranks(const REAL *tile, int64_t w, const part *p, double *su
   for (int64_t k = 0; k < w; k++) out[k] = (REAL)(sum[k] * share);
 }
 
-/* Mean of the `keep` ranks nearest the median; if two are equally near, the lower one counts. In
+/* Mean of the `keep` ranks nearest the median; of two equally near ranks, the lower is used. In
  * sorted order these ranks are contiguous: rank j + keep replaces rank j while
  * x[j] + x[j+keep] < 2 median. */
 static void mean_near_median(const REAL *tile, int64_t w, const part *p, double *sum,
@@ -203,7 +203,7 @@ static void load_tile(const part *p, int64_t c, int64_t w, REAL *tile) {
 typedef REAL lanes __attribute__((vector_size(BYTES)));
 #define MIX_LANES ((int64_t)(BYTES / sizeof(REAL)))
 
-/* Computes mixed rows. The first one becomes an additional source row that the others build on. */
+/* Computes mixed rows. The first row becomes an additional source row for the other rows. */
 static void mix_tile(const part *p, int64_t w, REAL *source, REAL *tile) {
   for (int64_t i = 0; i <= p->mixed; i++) {
     REAL *to = i ? tile + (i - 1) * w : source + p->count * w;
@@ -295,7 +295,7 @@ int rampart_weighted_sum(const REAL *const *rows, int64_t count, int64_t width,
   return run(whole, width, BLOCK, by, partial, 1, weighted_sum);
 }
 
-/* Rows are widened to double, one register at a time, before anything is done with them. */
+/* Rows are widened to double, one register at a time, before any computation. */
 #define DOUBLES ((int64_t)(BYTES / sizeof(double)))
 typedef REAL reals __attribute__((vector_size(BYTES / sizeof(double) * sizeof(REAL))));
 typedef double doubles __attribute__((vector_size(BYTES)));

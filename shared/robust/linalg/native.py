@@ -1,7 +1,8 @@
 """The compiled kernels: those that came with the image, or else those that this machine compiles.
 
-An image contains kernels for several levels of processors (`prebuild`), and needs no compiler.
-Elsewhere, the machine's C compiler builds the kernels once, and a cache keeps them.
+A container image contains kernels for several levels of processors (`prebuild`), and needs no
+compiler. Outside an image, the machine's C compiler builds the kernels once, and a cache keeps
+them.
 
 `RAMPART_KERNELS` selects the kernels: `auto` (the default) uses compiled kernels if they exist or
 can be compiled, and torch otherwise; `native` fails instead of using torch; `torch` always uses
@@ -70,7 +71,7 @@ class Kernels:
     def call(
         self, name: str, rows: Sequence[Tensor], width: int, *arguments: object, sums: int
     ) -> Tensor:
-        """The sums (float64) of one kernel over all columns; uses as many threads as torch does.
+        """A kernel's sums (float64) over all columns, computed by as many threads as torch uses.
 
         Args:
             rows: the contiguous rows to read.
@@ -88,7 +89,7 @@ class Kernels:
         partial = torch.zeros(parts, sums, dtype=torch.float64)
         given = (pointers(rows), size(len(rows)), size(width), *arguments, address(partial))
         if self._library[f"rampart_{name}"](*given, ctypes.byref(crew)):
-            raise MemoryError(f"kernel {name} is short of memory")
+            raise MemoryError(f"kernel {name} could not allocate its buffers")
         return partial[0]
 
 
@@ -137,7 +138,7 @@ def _parallel() -> int | None:
 
 @functools.cache
 def compiler() -> str | None:
-    """The path of a C compiler; None if there is none."""
+    """The path of a C compiler; None if no compiler is installed."""
     return next((path for name in ("cc", "gcc", "clang") if (path := shutil.which(name))), None)
 
 
@@ -159,7 +160,7 @@ def _build(real: str, wide: str, chosen: str) -> tuple[Kernels | None, str]:
 
 
 def prebuilt(level: str, real: str, wide: str) -> Path:
-    """Path of the kernels for a level of processors, if they were compiled in advance."""
+    """Path of the kernels for a level of processors, if these kernels were compiled in advance."""
     source = hashlib.sha256(SOURCE.read_bytes()).hexdigest()
     return PREBUILT / f"kernels-{level}-{real}-{wide}-{source[:12]}.so"
 
@@ -222,7 +223,7 @@ def _processor() -> str:
 
 
 def _cache() -> Path:
-    """A folder that only this user can write to, because code is loaded from it."""
+    """A folder that only this user can write to, because code is loaded from this folder."""
     for folder in (caches.folder(), Path(tempfile.gettempdir()) / f"rampart-{os.getuid()}"):
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -33,7 +33,7 @@ def merge_exchange(n: int) -> list[tuple[int, int]]:
 
 @functools.lru_cache(maxsize=256)
 def network(n: int, first: int, last: int, ordered: bool = False) -> tuple[Comparator, ...]:
-    """Comparators that move the ranks first .. last - 1 to the wires first .. last - 1.
+    """Comparators that move the values of ranks first .. last - 1 to the wires with these numbers.
 
     Args:
         ordered: whether these wires must be sorted, or may hold these ranks in any order.

@@ -37,7 +37,7 @@ DEVICE_NUMBERS = 1 << 26
 
 
 def median(rows: View) -> Tensor:
-    """Coordinate-wise median (D,); the mean of the middle two for an even number of rows.
+    """Coordinate-wise median (D,); for an even number of rows, the mean of the two middle values.
 
     >>> from rampart_fl.shared.robust import Rows
     >>> median(Rows.of(torch.tensor([[1.0], [2.0], [3.0], [100.0]])))
@@ -48,7 +48,7 @@ def median(rows: View) -> Tensor:
 
 
 def trimmed_mean(rows: View, b: int) -> Tensor:
-    """Per coordinate (D,), the mean of the values without the b largest and b smallest.
+    """Per coordinate (D,), the mean of all values except the b largest and the b smallest values.
 
     >>> from rampart_fl.shared.robust import Rows
     >>> trimmed_mean(Rows.of(torch.tensor([[1.0], [2.0], [4.0], [1e20]])), 1)
@@ -72,7 +72,7 @@ def mean_around_median(rows: View, keep: int) -> Tensor:
 
 
 def _by_rank(rows: View, first: int, last: int) -> Tensor:
-    """Mean of the ranks first .. last - 1, or, if first < 0, of `last` values nearest the median.
+    """Mean of the ranks first .. last - 1, or of the `last` values nearest the median if first < 0.
 
     Rank 0 is the smallest value.
     """
@@ -94,7 +94,7 @@ def _by_rank(rows: View, first: int, last: int) -> Tensor:
 
 
 def _compiled(kernels: native.Kernels, rows: View, first: int, last: int, out_D: Tensor) -> None:
-    """Run the compiled network on tiles of columns; the kernel mixes the rows of each tile."""
+    """Runs the compiled network on tiles of columns; the kernel mixes the rows of each tile."""
     m, mix = len(rows), None
     if rows.mix_MK is not None and rows.block_ND.stride(1) == 1:
         starts, froms, by = recipe(rows.mix_MK)
@@ -122,7 +122,7 @@ def _compiled(kernels: native.Kernels, rows: View, first: int, last: int, out_D:
 
 
 def recipe(mix_MK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """A mixing matrix as terms: where each row's terms begin (M + 2,); each term's row and factor.
+    """A mixing matrix as terms: the starts (M + 2,) of the rows' terms, each term's row and factor.
 
     The first row is a base, which the other rows may use as if it were row K of the pool. The
     base's coefficients are the medians over all rows of the mixing matrix; the base is empty if it
@@ -175,7 +175,7 @@ def _through_network(chunk_MC: Tensor, first: int, last: int) -> Tensor:
 
 
 def _through_sort(rows: View, first: int, last: int, out_D: Tensor) -> None:
-    """Sort transposed blocks, on as many Python threads as torch uses; numpy releases the GIL."""
+    """Sorts transposed blocks on as many Python threads as torch uses; numpy releases the GIL."""
 
     def one(start: int) -> None:
         stop = min(start + SORT_BLOCK, rows.dim)

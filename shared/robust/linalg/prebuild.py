@@ -1,8 +1,8 @@
 """`python -m rampart_fl.shared.robust.linalg.prebuild`: compiles the kernels in advance.
 
-If this command has run while an image was built, the image needs no compiler. The command writes
-one library for each level of this machine's architecture and each pair of element types, into a
-folder next to `kernels.c`.
+If this command runs while an image is built, the image needs no compiler. The command writes one
+library for each level of this machine's architecture and each pair of element types, into a folder
+next to `kernels.c`.
 """
 
 import platform

@@ -17,7 +17,7 @@ from rampart_fl.shared.robust.view import View
 from rampart_fl.shared.runtime.device import to_device
 
 TINY = 1e-30
-"""If the mean square of coordinates is below this, float32 products may underflow to 0."""
+"""If the mean square of coordinates is below this bound, float32 products may underflow to 0."""
 BLOCK = 8192
 """Number of coordinates that are converted to float64 at a time."""
 
@@ -42,7 +42,7 @@ def survey(block_ND: Tensor, part: Part | None = None) -> tuple[list[bool], Tens
 
 
 def all_finite(rows: View) -> bool:
-    """Whether all values in the pool are finite; reads the pool only if no pass has checked it."""
+    """Whether all values in the pool are finite; reads the pool only if it is unchecked."""
     if assumed_finite(rows):
         rows.pool_statistics.unchecked = not all(survey(rows.block_ND, rows.part)[0])
     return not assumed_finite(rows)
@@ -51,8 +51,8 @@ def all_finite(rows: View) -> bool:
 def combine(rows: View, coefficients_M: Tensor) -> Tensor:
     """The linear combination sum_i c_i row_i (D,) in the pool's dtype.
 
-    Rows with coefficient 0 are never read, so they do not affect the result even if they are not
-    finite.
+    Rows with coefficient 0 are never read. Such rows therefore do not affect the result, even if
+    they are not finite.
 
     >>> from rampart_fl.shared.robust import Rows
     >>> combine(Rows.of(torch.tensor([[1.0, 2.0], [3.0, 4.0]])), torch.tensor([0.5, 0.5]))
@@ -142,7 +142,7 @@ def norm(vector_D: Tensor, part: Part | None = None) -> float:
     """Euclidean norm of one vector, with squares and sums in float64.
 
     The vector is processed in blocks that fit into the CPU's cache. For a long float32 vector on a
-    CPU, torch's own float64 norm takes some twenty times as long.
+    CPU, torch's own float64 norm takes about twenty times as long as this function.
 
     Args:
         vector_D: the vector.
@@ -222,8 +222,9 @@ def _products_by_torch(rows: View, centre_D: Tensor | None, wide: bool) -> Tenso
 def gram(rows: View, centre: int | None = None) -> Tensor:
     """Inner products <row_i - c, row_j - c> (M, M), float64 on the CPU, symmetric.
 
-    For float32 rows, products are computed in float32, and blocks of them are summed in float64. If
-    products overflow or underflow in float32, the whole matrix is computed again in float64.
+    For float32 rows, products are computed in float32, and blocks of products are summed in
+    float64. If products overflow or underflow in float32, the whole matrix is computed again in
+    float64.
 
     Args:
         rows: the rows to multiply.

@@ -1,4 +1,4 @@
-"""ARC: clips the longest rows to the length of the longest other row.
+"""ARC: clips the longest rows to the length of the longest row that is not clipped.
 
 Legend: M rows.
 """

@@ -12,16 +12,16 @@ from rampart_fl.shared.robust.rules import rules
 
 TIE = 1e-12
 """Scores whose difference is at most this share of the largest squared distance are tied. Rounding
-errors then cannot separate rows that a pre-aggregator made equal, whatever the processor."""
+errors therefore cannot separate rows that a pre-aggregator made equal, on any processor."""
 
 
 @rules.register("bulyan")
 class Bulyan(Rule):
-    """Picks n - 2f rows by Krum, then averages per coordinate the n - 4f values nearest the median.
+    """Picks n - 2f rows by Krum; averages, per coordinate, the n - 4f values nearest the median.
 
-    Each picked row is removed before the next pick. If r rows remain, each score is a sum over r -
-    f - 2 neighbours, but over at least one. If scores are tied, the lower id wins. If distances to
-    the median are tied, the lower value wins.
+    Each picked row is removed before the next pick. If r rows remain, each score is a sum over
+    max(1, r - f - 2) neighbours. If scores are tied, the lower id wins. If distances to the median
+    are tied, the lower value wins.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> rows = torch.tensor([[0.0], [1.0], [2.1], [3.3], [4.6], [6.0], [100.0]])
@@ -61,7 +61,7 @@ def picks(squared_MM: Tensor, count: int, f: int) -> list[int]:
         scores_R = nearest_RR[:, :neighbours].sum(axis=1)
         pick = int((scores_R <= scores_R.min() + blur).argmax())
         taken.append(left.pop(pick))
-        # Remove each remaining row's distance to the picked row; its other distances stay sorted.
+        # Remove the distances to the picked row; the other distances stay sorted.
         kept_RR = rows_RR != taken[-1]
         kept_RR[pick] = False
         nearest_RR = nearest_RR[kept_RR].reshape(len(left), len(left))

@@ -14,7 +14,7 @@ from rampart_fl.shared.runtime.device import to_device
 
 @rules.register("centered_clipping")
 class CenteredClipping(Rule):
-    """Moves the last aggregate by the mean of the rows' clipped differences from it.
+    """Moves the last aggregate by the mean of the rows' clipped differences from that aggregate.
 
     v <- v + (1/n) sum_i (x_i - v) min(1, τ / |x_i - v|), starting from the last round's v.
 
@@ -30,8 +30,8 @@ class CenteredClipping(Rule):
     breakdown = "f < n/2"
     complexity = "O(nd)"
     tau: float | None = Field(default=None, gt=0)
-    """τ, in the units of the updates. By default it is the median of |x_i - v|, so that it adapts
-    to the scale of the updates."""
+    """τ, in the units of the updates. By default, τ is the median of |x_i - v|, so that τ adapts to
+    the scale of the updates."""
     iterations: int = Field(default=1, ge=1)
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:

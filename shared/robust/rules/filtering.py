@@ -18,7 +18,7 @@ class Filtering(QuasiGradientRule):
 
     Each step removes at least one row, and all steps together remove at most 2f rows, unless
     `limited` is false. The steps end before they would exceed the limit of 2f rows or remove all
-    rows. The report then says that the weights have not converged.
+    rows. If the steps end early, the report says that the weights have not converged.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

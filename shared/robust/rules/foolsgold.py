@@ -14,8 +14,8 @@ from rampart_fl.shared.robust.memory import carry
 from rampart_fl.shared.robust.rules import rules
 
 RESOLVED = 1e-6
-"""Histories whose cosine differs from 1 by less than this are treated as equal, so that rounding
-errors do not separate clones."""
+"""Histories whose cosine differs from 1 by less than this number are treated as equal, so that
+rounding errors do not separate clones."""
 
 
 @rules.register("foolsgold")
@@ -25,11 +25,11 @@ class FoolsGold(Rule):
     The result is sum_i α_i x_i, with a low α_i if client i's summed updates H_i point in the same
     direction as another client's summed updates.
 
-    cs_ij = cos(H_i, H_j) for i ≠ j, and v_i = max_j cs_ij. If v_i < v_j, cs_ij is multiplied by
-    v_i / v_j (pardoning). Then α_i = 1 - max_j cs_ij, clipped to [0, 1] and divided by the largest
-    α. The final α is ln(α / (1 - α)) + 1/2, clipped to [0, 1]. The history H is kept by client id.
-    If an update is used in several rounds (metadata "fresh" 0), it is added to the history only
-    once. If all α are zero, the global model is not updated.
+    cs_ij = cos(H_i, H_j) for i ≠ j, and v_i = max_j cs_ij. If v_i < v_j, cs_ij is multiplied by v_i
+    / v_j (pardoning). Then α_i = 1 - max_j cs_ij, clipped to [0, 1] and divided by the largest α.
+    The final α is ln(α / (1 - α)) + 1/2, clipped to [0, 1]. The history H is kept by client id. If
+    an update is used in several rounds (metadata "fresh" 0), the update is added to the history
+    only once. If all α are zero, the global model is not updated.
 
     This rule defends against Sybils only. Honest clients with equal updates get weight zero, and
     magnitudes are not bounded.
@@ -80,7 +80,7 @@ class FoolsGold(Rule):
 def _remember(rows: Rows, state: State) -> State:
     """The history with this round's updates added, one row per client ever seen."""
     history_HD, at = carry(state, "history", rows, rows.ids)
-    # Coordinates of a sum that would overflow the dtype are clamped to its largest finite number.
+    # Coordinates of a sum that would overflow are clamped to the dtype's largest finite number.
     largest, fresh = torch.finfo(history_HD.dtype).max, rows.fresh()
     for start, stop, chunk_MC in rows.chunks(4 * CHUNK):
         for client, row_C, new in zip(rows.ids, chunk_MC, fresh, strict=True):

@@ -1,7 +1,7 @@
 """The geometric median, computed by smoothed Weiszfeld steps on coefficients.
 
 Every iterate is a convex combination of the rows, so the Gram matrix of the rows gives all
-distances, and the block of rows is read only twice, regardless of the number of steps.
+distances. The block of rows is therefore read only twice, regardless of the number of steps.
 
 Legend: M rows, D coordinates.
 """
@@ -16,8 +16,8 @@ from rampart_fl.shared.robust.pool_statistics import Geometry
 from rampart_fl.shared.robust.rules import rules
 
 OUTLYING = 1e3
-"""The starting mean excludes outlying rows: those whose distance from the middle row is more than
-this many times the median distance."""
+"""The starting mean excludes outlying rows: rows whose distance from the middle row exceeds the
+median distance by more than this factor."""
 
 
 @rules.register("geometric_median")

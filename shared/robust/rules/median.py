@@ -9,7 +9,7 @@ from rampart_fl.shared.robust.rules import rules
 
 @rules.register("median")
 class Median(Rule):
-    """Coordinate-wise median; for an even number of rows, the mean of the middle two values.
+    """Coordinate-wise median; for an even number of rows, the mean of the two middle values.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

@@ -2,8 +2,9 @@
 
 A subset has diameter at most r if and only if every pair of rows that are farther apart than r
 contains a row outside the subset. Bisection over the distances therefore finds the smallest r
-without a search through all subsets. For a given r, a step of the bisection looks for at most f
-rows such that each pair of rows farther apart than r contains one of these rows (a vertex cover).
+without a search through all subsets. For a given r, a step of the bisection looks for a vertex
+cover, that is, a set of at most f rows that contains at least one row of each pair that is farther
+apart than r.
 
 Legend: M rows, D coordinates.
 """
@@ -31,7 +32,7 @@ class Steps:
         self.most = self.left = most
 
     def take(self) -> None:
-        """Count one more step; raises `PreconditionError` if no steps are left."""
+        """Counts one more step; raises `PreconditionError` if no steps are left."""
         self.left -= 1
         if self.left < 0:
             raise PreconditionError(
@@ -69,7 +70,7 @@ class MinimumDiameterAveraging(Rule):
 def tightest(squared_MM: Tensor, f: int, steps: Steps) -> tuple[list[int], float]:
     """The positions of the m - f rows with the smallest diameter, and that diameter.
 
-    If several sets have this diameter, the lexicographically first one is returned.
+    If several sets have this diameter, the lexicographically first set is returned.
 
     >>> import torch
     >>> points = torch.tensor([0.0, 5.0, 1.0, 2.0], dtype=torch.float64)
@@ -89,7 +90,7 @@ def tightest(squared_MM: Tensor, f: int, steps: Steps) -> tuple[list[int], float
     for row in range(m):
         if out >> row & 1 or len(kept) == m - f:
             continue
-        # If this row is kept, all rows that are too far from it must be left out.
+        # If the row is kept, all rows that are too far from the row must be left out.
         leaves = out | graph[row]
         left = f - leaves.bit_count()
         if left >= 0 and covered(_without(graph, leaves), left, steps):
@@ -113,7 +114,7 @@ def covered(graph: Graph, most: int, steps: Steps) -> bool:
     if not degrees:
         return True
     top = max(degrees, key=lambda vertex: degrees[vertex])
-    # `most` vertices touch at most `most * degrees[top]` edges.
+    # A set of `most` vertices touches at most `most * degrees[top]` edges.
     # The number of all edges is half the sum of the degrees.
     if most <= 0 or sum(degrees.values()) > 2 * most * degrees[top]:
         return False

@@ -1,4 +1,4 @@
-"""PAwBRoFL: among the rows that a robust rule trusts, rows with a larger loss gap weigh more.
+"""PAwBRoFL: among the rows that a robust rule trusts, a larger loss gap gives a larger weight.
 
 Legend: M rows, D coordinates.
 """
@@ -21,8 +21,8 @@ class PerformanceAware(Rule):
 
     |r| h / |h| with r = sum_i q_i x_i by any rule and h = sum_i q_i softmax(q_i gap_i / μ) x_i.
 
-    gap_i = f_i(θ) - f_i* (metadata "loss_gap") is the decrease of client i's loss in training, as
-    the client claims it. If gaps are not bounded by `max_gap`, one row with q > 0 can determine the
+    gap_i = f_i(θ) - f_i* (metadata "loss_gap") is the decrease of client i's loss in training that
+    the client claims. If gaps are not bounded by `max_gap`, one row with q > 0 can determine the
     whole direction of the result, though the result is never longer than r. Gaps that are not
     finite are set to 0. If h = 0, the result is r.
 
@@ -43,7 +43,7 @@ class PerformanceAware(Rule):
     """μ, the temperature. With a larger μ, gaps change the direction of the rule's result less.
     Since q is about 1/n, a gap adds about gap / (n μ) to a row's logit."""
     max_gap: float | None = Field(default=None, gt=0)
-    """Gaps are clipped to [0, max_gap]; if it is None, they are not clipped."""
+    """Gaps are clipped to [0, max_gap]; None turns clipping off."""
 
     def init(self, dim: int) -> State:
         return self.rule.init(dim)

@@ -1,4 +1,4 @@
-"""Sageflow: drops models that are uncertain on public samples, and weights the others by loss."""
+"""Sageflow: drops models that are uncertain on public samples, and weights all others by loss."""
 
 import torch
 from pydantic import Field
@@ -11,7 +11,7 @@ from rampart_fl.shared.robust.public_evaluation import evaluate_models
 from rampart_fl.shared.robust.rules import rules
 
 LEAST = 1e-3
-"""If the unnormalized weights sum to at most this, nothing is aggregated."""
+"""If the sum of the unnormalized weights is at most this number, nothing is aggregated."""
 
 
 @rules.register("sageflow")

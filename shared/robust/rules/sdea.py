@@ -1,4 +1,4 @@
-"""SDEA: learns weights so that the mixed model is confident and predicts all classes equally.
+"""SDEA: learns weights so that the mixed model is confident and predicts classes equally often.
 
 Legend: M rows, V views, B samples of a batch, P public samples, C classes, D parameters.
 """

@@ -18,7 +18,8 @@ from rampart_fl.shared.robust.rules import rules
 BATCH = 4096
 """Number of subsets whose eigenvalues are computed at once."""
 SLACK = 1e-5
-"""Lower bounds are reduced by this share, because rounded distances may have made them too large.
+"""Lower bounds are reduced by this share, because rounded distances may have made the bounds too
+large.
 """
 
 

@@ -12,7 +12,7 @@ from rampart_fl.shared.robust.rules import rules
 
 @rules.register("trimmed_mean")
 class TrimmedMean(Rule):
-    """Per coordinate, the mean of the values without the b largest and the b smallest.
+    """Per coordinate, the mean of all values except the b largest and the b smallest values.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

@@ -90,7 +90,7 @@ async def test_what_is_no_update_of_the_others_size_is_refused(
     """The other members continue with the updates that fit."""
     assert (await http.put("/runs/x-1/rounds/0/train/a", content=bytes(8))).status_code == 204
     answer = await http.put("/runs/x-1/rounds/0/train/b", content=body)
-    assert (answer.status_code, "other members share [8]" in answer.text) == (422, True)
+    assert (answer.status_code, "other members shared [8]" in answer.text) == (422, True)
     found = await http.get("/runs/x-1/rounds/0/train?wait=false")
     assert {name: len(vector) for name, vector in load(found.content).items()} == {"a": 2}
 

@@ -67,7 +67,7 @@ def test_a_pipeline_ends_with_its_only_rule() -> None:
         Pipeline.of([])
     with pytest.raises(ConfigurationError, match="ends with a rule"):
         Pipeline.of(["median", Doubles()])
-    with pytest.raises(ConfigurationError, match="'median' is one too"):
+    with pytest.raises(ConfigurationError, match="'median' is also a rule"):
         Pipeline.of(["median", "median"])
 
 

@@ -122,7 +122,7 @@ def test_a_federation_of_some_clients_has_no_others() -> None:
 
 
 def test_what_cannot_be_certified_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="no groups that train apart"):
+    with pytest.raises(ConfigurationError, match="no groups that train separately"):
         certify_groups(experiment())
     with pytest.raises(ConfigurationError, match="set fraction = 1"):
         certify_groups(experiment(fraction=0.5, **GROUPS))

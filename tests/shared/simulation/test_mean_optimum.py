@@ -69,6 +69,6 @@ def test_its_ends() -> None:
 
 def test_a_rule_without_a_known_kappa_is_refused() -> None:
     pipeline = Pipeline.of(["nnm", "bulyan"], f=1)
-    with pytest.raises(ConfigurationError, match=r"known κ, which nnm\+bulyan has not"):
+    with pytest.raises(ConfigurationError, match=r"no κ is known for nnm\+bulyan"):
         bound(pipeline, 20, 1)
     assert bound(pipeline, 20, 0) == 0

@@ -5,9 +5,9 @@ import { send } from "./api.js";
 /**
  * @typedef {object} Act
  * @property {string} title
- * @property {string} verb on the button that does it
+ * @property {string} verb the text of the button that performs the act
  * @property {string} outcome what will happen
- * @property {boolean} [grave] whether it harms somebody or cannot be undone
+ * @property {boolean} [grave] whether the act harms somebody or cannot be undone
  * @property {(reason: string) => Promise<any>} perform
  */
 
@@ -123,7 +123,7 @@ export const acts = {
   }),
 };
 
-/** The modes, from the weakest to the strongest, and what they do at most. @type {Record<string, string>} */
+/** The modes, from the weakest to the strongest, and what each may do. @type {Record<string, string>} */
 export const MODES = {
   observe: "records verdicts, and excludes nobody",
   reject: "leaves updates out of a round",

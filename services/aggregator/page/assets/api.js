@@ -5,7 +5,7 @@ import { session } from "./session.js";
 /** Clients in one answer. */
 const PAGE = 1000;
 
-/** A refusal or a failure, with the problem's own words. */
+/** A refusal or a failure, with the text of the API's problem document. */
 export class Problem extends Error {
   /**
    * @param {number} status HTTP status; 0 if no answer came.

@@ -1,10 +1,10 @@
-/** The page: it shows where operators sign in, and meanwhile loads the rest. */
+/** The page: it shows the form for the sign-in, and loads the rest of the page meanwhile. */
 
 import { html, render, useEffect, useState } from "./vendor/preact.js";
 import { useSession } from "./hooks.js";
 import { SignIn } from "./views/sign_in.js";
 
-/** What is shown after the sign-in: most of the page, so it is loaded after the first frame. */
+/** The view after the sign-in. It is most of the page, so it is loaded after the first frame. */
 const shell = new Promise((done) => requestAnimationFrame(done)).then(() => import("./shell.js"));
 
 function Page() {

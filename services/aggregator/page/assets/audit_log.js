@@ -1,13 +1,13 @@
-/** The audit log, loaded once and then continued. */
+/** The audit log. The page loads the log once, and then asks only for new entries. */
 
 import { useEffect, useState } from "./vendor/preact.js";
 import { get } from "./api.js";
 
-/** Entries in one answer, and milliseconds between two questions. */
+/** The number of entries in one answer, and the milliseconds between two requests. */
 const PAGE = 1000;
 const EVERY = 3000;
 
-/** All entries of the log, oldest first, and why they could not be read. */
+/** All entries that were read, oldest first, and the reason if the log could not be read. */
 export function useAudit() {
   const [found, set] = useState({ entries: /** @type {any[]} */ ([]), error: "" });
   useEffect(() => {

@@ -1,15 +1,16 @@
 /**
- * A matrix on a canvas: it draws only the cells that are in view, and only those that change.
+ * A matrix on a canvas. It draws only the visible cells, and redraws only cells that change.
  *
- * The canvas stays in place while a scrolled box moves below it, so a matrix of any size costs as
- * much as the part of it that is in view. Cells are whole device pixels.
+ * The canvas stays in place while the box below it scrolls. The time to draw a matrix therefore
+ * depends on the number of visible cells, and not on the size of the matrix. The sides of cells are
+ * whole numbers of device pixels.
  */
 
 const AXIS = 20;
 const FONT = 11;
-/** Side of a cell in CSS pixels, from which on marks are legible. */
+/** Smallest side of a cell, in CSS pixels, at which marks are legible. */
 const MARKED = 9;
-/** Differences between two numbers on the axis. */
+/** Possible differences between two neighbouring numbers on the axis. */
 const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500];
 
 /**
@@ -24,7 +25,7 @@ const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500];
  * @property {(column: number) => string} column_name
  * @property {(row: number, column: number) => string} describe one cell in words
  * @property {(row: number, column: number) => void} open what Enter and a click do
- * @property {boolean} [follows] whether the last column stays in view as columns are added
+ * @property {boolean} [follows] whether the view follows the last column when columns are added
  */
 
 export class CanvasGrid {
@@ -133,7 +134,7 @@ export class CanvasGrid {
     this.draw();
   }
 
-  /** Sets the size of what is scrolled. */
+  /** Sets the size of the box that is scrolled. */
   stretch() {
     const { px, ratio } = this.measures();
     const wide = this.gutter + this.source.columns() * px;
@@ -205,8 +206,8 @@ export class CanvasGrid {
   }
 
   /**
-   * Draws the cells of some columns. Neighbours of one colour are one rectangle, over which the lines
-   * between cells are drawn, because most cells are alike.
+   * Draws the cells of some columns. Most neighbouring cells have the same colour, so such cells are
+   * drawn as one rectangle, and the lines between cells are drawn over the rectangle.
    *
    * @param {number} from
    * @param {number} to
@@ -327,7 +328,7 @@ export class CanvasGrid {
     pen.strokeRect(x - 0.5, y - 0.5, px, px);
   }
 
-  /** Draws columns that were added at the end; if the view need not move, nothing else. */
+  /** Draws the columns that were added at the end, or all cells if the view moves or has a cursor. */
   appended() {
     const before = this.drawn_columns;
     const after = this.source.columns();

@@ -4,7 +4,7 @@
  * @typedef {object} Decision
  * @property {string} code the letter in a `VerdictMatrix`
  * @property {string} name
- * @property {string} title what it means, for the legend
+ * @property {string} title what the decision means, for the legend
  * @property {number} severity by which rows are sorted
  * @property {(pen: CanvasRenderingContext2D, s: number) => void} [mark] drawn in a square of side s
  */

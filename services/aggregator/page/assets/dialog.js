@@ -1,4 +1,4 @@
-/** The dialog that asks for a reason, says what will happen, and then does it. */
+/** The dialog that says what an act will do, asks for a reason, and performs the act. */
 
 import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { session } from "./session.js";

@@ -4,7 +4,7 @@ import { Problem, request } from "./api.js";
 
 const SHORTEST = 500;
 const LONGEST = 15_000;
-/** Milliseconds without a byte after which a connection counts as lost; a tick comes every 2 s. */
+/** A connection counts as lost after these milliseconds without a byte; a tick comes every 2 s. */
 const SILENCE = 10_000;
 
 /**
@@ -15,7 +15,7 @@ const SILENCE = 10_000;
  */
 
 /**
- * Follows a run until `signal` aborts. After a loss, it continues after the last event.
+ * Follows a run until `signal` aborts. After a lost connection, it continues after the last event.
  *
  * @param {string} run
  * @param {Listener} listener

@@ -5,7 +5,7 @@ import { Problem, get } from "./api.js";
 import { session } from "./session.js";
 
 /**
- * What a path answers. It is asked again every `every` milliseconds, and when `again` is called.
+ * The API's answer for a path. The hook asks again every `every` milliseconds, and on `again()`.
  *
  * @param {string | null} path null asks nothing
  * @param {number} [every] 0 asks once
@@ -73,7 +73,7 @@ export function useTopics(model, ...topics) {
   return count;
 }
 
-/** The time in seconds, which moves on every second. */
+/** The present time in seconds; renders again every second. */
 export function useNow() {
   const [now, set] = useState(() => Date.now() / 1000);
   useEffect(() => {

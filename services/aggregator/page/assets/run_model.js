@@ -1,14 +1,14 @@
-/** One run as the page knows it; it loads what is there, and follows what happens. */
+/** What the page knows about one run: loads the run's past rounds, and follows its events. */
 
 import { Problem, get } from "./api.js";
 import { follow } from "./event_stream.js";
 import { VerdictTable } from "./verdict_table.js";
 
-/** Rounds in one answer while a run is loaded. */
+/** Number of rounds in one answer while a run is loaded. */
 const CHUNK = 100;
-/** Shortest time between two questions about the run's state, in milliseconds. */
+/** Shortest time between two requests for the run's state, in milliseconds. */
 const CALM = 400;
-/** Events that are kept. */
+/** Number of events that are kept. */
 const KEPT = 5000;
 const OVER = new Set(["finished", "failed", "cancelled"]);
 /** Events after which a round has ended. */
@@ -57,7 +57,7 @@ export class RunModel extends EventTarget {
   }
 
   /**
-   * Tells what changed; within a `refresh` only at its end, so that it costs one frame.
+   * Reports what changed. A `refresh` reports only at its end, so that the page renders only once.
    *
    * @param {...string} topics
    */
@@ -158,7 +158,7 @@ export class RunModel extends EventTarget {
     );
   }
 
-  /** @param {...string} parts of the state, which are asked for again soon */
+  /** @param {...string} parts the parts of the state to request again soon */
   touch(...parts) {
     for (const part of parts) this.dirty[/** @type {"status"} */ (part)] = true;
     if (this.busy) return;
@@ -173,7 +173,7 @@ export class RunModel extends EventTarget {
     work();
   }
 
-  /** Asks for what may have changed. */
+  /** Requests the parts of the state that may have changed. */
   async refresh() {
     const { status, rounds, standing } = this.dirty;
     this.dirty = { status: false, rounds: false, standing: false };

@@ -1,4 +1,4 @@
-/** The operator who is signed in. The token is in this module's memory only: a reload asks again. */
+/** The operator who is signed in. Only this module holds the token: a reload asks again. */
 
 /** @type {{token: string, name: string, role: string} | null} */
 let current = null;

@@ -1,4 +1,4 @@
-/** What an operator sees who is signed in: navigation, and the view that the address names. */
+/** What an operator sees after the sign-in: navigation, and the view that the address names. */
 
 import { html, useEffect } from "./vendor/preact.js";
 import { ActDialog } from "./dialog.js";

@@ -72,7 +72,7 @@ class Source:
 
 
 class Dataset(Member, ABC):
-    """A data set. Servers can get its shape and its classes without loading samples."""
+    """A data set. Servers can get the data set's shape and classes without loading samples."""
 
     licence: ClassVar[str] = ""
     """Terms of use, as far as they are known."""
@@ -119,7 +119,8 @@ class Dataset(Member, ABC):
     def features(self, array: np.ndarray, what: str) -> Tensor:
         """Samples (n, *shape) from a file in the form of `Samples.x`: uint8 or float32.
 
-        Images without a channel dimension get one, and images with channels last are transposed.
+        Images without a channel dimension get a channel dimension, and images whose last dimension
+        is the channel dimension are transposed.
 
         Args:
             array: the array in the file.

@@ -34,8 +34,8 @@ class HAPT(FileDataset):
 class WISDM(FileDataset):
     """43 features of ten-second accelerometer windows, 6 activities, 36 users.
 
-    The clients' training samples determine the mean and the standard deviation by which all samples
-    are standardized.
+    The clients' training samples determine the mean and the standard deviation with which all
+    samples are standardized.
     """
 
     paper = "Kwapisz et al., Activity recognition using cell phone accelerometers, 2010"

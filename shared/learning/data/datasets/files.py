@@ -102,8 +102,8 @@ class FileDataset(Dataset):
     def from_openml(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The file's x and y, from the features (n, columns) and labels (n,) of OpenML's table.
 
-        Labels are integers. Grey images become (n, height, width), colour images
-        (n, 3, height, width).
+        Labels are integers. Grey images become (n, height, width), and colour images become (n, 3,
+        height, width).
         """
         x = np.rint(x).astype(np.uint8)
         channels, height, width = self.sample
@@ -173,8 +173,8 @@ def channels_first(x: np.ndarray, channels: int, height: int, width: int) -> np.
     """Flattened images (n, channels*height*width), reshaped to (n, channels, height, width).
 
     In some tables, the values of a row are ordered by channel and then by pixel; in other tables,
-    by pixel and then by channel. Neighbouring pixels of real images are similar, so this function
-    assumes the order for which neighbouring pixels differ less.
+    the values are ordered by pixel and then by channel. Neighbouring pixels of real images are
+    similar, so this function assumes the order for which neighbouring pixels differ less.
 
     >>> image = np.arange(3 * 4 * 4, dtype=np.uint8).reshape(1, 3, 4, 4)
     >>> mixed = image.transpose(0, 2, 3, 1).reshape(1, -1)

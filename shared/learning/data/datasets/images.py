@@ -32,7 +32,8 @@ class FashionMNIST(FileDataset):
 class EMNISTByClass(FileDataset):
     """Handwritten digits, upper-case and lower-case letters, 28x28 pixels, 62 classes.
 
-    Classes 0..9 are digits, 10..35 upper-case and 36..61 lower-case letters. Images are upright.
+    Classes 0..9 are digits, classes 10..35 are upper-case letters, and classes 36..61 are
+    lower-case letters. Images are upright.
     """
 
     paper = "Cohen et al., EMNIST, 2017; FedCAP, section VI-A1"
@@ -50,7 +51,7 @@ class USPS(FileDataset):
     openml, train = 41082, 7_291
 
     def from_openml(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """As `FileDataset`, but converts OpenML's pixels from -1..1, and its classes from 1..10."""
+        """Converts pixels from OpenML's range -1..1 to 0..255, and classes from 1..10 to 0..9."""
         return super().from_openml((x + 1) * 127.5, y - 1)
 
 
@@ -84,7 +85,7 @@ class SVHN(FileDataset):
     openml, train = 41081, 73_257
 
     def from_openml(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """As `FileDataset`, but converts the publisher's class 10, the digit 0, to class 0."""
+        """Converts the publisher's class 10, which is the digit 0, to class 0."""
         return super().from_openml(x, y % 10)
 
 

@@ -11,8 +11,8 @@ from rampart_fl.shared.seeding import generator
 class Noise(Dataset):
     """Independent uniform pixels in [0, 1], all of one class.
 
-    The SDEA paper names such public data as a case in which SDEA fails. As the server's data, this
-    data set takes the shape and the size that the experiment needs.
+    According to the SDEA paper, SDEA fails if its public data are noise. If the server uses this
+    data set, the data set has the shape and the size that the experiment needs.
 
     >>> Noise(sample=[1, 4, 4], size=3).load().x.shape
     torch.Size([3, 1, 4, 4])

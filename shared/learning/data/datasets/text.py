@@ -1,4 +1,4 @@
-"""Texts, each as a row of token numbers."""
+"""Data sets of texts; each text is a row of token numbers."""
 
 import re
 import zlib

@@ -14,7 +14,7 @@ TRIES = 1000
 class Dirichlet(Partition):
     """Divides each class in proportion to p ~ Dir(β·1_K); if β is small, clients have few classes.
 
-    With `balanced`, a client that already holds N/K or more of the N samples gets nothing from the
+    With `balanced`, a client that already holds N/K or more of the N samples gets no samples of the
     next class. The partition is drawn again until every client has at least `minimum` samples.
 
     >>> y = torch.arange(10).repeat(40)
@@ -48,7 +48,7 @@ class Dirichlet(Partition):
         )
 
     def _draw(self, y: Tensor, clients: int, draws: torch.Generator) -> list[tuple[Tensor, Tensor]]:
-        """The positions of each class in random order, and how many of them each client gets."""
+        """Each class's positions in random order, and how many positions each client gets."""
         dealt: list[tuple[Tensor, Tensor]] = []
         held_K = torch.zeros(clients, dtype=torch.long)
         for label in torch.unique(y):
@@ -70,6 +70,6 @@ class Dirichlet(Partition):
 def _dirichlet(beta: float, size: int, draws: torch.Generator) -> Tensor:
     """One draw from Dir(β·1) in float64."""
     rates = torch.full((size,), beta, dtype=torch.float64)
-    # torch's own Dirichlet takes no generator; its gamma sampler does.
+    # torch's Dirichlet sampler takes no generator, but torch's gamma sampler takes a generator.
     gammas: Tensor = torch._standard_gamma(rates, generator=draws)
     return gammas / gammas.sum().clamp(min=1e-300)

@@ -10,11 +10,11 @@ from rampart_fl.shared.learning.data.partitions import Partition, partitions, sh
 
 @partitions.register("dominant_groups")
 class DominantGroups(Partition):
-    """Draws a share `dominant` of a client's samples from its group's classes, the rest from all.
+    """Draws a share `dominant` of samples from a group's own classes, the rest from all classes.
 
     Client k is in group ⌊k·G/K⌋. The paper's groups on EMNIST are digits, upper-case letters and
     lower-case letters. The paper gives neither the groups' sizes nor the number of samples per
-    client. In Rampart, the groups' numbers of clients differ by one at most, and each client has
+    client. In Rampart, the groups' numbers of clients differ by at most one, and each client has
     `samples` samples.
     """
 

@@ -9,7 +9,7 @@ from rampart_fl.shared.learning.data.partitions import Partition, cut, deck, par
 
 @partitions.register("iid")
 class IID(Partition):
-    """Divides the samples at random; clients' numbers of samples differ by one at most.
+    """Divides the samples at random; clients' numbers of samples differ by at most one.
 
     With `imbalance`, the clients' numbers of samples form approximately a geometric progression.
     Every client has at least one sample.

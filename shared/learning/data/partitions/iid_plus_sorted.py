@@ -28,7 +28,6 @@ class IIDPlusSorted(Partition):
         mixed = order[: round(self.iid * len(y))]
         rest = order[len(mixed) :]
         rest = rest[y[rest].sort(stable=True).indices]
-        # The random parts go to the clients in reverse order, so that clients' sizes differ by one
-        # at most.
+        # Because the random parts are in reverse order, clients' sizes differ by at most one.
         pairs = zip(rest.tensor_split(clients), mixed.tensor_split(clients)[::-1], strict=True)
         return [torch.cat(pair).sort().values for pair in pairs]

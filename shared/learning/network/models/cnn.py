@@ -18,8 +18,8 @@ class CNN(Model):
     An image of height 1 (a signal) is convolved and pooled only along its width. The papers'
     networks have padding 0, kernel 5 and pooling by 2 unless stated otherwise:
 
-    - FedCAP: channels [32, 64], hidden 64 (CIFAR-10); [16, 32], 128 (EMNIST); [32, 64], kernel
-      [1, 5], 64 (WISDM);
+    - FedCAP: channels [32, 64], hidden 64 (CIFAR-10); channels [16, 32], hidden 128 (EMNIST);
+    channels [32, 64], kernel [1, 5], hidden 64 (WISDM);
     - MSDFL's LeNet-5: [6, 16], hidden [120, 84], without the ReLU that its code applies to logits;
     - SDEA: [6, 16], hidden [120, 84, 84, 256];
     - PAwBRoFL: [30, 30], kernel 3, padding 1, hidden 200.

@@ -19,7 +19,7 @@ class Published(Model):
 
 @models.register("fedcap_cifar")
 class FedCAPCIFAR(Published):
-    """Convolutions of 32 and 64 channels, 5x5, without padding; one hidden layer of 64.
+    """Convolutions of 32 and 64 channels, 5x5, without padding; one hidden layer of width 64.
 
     >>> sum(p.numel() for p in FedCAPCIFAR().build((3, 32, 32), 10).parameters())
     156810
@@ -31,7 +31,7 @@ class FedCAPCIFAR(Published):
 
 @models.register("fedcap_emnist")
 class FedCAPEMNIST(Published):
-    """Convolutions of 16 and 32 channels, 5x5, without padding; one hidden layer of 128."""
+    """Convolutions of 16 and 32 channels, 5x5, without padding; one hidden layer of width 128."""
 
     paper = "FedCAP, section VI-A1 (EMNIST)"
     sizes = CNN(channels=[16, 32], kernel=5, padding=0, hidden=128)
@@ -39,7 +39,7 @@ class FedCAPEMNIST(Published):
 
 @models.register("fedcap_wisdm")
 class FedCAPWISDM(Published):
-    """Convolutions of 32 and 64 channels along a signal, 1x5; one hidden layer of 64."""
+    """Convolutions of 32 and 64 channels along a signal, 1x5; one hidden layer of width 64."""
 
     paper = "FedCAP, section VI-A1 (WISDM)"
     sizes = CNN(channels=[32, 64], kernel=(1, 5), padding=0, hidden=64)
@@ -47,7 +47,7 @@ class FedCAPWISDM(Published):
 
 @models.register("sdea")
 class SDEANetwork(Published):
-    """Convolutions of 6 and 16 channels, 5x5; hidden layers of 120, 84, 84 and 256.
+    """Convolutions of 6 and 16 channels, 5x5; hidden layers of widths 120, 84, 84 and 256.
 
     The paper converts all images to (3, 32, 32). Rampart's network takes images in the shape of the
     data set.
@@ -59,7 +59,7 @@ class SDEANetwork(Published):
 
 @models.register("pawbrofl")
 class PAwBRoFLNetwork(Published):
-    """Two convolutions of 30 channels, 3x3, padded; one hidden layer of 200."""
+    """Two convolutions of 30 channels, 3x3, padded; one hidden layer of width 200."""
 
     paper = "PAwBRoFL, section 5.1 (the sizes from its code)"
     sizes = CNN(channels=[30, 30], kernel=3, padding=1, hidden=200)
@@ -67,7 +67,7 @@ class PAwBRoFLNetwork(Published):
 
 @models.register("lenet5")
 class LeNet5(Published):
-    """Convolutions of 6 and 16 channels, 5x5; hidden layers of 120 and 84.
+    """Convolutions of 6 and 16 channels, 5x5; hidden layers of widths 120 and 84.
 
     MSDFL's code also applies a ReLU to the logits. This network omits the ReLU on the logits,
     because such a ReLU can keep the logits of a class at 0 permanently.

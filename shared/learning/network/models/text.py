@@ -14,14 +14,14 @@ from rampart_fl.shared.learning.network.models import Model, models
 
 @models.register("text")
 class Text(Model):
-    """Σ v / √n over the vectors of a text's n tokens, a ReLU layer for each of `hidden`, logits.
+    """Sums a text's n token vectors, divides by √n, and applies ReLU layers and a linear layer.
 
     Samples are token ids (tokens,), with 0 for padding; all ids are below `vocabulary`.
 
     This model replaces ALBERT-base, which MSDFL uses on AG News. Rampart cannot include ALBERT's
-    pretrained weights; without these, ALBERT learns nothing from so few texts. Use this model to
-    compare methods with each other, but do not compare its accuracy with the accuracies in MSDFL's
-    paper.
+    pretrained weights; without these weights, ALBERT learns nothing from so few texts. Use this
+    model to compare methods with each other, but do not compare its accuracy with the accuracies in
+    MSDFL's paper.
 
     >>> sum(p.numel() for p in Text(vocabulary=100).build((40,), 4).parameters())
     3332

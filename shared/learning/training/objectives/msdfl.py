@@ -19,10 +19,10 @@ class MSDFL(Objective):
 
     λ 1/|B| Σ_a |∂_θ p_a|, where p_a is sample a's softmax probability of its true class.
 
-    The form `batch_sum` instead takes λ/2 1/|B| |Σ_a ∂_θ p_a|², which includes the cross terms of
-    different samples. A step with `batch_sum` takes one more backward pass than a step without the
-    term. A step with `per_sample` takes as long as a step in which every sample has its own copy of
-    the model.
+    The form `batch_sum` penalizes λ/2 1/|B| |Σ_a ∂_θ p_a|² instead, which includes the cross terms
+    of different samples. A step with `batch_sum` takes one more backward pass than a step without
+    the term. A step with `per_sample` takes as long as a step in which every sample has its own
+    copy of the model.
     """
 
     paper = "MSDFL, section V-B, equations 7 to 10, algorithm 1"

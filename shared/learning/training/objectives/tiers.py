@@ -1,4 +1,4 @@
-"""Tiers: clients with different resources train with MSDFL, HMSDFL or neither in one run.
+"""Tiers: in one run, clients with different resources train with MSDFL, HMSDFL or neither.
 
 Legend: K clients, D parameters.
 """
@@ -27,7 +27,8 @@ class Tiers(Objective):
 
     The high tier trains with HMSDFL and as many projections as classes, the low tier with half as
     many. The minimum tier trains with MSDFL, or with HMSDFL and one projection. The other clients
-    train without a term. `hmsdfl` with `tier = "auto"` instead goes by the clients' machines.
+    train without a term. By contrast, `hmsdfl` with `tier = "auto"` chooses the tier by the
+    resources of the client's machine.
 
     >>> mixed = Tiers(shares=(0.5, 0.5, 0))
     >>> [mixed.tier(7, f"client-0{k}") for k in range(4)]
@@ -65,11 +66,11 @@ class Tiers(Objective):
         """The tier of a client; None if the client trains without a term."""
         place = float(torch.rand((), generator=generator(seed, self.name, client)))
         ends = zip(TIERS, accumulate(self.shares), strict=True)
-        # A sum that is 1 but for rounding leaves nobody out.
+        # The tolerance 1e-9 ensures that every client gets a tier if the shares sum to 1.
         return next((tier for tier, end in ends if place < end + 1e-9), None)
 
     def gradient(self, point: Point) -> Tensor:
-        # If every sample is a client of its own, its name is the client's and a number.
+        # If samples are treated as separate clients, their names are "<client>#<number>".
         clients = [name.partition("#")[0] for name in point.draws.names]
         tiers = [self.tier(point.draws.seed, client) for client in clients]
         gradient_KD = torch.zeros_like(point.models_KD)

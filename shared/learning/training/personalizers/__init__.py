@@ -1,4 +1,4 @@
-"""Personalizers: how a client trains its update and its personal model, if it has one.
+"""Personalizers: how a client trains its update and, with some methods, a personal model.
 
 Local training is defined in a personalizer and nowhere else. A personalizer's functions are pure
 and stacked: every tensor has the clients of a round as its leading dimension. An agent runs the
@@ -46,12 +46,12 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Local:
-    """What a step of local training changes.
+    """The values that a step of local training changes.
 
     Args:
         model_KD: the models that are being trained for upload.
         personal: the tensors (K, ...) that the clients keep from round to round, keyed by name.
-        velocity: the momenta (K, D), keyed by model; they are discarded after the round.
+        velocity: the momenta (K, D), keyed by model; the momenta are discarded after the round.
     """
 
     model_KD: Tensor
@@ -77,7 +77,7 @@ Loss = Callable[[Tensor], Tensor]
 
 
 class Task(Protocol):
-    """The local objective and its optimizer, as the experiment sets them."""
+    """The local objective and its optimizer, with the settings of the experiment."""
 
     @property
     def learning_rate(self) -> float:
@@ -86,7 +86,7 @@ class Task(Protocol):
     def gradients(
         self, batch: Batch, *models_KD: Tensor, personal: Sequence[Tensor] = ()
     ) -> tuple[Tensor, ...]:
-        """∇ (K, D) of the objective on the batch at each of the models.
+        """The gradient (K, D) of the objective on the batch, at each of the models.
 
         Args:
             batch: the samples.
@@ -102,10 +102,10 @@ class Task(Protocol):
         """The same task, but with each client's balanced softmax as the loss of uploaded models."""
 
     def parameters(self, vector_KD: Tensor) -> Tensor:
-        """The vectors (K, D) with running statistics set to 0, since only batches change them."""
+        """The vectors (K, D) with statistics set to 0, because only batches change statistics."""
 
     def head(self, layer: str | None) -> Tensor:
-        """A mask (D,) of the coordinates of this layer, or, if None, of the last linear layer."""
+        """A mask (D,) of the coordinates of this layer; None selects the last linear layer."""
 
 
 class Personalizer(Member, ABC):
@@ -141,7 +141,7 @@ class Personalizer(Member, ABC):
 
     @property
     def held_out(self) -> float:
-        """Fraction of each client's training samples that `start` uses and training does not."""
+        """Fraction of each client's training samples that `start` uses and training leaves out."""
         return 0.0
 
     def start(

@@ -1,4 +1,4 @@
-"""Ditto: a personal model that is pulled towards the global one."""
+"""Ditto: a personal model that is pulled towards the global model."""
 
 from pydantic import Field
 
@@ -12,7 +12,8 @@ class Ditto(FedCAP):
 
     min over v of L(v) + λ/2 |v - w|²; each mini-batch trains both v and the upload.
 
-    Training is the same as in FedCAP. Only the server differs: it sends the same w to every client.
+    Training is the same as in FedCAP. Only the server differs, because it sends the same w to every
+    client.
     """
 
     paper = "Li et al., Ditto: fair and robust federated learning through personalization, 2021"

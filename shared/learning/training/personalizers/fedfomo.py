@@ -1,4 +1,4 @@
-"""FedFomo: each client weights other clients' models by how much they would reduce its own loss."""
+"""FedFomo: each client gives larger weights to other models that lower its own loss more."""
 
 from collections.abc import Mapping
 
@@ -12,15 +12,15 @@ from rampart_fl.shared.learning.training.personalizers.fine_tune import FineTune
 
 @personalizers.register("fedfomo")
 class FedFomo(FineTune):
-    """Moves the client's own model towards models that lower its loss, then trains it.
+    """Moves the client's own model towards models with a lower loss, then trains the moved model.
 
     θ <- θ + sum_n w_n (θ_n - θ), w_n ~ max(0, (L(θ) - L(θ_n)) / |θ_n - θ|), then trains θ.
 
-    Here θ is the client's own model from its last round, θ_n are the models that the server offers
-    (customizer `fedfomo`), and L is the mean loss on samples that are held out of training. The w_n
-    add up to 1. If no offered model has a lower loss, θ stays unchanged. A model at distance 0, or
-    with a loss that is not finite, has weight 0. The client reports the raw weights as `weight_00`
-    and so on, in the order of the offered models. It uploads the trained θ.
+    Here θ is the client's own model from its last round, and θ_n are the models that the server
+    offers (customizer `fedfomo`). L is the mean loss on samples that are held out of training. The
+    w_n add up to 1. If no offered model has a lower loss, θ stays unchanged. A model at distance 0,
+    or with a loss that is not finite, has weight 0. The client reports the raw weights as
+    `weight_00` and so on, in the order of the offered models. The client uploads the trained θ.
     """
 
     paper = (

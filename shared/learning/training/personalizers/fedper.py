@@ -1,4 +1,4 @@
-"""FedPer: all clients share one body, and each keeps its own head, which it never uploads."""
+"""FedPer: all clients share one body; each client has its own head, which it never uploads."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,11 +25,11 @@ class FedPer(Personalizer):
     (φ, h) <- (φ, h) - η ∇L(φ, h) from the received body φ and the client's own head h.
 
     The client's own model is its own head on the body that it trained last. The upload changes only
-    the body: it is 0 in the head's coordinates. Detectors and rules therefore judge only bodies. An
-    upload that is not 0 in the head's coordinates comes from an attacker. The head's coordinates of
-    such an upload change only the head that clients receive, and honest clients never use this
-    head. The accuracy of the received model and the claimed `loss_gap` are measured with this
-    unused head, and are therefore not meaningful.
+    the body, because the upload is 0 in the head's coordinates. Detectors and rules therefore judge
+    only bodies. An upload that is not 0 in the head's coordinates comes from an attacker. The
+    head's coordinates of such an upload change only the head that clients receive, and honest
+    clients never use this head. The accuracy of the received model and the claimed `loss_gap` are
+    measured with this unused head, and are therefore not meaningful.
     """
 
     paper = "Arivazhagan et al., Federated learning with personalization layers, 2019"

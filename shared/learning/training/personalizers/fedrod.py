@@ -33,8 +33,8 @@ class FedRoD(Personalizer):
 
     Both heads are linear in the same features, so z + h is the output of the model whose head is
     the sum of the two heads. The model with the summed head is the client's own model. The gradient
-    of the second loss with respect to h consists of the head's coordinates of this model's
-    gradient. An attacker that flips labels computes n_c from the flipped labels.
+    of the second loss with respect to h is the part of this model's gradient that belongs to the
+    head. An attacker that flips labels computes n_c from the flipped labels.
     """
 
     paper = "Chen and Chao, On bridging generic and personalized federated learning, 2022"

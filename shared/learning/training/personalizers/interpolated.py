@@ -30,20 +30,20 @@ class Interpolated(Personalizer):
     common training if λ = 1.
 
     The mode `exact` is the paper's algorithm: R_i = F(g_1(θ_i), ..., g_n(θ_i)), where F is the
-    experiment's pipeline. Every client computes its gradient at every client's model. A round takes
-    n² gradients, and every client sees every model, so this mode exists only in simulation
+    experiment's pipeline. Every client computes its gradient at every client's model. A round
+    requires n² gradients, and every client sees every model, so this mode exists only in simulation
     (`rampart_fl.shared.simulation.interpolation`).
 
-    The mode `shared` deviates from the paper, so that a round costs no more than with other
-    personalizers. Each client j trains from its own θ_j and uploads the change u_j that training
-    made. R is the resulting step of the global model, w^{t+1} - w^t = F(u_1, ..., u_n). Clients
-    receive R with the next round's model and then compute θ_i <- θ_i + (1-λ) u_i + λ (w^{t+1} -
-    w^t).
+    The mode `shared` deviates from the paper, so that a round needs no more gradients than a round
+    with another personalizer. Each client j trains from its own θ_j and uploads the change u_j that
+    training made. R is the resulting step of the global model, w^{t+1} - w^t = F(u_1, ..., u_n).
+    Clients receive R with the next round's model and then compute θ_i <- θ_i + (1-λ) u_i + λ
+    (w^{t+1} - w^t).
 
     If a round has one step, the modes `exact` and `shared` agree at λ = 0 and at λ = 1. For any
-    other λ, they differ: in the mode `shared`, R does not pull θ_i back. If F is a mean, θ_i then
-    keeps moving towards the client's own optimum. The weight λ determines only how slowly θ_i
-    approaches this optimum, so the result depends on the number of rounds.
+    other λ, the two modes differ, because R does not pull θ_i back in the mode `shared`. If F is a
+    mean, θ_i keeps moving towards the client's own optimum in this mode. The weight λ determines
+    only how slowly θ_i approaches this optimum, so the result depends on the number of rounds.
     """
 
     paper = "fine-tuned personalization, algorithm 1"

@@ -68,7 +68,7 @@ def test_a_seed_changes_what_is_trained(groups: str) -> None:
 
 
 def test_what_is_refused(plain: str) -> None:
-    with pytest.raises(ConfigurationError, match="no groups that train apart"):
+    with pytest.raises(ConfigurationError, match="no groups that train separately"):
         certify(plain)
     result = CliRunner().invoke(app, ["certify", plain, "--subsets", "3"])
     assert result.exit_code == 2 and "belong together" in result.output

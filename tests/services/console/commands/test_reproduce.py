@@ -29,7 +29,8 @@ def test_one_cell_of_each_paper_runs(name: str, rampart: Rampart, tmp_path: Path
 
 
 def test_tables_are_listed(rampart: Rampart) -> None:
-    assert all(name in rampart("reproduce", "--list").out for name in names())
+    table = rampart("reproduce", "--list").out
+    assert all(name in table for name in names())
     listed = json.loads(rampart("reproduce", "--list", "--json").out)
     assert {row["name"]: row["cells"] for row in listed}["fedcap-table-1"] == 144
     # A full run takes longer than a reduced one, wherever both were estimated.

@@ -23,8 +23,8 @@ from rampart_fl.shared.robust.pipeline import split_state
 from rampart_fl.shared.robust.sketch import Traces, sketch
 from rampart_fl.shared.robust.trials import Known, recalled, remembered
 
-D = 600
-SKETCH = 1024
+D = 240
+SKETCH = 256
 KEY = "detector-0-challenge"
 Attack = Callable[[Tensor], Tensor]
 
@@ -43,7 +43,7 @@ class Federation:
         self.names = [f"c{i:02d}" for i in range(clients)]
         self.optima_ND = torch.randn(clients, D, generator=self.draws)
         self.curves_ND = 0.5 * torch.rand(clients, D, generator=self.draws)
-        detector = {"name": "challenge", **options}
+        detector = {"name": "challenge", "sketch": SKETCH, **options}
         self.plan = Plan.of("weighted_mean", [detector], eviction=eviction)
         self.state = self.plan.init(D)
         self.global_D = torch.zeros(D)

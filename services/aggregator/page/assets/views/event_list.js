@@ -5,9 +5,9 @@ import { clock } from "../format.js";
 import { useTopics } from "../hooks.js";
 import { href } from "../router.js";
 
-/** Events in the list. */
+/** Number of events in the list. */
 const SHOWN = 100;
-/** Events of which there are too many to read. */
+/** Types of events that are too frequent to read. */
 const NOISY = new Set(["update", "pull", "ticket", "probe", "customize"]);
 
 /** @param {{model: import("../run_model.js").RunModel}} props */

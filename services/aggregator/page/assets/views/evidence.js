@@ -5,7 +5,7 @@ import { Chart } from "../charts.js";
 import { number } from "../format.js";
 import { useAnswer } from "../hooks.js";
 
-/** Rounds in a chart. */
+/** Number of rounds in a chart. */
 const SHOWN = 60;
 
 /** @param {{run: string, client: string, round: number, norms?: boolean}} props */

@@ -1,4 +1,4 @@
-/** The clients of a run, with what an operator can do about each. */
+/** The clients of a run, with a button for each act of an operator. */
 
 import { html, useMemo, useState } from "../vendor/preact.js";
 import { acts } from "../acts.js";

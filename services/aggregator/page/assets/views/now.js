@@ -1,4 +1,4 @@
-/** Where a run stands now, and what an operator can do about it. */
+/** The present state of a run, and the buttons with which an operator steers the run. */
 
 import { html } from "../vendor/preact.js";
 import { MODES, acts } from "../acts.js";

@@ -1,4 +1,4 @@
-/** One run, live: where it stands, what it decides about its clients, and what happens. */
+/** One run, live: its state, the verdicts on its clients, and its events. */
 
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { useTopics } from "../hooks.js";

@@ -1,4 +1,4 @@
-/** The verdict matrix of a run, and what is known about the cell that is open. */
+/** The verdict matrix of a run, and the details of the open cell. */
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { CanvasGrid } from "../canvas_grid.js";
@@ -81,7 +81,7 @@ export function Verdicts({ model }) {
 }
 
 /**
- * The largest side with which everything is in view, but never one at which names are illegible.
+ * The largest side at which all cells are visible, or the smallest at which names are legible.
  *
  * @param {number} clients
  * @param {number} rounds
@@ -93,7 +93,7 @@ function fitting(clients, rounds) {
 }
 
 /**
- * The matrix as a grid draws it.
+ * The matrix in the form that a grid can draw.
  *
  * @param {import("../run_model.js").RunModel} model
  * @param {(cell: {client: string, round: number}) => void} open

@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 
 from rampart_fl.services.console.launcher.local import to_toml
 from tests.browser.conftest import Visit
-from tests.integration.hosted import FEDCAP, Hold, Hosted, experiment
+from tests.integration.hosted import FEDCAP, Hold, Hosted, collecting, experiment
 
 NAMES = ["ada", "bob", "cleo"]
 HOSTILE = ["mallory", "oscar"]
@@ -88,6 +88,27 @@ def test_a_run_that_evicts_is_shown_as_it_happens(host: Host, visit: Visit) -> N
     with page.expect_download() as saved:
         page.get_by_role("button", name="Download record").click()
     assert b'"round":1' in saved.value.path().read_bytes()
+
+
+def test_a_late_update_shows_in_the_matrix_as_it_comes(host: Host, visit: Visit) -> None:
+    hold = Hold(0)
+    hosted = host(experiment(3, server=FEDCAP, phases=collecting(least=2)))
+    hosted.scripted(NAMES[:2])
+    hosted.scripted(NAMES[2:], hold=hold)
+    hosted.received(*NAMES[:2])
+    hosted.expire()
+    hosted.wait("collecting", 1)
+    page = visit(hosted.url, f"runs/{hosted.run}", token(hosted))
+    page.get_by_role("application", name=f"Verdicts of {hosted.run}").focus()
+    for key in ("Home", "ArrowDown", "ArrowDown"):
+        page.keyboard.press(key)
+    readout = page.locator(".verdicts .readout")
+    expect(readout).to_contain_text("cleo, round 0: absent")
+    hold.on = False
+    expect(page.get_by_role("list", name="Events, newest first")).to_contain_text("late")
+    for key in ("ArrowUp", "ArrowDown"):
+        page.keyboard.press(key)
+    expect(readout).to_contain_text("cleo, round 0: late")
 
 
 def test_each_act_says_what_will_happen_and_leaves_its_reason(host: Host, visit: Visit) -> None:

@@ -149,7 +149,7 @@ export class RunModel extends EventTarget {
     if (this.events.length > KEPT) this.events.splice(0, this.events.length - KEPT);
     this.tell("events");
     const late = burst.filter((event) => event.type === "late");
-    for (const event of late) this.table.mark_late(event.client, Number(event.round));
+    for (const event of late) this.table.mark_late(event.data.client, Number(event.data.round));
     if (late.length) this.tell("verdicts");
     this.touch(
       "status",

@@ -115,7 +115,7 @@ def test_each_act_says_what_will_happen_and_leaves_its_reason(host: Host, visit:
     hold = Hold(1)
     hosted = start(host, hold, by="operator")
     hosted.wait("collecting", 1)
-    page = visit(hosted.url, f"runs/{hosted.run}", token(hosted))
+    page = visit(hosted.url, f"runs/{hosted.run}", token(hosted), refused=(422,))
     trail = page.get_by_role("list", name="Acts on this run, newest first")
     proposals = page.get_by_role("region", name="2 proposals to evict")
 

@@ -17,6 +17,7 @@ from rampart_fl.services.aggregator.api.deps import (
     software_of,
 )
 from rampart_fl.services.aggregator.api.identities import Known
+from rampart_fl.services.aggregator.api.links import OF_CLIENT, OF_JOIN_TOKENS
 from rampart_fl.services.aggregator.api.routes import PROBLEMS, problems
 from rampart_fl.services.aggregator.api.runtime import Runtime
 from rampart_fl.services.aggregator.state.audit_log import Attribution
@@ -39,13 +40,13 @@ from rampart_fl.shared.protocol.messages import (
 from rampart_fl.shared.runtime.tokens import mint, token_hash
 
 router = APIRouter(prefix="/v1", tags=["clients"], responses=PROBLEMS)
-ClientPath = Annotated[str, Path(pattern=CLIENT_ID)]
+ClientPath = Annotated[str, Path(pattern=CLIENT_ID, examples=["client-07"])]
 ReasonQuery = Annotated[Reason, Query(examples=["a leak"])]
 ROTATIONS = 20
 """Largest number of token changes by one client per minute; each change clears all token caches."""
 
 
-@router.post("/join-tokens")
+@router.post("/join-tokens", responses={200: {**OF_JOIN_TOKENS}})
 async def mint_join_tokens(
     runtime: RuntimeDep, actor: ActorDep, body: JoinTokenRequest
 ) -> JoinTokens:
@@ -92,7 +93,11 @@ async def revoke_join_token(
         raise refusals.Conflict("a client has joined with this token; revoke the client's token")
 
 
-@router.post("/clients", status_code=201, responses=problems(refusals.Conflict, refusals.TooMany))
+@router.post(
+    "/clients",
+    status_code=201,
+    responses={201: {**OF_CLIENT}, **problems(refusals.Conflict, refusals.TooMany)},
+)
 async def join(request: Request, runtime: RuntimeDep, token: Bearer, body: JoinRequest) -> Joined:
     """Registers a client that presents a join token; repeating the request is idempotent."""
     settings, now = runtime.settings, time.time()

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 
 from rampart_fl.services.aggregator.api.deps import ActorDep, OperatorDep, RunDep, RuntimeDep
+from rampart_fl.services.aggregator.api.links import OF_RUN
 from rampart_fl.services.aggregator.api.routes import PROBLEMS, problems
 from rampart_fl.services.aggregator.api.routes.clients import ReasonQuery
 from rampart_fl.services.aggregator.api.runtime import Runtime
@@ -48,6 +49,7 @@ async def runs(
     status_code=201,
     responses={
         200: {"model": RunInfo, "description": "The run that was submitted with this key before"},
+        201: {**OF_RUN},
         **problems(refusals.InvalidExperiment),
     },
 )

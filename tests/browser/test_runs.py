@@ -99,6 +99,8 @@ def test_a_late_update_shows_in_the_matrix_as_it_comes(host: Host, visit: Visit)
     hosted.expire()
     hosted.wait("collecting", 1)
     page = visit(hosted.url, f"runs/{hosted.run}", token(hosted))
+    # Few rows and columns have the largest cells, so the matrix is loaded.
+    expect(page.get_by_role("button", name="Larger cells")).to_be_disabled()
     page.get_by_role("application", name=f"Verdicts of {hosted.run}").focus()
     for key in ("Home", "ArrowDown", "ArrowDown"):
         page.keyboard.press(key)

@@ -79,7 +79,8 @@ BREAKS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "Root samples fit the clients' model and classes.": (
         {**DIGITS, "server": {"rule": "fltrust", "root": {"dataset": "cifar100"}}},
-        "cifar100 has 100 classes, but the clients' digits has 10",
+        "cifar100 has 100 classes, but the clients' digits has 10: "
+        "the server cannot use these labels",
     ),
     "Public samples fit the clients' model, and their classes if a stage needs labels.": (
         {**DIGITS, "server": {"public": {"dataset": "wisdm"}}},
@@ -87,7 +88,8 @@ BREAKS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "The server's test samples fit the clients' model and classes.": (
         {**DIGITS, "server": {"test": {"dataset": "cifar100"}}},
-        "cifar100 has 100 classes, but the clients' digits has 10",
+        "cifar100 has 100 classes, but the clients' digits has 10: "
+        "the server cannot use these labels",
     ),
     "Only images are augmented.": (
         {**WISDM, "server": {"public": {"dataset": "wisdm", "augmentation": "weak"}}},

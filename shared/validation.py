@@ -1,4 +1,4 @@
-"""Checks the combination of an experiment's members before the experiment runs.
+"""Checks, before an experiment runs, that the members that it names can be combined.
 
 `CONSTRAINTS` is the table of all constraints between members. Constraints within one member, such
 as the bounds of a parameter, are declared in the member's class.

@@ -73,15 +73,27 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
     runtime = Runtime(settings)
     worker = None
     if settings.role != "api":
+        from rampart_fl.services.aggregator.worker.follower import follow
+        from rampart_fl.services.aggregator.worker.ranks import Ranks
         from rampart_fl.services.aggregator.worker.round_engine import check_networked
         from rampart_fl.services.aggregator.worker.worker import Worker
         from rampart_fl.shared.experiment import Experiment
 
+        ranks = Ranks.started()
+        if ranks.rank:
+            follow(settings, runtime.blobs, ranks)
+            await runtime.close()
+            return
         experiment = None
         if settings.experiment is not None:
             experiment = check_networked(validate(Experiment.load(settings.experiment)))
         worker = Worker(
-            settings, runtime.stores, runtime.blobs, experiment, [runtime.metrics.observe_round]
+            settings,
+            runtime.stores,
+            runtime.blobs,
+            experiment,
+            [runtime.metrics.observe_round],
+            ranks,
         )
     config = uvicorn.Config(
         create_app(runtime),
@@ -112,11 +124,9 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
         drain()
         await serving
 
-    background = [
-        runtime.hub.run(),
-        runtime.metrics.watch_loop(),
-        runtime.watch_durability(),
-    ]
+    background = [runtime.metrics.watch_loop(), runtime.watch_durability()]
+    if settings.role != "worker":
+        background.append(runtime.hub.run())
     if worker is not None:
         background.append(worker.run())
     config.load()

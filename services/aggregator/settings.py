@@ -1,5 +1,6 @@
 """Settings of the aggregator: environment variables with the prefix RAMPART_, or flags."""
 
+import os
 import socket
 from pathlib import Path
 from typing import Literal
@@ -15,6 +16,11 @@ TAPPED = (
     "federation for tests only; it protects nobody's data"
 )
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+
+
+def processes() -> int:
+    """Number of processes that torchrun started for a worker; 1 without torchrun."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 class Settings(ServiceSettings):
@@ -68,9 +74,9 @@ class Settings(ServiceSettings):
     """Token of the operators; there is no default."""
     device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
     """Device that holds the update pools and runs the round engine: cpu, cuda or cuda:1."""
-    threads: int = Field(default_factory=cpus.threads, ge=1)
-    """Threads of the round engine, by default one for each processor that the container may use.
-    The same number gives bit-identical results."""
+    threads: int = Field(default_factory=lambda: max(1, cpus.threads() // processes()), ge=1)
+    """Threads of the round engine in each of the worker's processes. By default, the processes
+    share the processors that the container may use. The same number gives bit-identical results."""
     worker_id: str = Field(default_factory=socket.gethostname)
     """Name of this worker in the lease; a worker restarted under the same name gets its lease back
     at once."""
@@ -90,8 +96,8 @@ class Settings(ServiceSettings):
     offline_after: float = Field(default=120.0, gt=0)
     """Seconds without a request after which a client counts as offline and is not selected."""
     uploads: int = Field(default=64, ge=1)
-    """Largest number of uploads read at the same time. Further uploads wait; if too many wait, the
-    aggregator refuses more."""
+    """Largest number of uploads read at the same time. Further uploads wait; an upload that has
+    waited for a minute is refused."""
     body_idle: float = Field(default=30.0, gt=0)
     """Longest pause in seconds during which an upload may send nothing."""
     body_rate: float = Field(default=16_384.0, gt=0)
@@ -110,6 +116,11 @@ class Settings(ServiceSettings):
         if token != token.strip():
             # A header cannot begin or end with white space, so no operator could send this token.
             raise ValueError("RAMPART_OPERATOR_TOKEN begins or ends with white space")
+        if processes() > 1 and self.role != "worker":
+            raise ValueError(
+                f"torchrun started {processes()} processes, which only RAMPART_ROLE=worker uses, "
+                f"not {self.role}"
+            )
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("TLS needs both RAMPART_TLS_CERTIFICATE and RAMPART_TLS_KEY")
         return self

@@ -151,7 +151,8 @@ class HostileClient(LearningClient):
     ) -> tuple[Plan, Tensor | None]:
         """The server's plan, and the server's own update (D,) if it makes one.
 
-        The tables from the tap define the server's data, so this process can compute the update.
+        The tap sends the experiment's tables that define the server's data. From these tables, this
+        process computes the server's update.
         """
         if self._server is None:
             experiment = Experiment.from_tables(tables)

@@ -223,7 +223,7 @@ class HostedClient:
     async def _decide(
         self, activity: ActivityLog, run: str, part: dict[str, Any]
     ) -> tuple[bool, str, int | None]:
-        """Whether the client takes part in a run, the reason for a refusal, and the wanted slot."""
+        """Whether the client takes part in a run; if not, why; and the slot that it asks for."""
         try:
             experiment = client_experiment(part)
             answer = decide(self.policy, experiment)

@@ -38,7 +38,7 @@ class Identity(BaseModel):
     """The new token during a renewal, until the aggregator has confirmed it."""
 
     def with_token(self, token: str, joined: Joined) -> "Identity":
-        """The identity with a token that the aggregator has confirmed."""
+        """This identity with a new token, which the aggregator has confirmed."""
         now = time.time()
         return Identity(
             token=token,

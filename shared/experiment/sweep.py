@@ -7,7 +7,8 @@
     attackers.0.count = { values = [0, 2, 4], also = ["server.f"] }     # move together
 
 The path of a parameter, such as `server.rule`, names an axis. If there are several axes, the grid
-has every combination of their values. To list the seeds, give `seeds = [...]` instead of `runs`.
+has every combination of their values. To choose the seeds yourself, give
+`seeds = [...]` instead of `runs`.
 """
 
 import hashlib

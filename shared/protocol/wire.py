@@ -207,9 +207,9 @@ def read_report(head: Header, sample_cap: int) -> Report:
     return report
 
 
-def read_vector(file: BinaryIO, head: Header, out_D: NDArray[np.float32]) -> None:
-    """Reads the buffer into a float32 vector (D,), widening 16-bit numbers."""
-    file.seek(head.start)
+def read_vector(file: BinaryIO, head: Header, out_D: NDArray[np.float32], first: int = 0) -> None:
+    """Reads the buffer, from its number `first`, into a float32 vector, widening 16-bit numbers."""
+    file.seek(head.start + SIZES[head.dtype] * first)
     if head.dtype == "F32":
         view = out_D.data.cast("B")
         if file.readinto(view) != len(view):  # type: ignore[attr-defined]  # files have it

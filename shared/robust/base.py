@@ -31,10 +31,13 @@ class State:
         tensors: any tensors, by name.
         ids: the client ids of a tensor's rows, keyed by the tensor's name. Only tensors with one
             row per client have an entry.
+        vectors: names of the tensors (D,) with one number per coordinate. If ranks divide the
+            coordinates, each rank has its own numbers.
     """
 
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     ids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    vectors: frozenset[str] = frozenset()
 
     def by_id(self, name: str) -> dict[str, Tensor]:
         """The rows of a per-client tensor, keyed by client id; empty before the first round."""
@@ -115,6 +118,17 @@ class Stage(Member, ABC):
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(name for p in parts if isinstance(p, Stage) for name in p.unstreamed())
         return inner if self.streams else (self.name, *inner)
+
+    @property
+    def divides(self) -> bool:
+        """Whether ranks that each hold some coordinates of all rows can run the stage together."""
+        return self.streams
+
+    def undivided(self) -> tuple[str, ...]:
+        """Names of the stages that ranks cannot run together, among this stage and its fields."""
+        parts = (getattr(self, key) for key in type(self).model_fields)
+        inner = tuple(name for p in parts if isinstance(p, Stage) for name in p.undivided())
+        return inner if self.divides else (self.name, *inner)
 
     def init(self, dim: int) -> State:
         """The state before the first round, for updates of `dim` coordinates."""
@@ -203,4 +217,4 @@ class Detector(Stage):
             if len(kept) < len(held):
                 tensors[name] = tensors[name][kept]
                 ids[name] = tuple(held[i] for i in kept)
-        return State(tensors, ids)
+        return State(tensors, ids, state.vectors)

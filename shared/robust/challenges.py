@@ -16,7 +16,7 @@ from torch import Tensor
 from rampart_fl.shared.assignment import GLOBAL
 from rampart_fl.shared.robust.base import Context, Detector, Rows, State
 from rampart_fl.shared.robust.customizers import Customization
-from rampart_fl.shared.robust.models import Block, Models
+from rampart_fl.shared.robust.models import Block, Models, together
 from rampart_fl.shared.robust.sketch import sketch
 from rampart_fl.shared.runtime.device import to_device
 
@@ -39,9 +39,8 @@ class Shifted(Models):
 
     def chunks(self) -> Iterator[tuple[int, int, Tensor]]:
         mix_LBM = to_device(self.mix_LBM, self.rows.device, self.rows.block_ND.dtype)
-        ends = blocks(self.rows.dim, mix_LBM.shape[1])
-        pairs = zip(self.base.chunks(), self.rows.chunks(), strict=True)
-        for (start, stop, base_LC), (_, _, chunk_MC) in pairs:
+        ends = _own_blocks(self.rows, mix_LBM.shape[1])
+        for start, stop, (base_LC, chunk_MC) in together(self.base.chunks(), self.rows.chunks()):
             chunk_LC = base_LC.clone()
             for block, (first, last) in enumerate(ends):
                 own = slice(max(first, start) - start, max(min(last, stop), start) - start)
@@ -71,9 +70,8 @@ class Joined(Models):
         return self.parts[0].like
 
     def chunks(self) -> Iterator[tuple[int, int, Tensor]]:
-        for together in zip(*(part.chunks() for part in self.parts), strict=True):
-            start, stop, _ = together[0]
-            yield start, stop, torch.cat([chunk_LC for _, _, chunk_LC in together])
+        for start, stop, chunks in together(*(part.chunks() for part in self.parts)):
+            yield start, stop, torch.cat(chunks)
 
     def pick(self, names: Sequence[str]) -> "Joined":
         runs: list[tuple[Models, list[str]]] = []
@@ -119,15 +117,27 @@ def blocks(dim: int, count: int) -> list[tuple[int, int]]:
     return list(pairwise(ends))
 
 
+def _own_blocks(rows: Rows, count: int) -> list[tuple[int, int]]:
+    """The bounds of the blocks of all coordinates, counted from the first one held here."""
+    place = rows.place
+    return [
+        (
+            min(max(first, place.start), place.stop) - place.start,
+            min(max(last, place.start), place.stop) - place.start,
+        )
+        for first, last in blocks(place.dim, count)
+    ]
+
+
 def sketches(rows: Rows, count: int, size: int) -> Tensor:
     """Sketches (B, M, K) of the rows' blocks; their sum over the blocks is the rows' sketch."""
     sketched_BMK = torch.empty(count, len(rows), size)
     for place in range(len(rows)):
         row_D = rows.row(place)
-        for block, (first, last) in enumerate(blocks(rows.dim, count)):
+        for block, (first, last) in enumerate(_own_blocks(rows, count)):
             part_D = torch.zeros_like(row_D)
             part_D[first:last] = row_D[first:last]
-            sketched_BMK[block, place] = sketch(part_D, size)
+            sketched_BMK[block, place] = sketch(part_D, size, rows.place)
     return sketched_BMK
 
 
@@ -156,7 +166,7 @@ def draw(sketched_BMK: Tensor, length: float, count: int, draws: torch.Generator
 
 
 def changes(weights_LBM: Tensor, sketched_BMK: Tensor) -> Tensor:
-    """Sketches (L, K) of the changes that have these weights."""
+    """Sketches (L, K) of the changes, which are sums of the blocks with these weights."""
     return torch.einsum("lbm,bmk->lk", weights_LBM, sketched_BMK.double())
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from rampart_fl.shared.errors import ConfigurationError, PreconditionError
 from rampart_fl.shared.experiment.eviction import Standing
 from rampart_fl.shared.modelspec import Layout
+from rampart_fl.shared.robust.shards import Part
 from rampart_fl.shared.seeding import generator
 
 Need = Literal["predict", "public", "labels", "server_update"]
@@ -93,24 +94,25 @@ class Context:
             first -= 1
         return slice(self.layout[first][1], self.layout[-1][2])
 
-    def own_update(self, stage: str, dim: int) -> Tensor:
-        """The server's own update (D,), checked to have `dim` coordinates.
+    def own_update(self, stage: str, place: Part) -> Tensor:
+        """The server's own update (D,), checked to have the coordinates of `place`.
 
         Error messages begin with `stage`, the name of the stage.
 
         Raises:
-            ConfigurationError: there is no such update, or its length is not `dim`.
+            ConfigurationError: there is no such update, or it has another length.
             PreconditionError: the update is not finite, for example because training diverged.
         """
         own_D = self.server_update_D
         if own_D is None:
             raise ConfigurationError(f"{stage} needs the server's own update: no root data is set")
+        dim = place.stop - place.start
         if own_D.shape != (dim,):
             raise ConfigurationError(
                 f"{stage}: the server's own update has shape {tuple(own_D.shape)}, "
                 f"the rows have {dim} coordinates"
             )
-        if not bool(own_D.isfinite().all()):
+        if not place.every(bool(own_D.isfinite().all())):
             raise PreconditionError(f"{stage}: the server's own update is not finite")
         return own_D
 

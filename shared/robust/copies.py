@@ -11,7 +11,7 @@ FEWEST = 4
 
 
 def apart(uploads_MK: Tensor) -> Tensor:
-    """Distances 1 - cosine (M, M); 1 if either row is zero or not finite.
+    """Cosine distances (M, M); a distance is 1 if either row is zero or not finite.
 
     >>> apart(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]))[0].tolist()
     [0.0, 0.0, 1.0]

@@ -45,7 +45,8 @@ class ServerStep(Member):
         if "velocity" in state.tensors:
             held_D = to_device(state.tensors["velocity"], aggregate_D.device)
             velocity_D.add_(held_D, alpha=self.momentum)
-        return reference_D + self.learning_rate * velocity_D, State({"velocity": velocity_D})
+        kept = State({"velocity": velocity_D}, vectors=frozenset({"velocity"}))
+        return reference_D + self.learning_rate * velocity_D, kept
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,15 @@ class Plan:
             return self.customizer.name
         return next((name for stage in everything for name in stage.unstreamed()), None)
 
+    def undivided(self) -> str | None:
+        """Name of a stage that ranks cannot run together; None if there is no such stage.
+
+        >>> Plan.of("median").undivided(), Plan.of("foolsgold").undivided()
+        (None, 'foolsgold')
+        """
+        everything = (*self.pipeline.stages, *self.detectors, self.customizer)
+        return next((name for stage in everything for name in stage.undivided()), None)
+
     def init(self, dim: int) -> State:
         """The state before the first round, for models of `dim` parameters."""
         states = {key: stage.init(dim) for key, stage in self.stages().items()}
@@ -252,7 +262,7 @@ def _decide(
             next_D, moved = plan.step.apply(
                 context.reference_D, aggregate_D, states.get("step", State())
             )
-            if not all(finite_rows(next_D.unsqueeze(0))):
+            if not accepted.place.every(all(finite_rows(next_D.unsqueeze(0)))):
                 raise PreconditionError("the next global model would not be finite")
             global_D, reports = next_D, found
             states |= {"pipeline": carried, "step": moved}

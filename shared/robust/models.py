@@ -4,7 +4,7 @@ Legend: D coordinates, M rows of the pool, L models, C coordinates of a chunk.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,6 +12,28 @@ from torch import Tensor
 
 from rampart_fl.shared.robust.base import CHUNK, Rows
 from rampart_fl.shared.runtime.device import to_device
+
+Chunk = tuple[int, int, Tensor]
+"""A range of columns, and the numbers in it."""
+
+
+def together(*streams: Iterable[Chunk]) -> Iterator[tuple[int, int, list[Tensor]]]:
+    """Chunks of the same columns from several streams, whose own chunks may have other bounds.
+
+    >>> wide, narrow = [(0, 4, torch.arange(4))], [(0, 3, torch.arange(3)), (3, 4, torch.ones(1))]
+    >>> [(start, stop) for start, stop, _ in together(wide, narrow)]
+    [(0, 3), (3, 4)]
+    """
+    rest = [iter(stream) for stream in streams]
+    held: list[Chunk | None] = [next(stream, None) for stream in rest]
+    while None not in held:
+        chunks = [chunk for chunk in held if chunk is not None]
+        start, stop = chunks[0][0], min(stop for _, stop, _ in chunks)
+        yield start, stop, [chunk[..., : stop - start] for _, _, chunk in chunks]
+        held = [
+            (stop, end, chunk[..., stop - start :]) if end > stop else next(stream, None)
+            for (_, end, chunk), stream in zip(chunks, rest, strict=True)
+        ]
 
 
 class Models(ABC):

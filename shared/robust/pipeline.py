@@ -63,6 +63,10 @@ class Pipeline:
         """What the stages need from their context."""
         return frozenset[Need]().union(*(stage.needs() for stage in self.stages))
 
+    def undivided(self) -> tuple[str, ...]:
+        """Names of the stages that ranks cannot run together."""
+        return tuple(name for stage in self.stages for name in stage.undivided())
+
     def init(self, dim: int) -> State:
         """The state of every stage before the first round."""
         return join_states(
@@ -110,6 +114,7 @@ def join_states(states: Mapping[str, State]) -> State:
     return State(
         {f"{key}/{name}": t for key, state in states.items() for name, t in state.tensors.items()},
         {f"{key}/{name}": ids for key, state in states.items() for name, ids in state.ids.items()},
+        frozenset(f"{key}/{name}" for key, state in states.items() for name in state.vectors),
     )
 
 
@@ -125,6 +130,7 @@ def substate(state: State, key: str) -> State:
     return State(
         {k.removeprefix(prefix): t for k, t in state.tensors.items() if k.startswith(prefix)},
         {k.removeprefix(prefix): ids for k, ids in state.ids.items() if k.startswith(prefix)},
+        frozenset(k.removeprefix(prefix) for k in state.vectors if k.startswith(prefix)),
     )
 
 
@@ -168,7 +174,7 @@ def aggregate(
     """
     pipeline = Pipeline.of(stages, f=f)
     if group is not None:
-        for name in (name for stage in pipeline.stages for name in stage.unstreamed()):
+        for name in pipeline.undivided():
             raise ConfigurationError(f"{name} works on whole rows, so ranks cannot divide them")
 
     def result_of(rows: Rows) -> Tensor:

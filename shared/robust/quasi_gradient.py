@@ -10,7 +10,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.robust import linalg, spectral
 from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
 
@@ -44,6 +43,10 @@ class QuasiGradientRule(Rule):
     block_size: int | None = Field(default=None, ge=1)
     """Number of coordinates that share one set of weights; None for all, as in the paper."""
 
+    @property
+    def divides(self) -> bool:
+        return self.block_size is None
+
     @abstractmethod
     def weigh(self, distances_MM: Tensor, f: int, dim: int) -> Weighting:
         """Weights for rows of length `dim`, given their distances; at most f rows are hostile."""
@@ -58,10 +61,6 @@ class QuasiGradientRule(Rule):
         f = self.tolerated(rows)
         self.require(rows, 2 * f + 1, "n >= 2f + 1")
         if self.block_size is not None and self.block_size < rows.whole_dim:
-            if rows.part is not None:
-                raise ConfigurationError(
-                    f"{self.name}: rows with a block_size cannot be divided between ranks"
-                )
             return self._blockwise(rows, f, self.block_size), state, Report(self.name, rows.ids)
         found = self.weigh(linalg.squared_distances(rows), f, rows.whole_dim)
         report = Report(

@@ -85,8 +85,8 @@ def search(
     """The errors (K,) at which the searches ended, and the synthetic samples with these errors.
 
     The search is gradient descent with momentum on |θ_steps - θ_0 - u|² / |u|², for all clients at
-    once. The search for a client ends when the client's error is below `how.enough` or not finite,
-    and at the latest after `limits_K` iterations.
+    once. The search for a client ends when the client's error is not finite or is below
+    `how.enough`; it takes at most `limits_K` iterations.
 
     Args:
         predict: the network.

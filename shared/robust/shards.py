@@ -94,6 +94,11 @@ class Part:
             )
         return Part(dim, parts[rank].start, parts[rank].stop, group)
 
+    @property
+    def here(self) -> slice:
+        """This rank's coordinates."""
+        return slice(self.start, self.stop)
+
     def own(self) -> list[tuple[int, int]]:
         """The ranges of this rank's shards, counted from its first coordinate."""
         return [
@@ -141,6 +146,21 @@ class Part:
         drawn_NR[:, inside_R] = block_ND.index_select(1, own_R).cpu()
         distributed.all_reduce(drawn_NR, group=self.group)
         return drawn_NR.to(block_ND.device)
+
+    def whole(self, held_D: Tensor) -> Tensor:
+        """A tensor (..., D) over all coordinates, of which each rank gives its own; on the CPU."""
+        if self.group is None:
+            return held_D
+        whole_D = torch.empty(*held_D.shape[:-1], self.dim, dtype=held_D.dtype)
+        size = distributed.get_world_size(self.group)
+        for rank in range(size):
+            here = columns(self.dim, rank, size)
+            part_D = whole_D[..., here].contiguous()
+            if here.start == self.start and here.stop == self.stop:
+                part_D = held_D.detach().cpu().contiguous()
+            distributed.broadcast(part_D, group=self.group, group_src=rank)
+            whole_D[..., here] = part_D
+        return whole_D
 
     def inside(self, columns_R: Tensor) -> Tensor:
         """Which coordinates this rank holds, as a mask (R,)."""

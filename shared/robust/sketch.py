@@ -9,6 +9,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from rampart_fl.shared.robust.shards import Part
 from rampart_fl.shared.seeding import generator
 
 AT_ONCE = 1 << 22
@@ -16,13 +17,14 @@ AT_ONCE = 1 << 22
 
 
 @lru_cache(maxsize=4)
-def _signs(dim: int, size: int, device: torch.device) -> Tensor:
-    """Random signs for `dim` coordinates, as int8."""
+def _signs(dim: int, size: int, device: torch.device, start: int, stop: int) -> Tensor:
+    """Random signs for the coordinates from `start` to `stop` of `dim`, as int8."""
     draws = generator(0, "sketch", dim, size)
-    return (torch.randint(0, 2, (dim,), generator=draws, dtype=torch.int8) * 2 - 1).to(device)
+    drawn_D = torch.randint(0, 2, (dim,), generator=draws, dtype=torch.int8)
+    return (drawn_D[start:stop] * 2 - 1).to(device)
 
 
-def sketch(vector_D: Tensor, size: int) -> Tensor:
+def sketch(vector_D: Tensor, size: int, part: Part | None = None) -> Tensor:
     """Sketch (K,) of a vector, in float32 on the CPU: signed sums of every K-th coordinate.
 
     y_k = sum_j s_{k + jK} x_{k + jK} with random signs s. Inner products are preserved in
@@ -32,28 +34,30 @@ def sketch(vector_D: Tensor, size: int) -> Tensor:
     Args:
         vector_D: a vector; never written to.
         size: K, the size of the sketch.
+        part: which coordinates the vector has here, if other ranks hold the others.
 
     >>> x = torch.arange(4.0)
     >>> float(sketch(x, 8) @ sketch(2 * x, 8))
     28.0
     """
-    signs_D = _signs(len(vector_D), size, vector_D.device)
+    place = part or Part(len(vector_D), 0, len(vector_D))
+    signs_D = _signs(place.dim, size, vector_D.device, place.start, place.stop)
     step = max(1, AT_ONCE // size) * size
-    parts = [
-        _summed(vector_D[start : start + step], signs_D[start : start + step], size)
-        for start in range(0, max(1, len(vector_D)), step)
-    ]
-    total_K = parts[0]
-    for part_K in parts[1:]:
-        total_K += part_K
-    return total_K.float().cpu()
+    sums = (
+        (start, _summed(vector_D[start:stop], signs_D[start:stop], size, place.start + start))
+        for begin, end in place.own()
+        for start in range(begin, end, step)
+        for stop in [min(start + step, end)]
+    )
+    return place.total(sums, (size,)).float()
 
 
-def _summed(vector_C: Tensor, signs_C: Tensor, size: int) -> Tensor:
-    signed_C = vector_C * signs_C
-    missing = -len(signed_C) % size
-    if missing:
-        signed_C = torch.nn.functional.pad(signed_C, (0, missing))
+def _summed(vector_C: Tensor, signs_C: Tensor, size: int, first: int) -> Tensor:
+    """Signed sums (K,) of coordinates that begin at coordinate `first` of the whole vector."""
+    signed_C, before = vector_C * signs_C, first % size
+    after = -(before + len(signed_C)) % size
+    if before or after:
+        signed_C = torch.nn.functional.pad(signed_C, (before, after))
     return signed_C.view(-1, size).sum(0)
 
 

@@ -195,6 +195,17 @@ class View:
             )
         return replace(self, block_ND=self.block_ND[:, which], pool_statistics=unread, part=None)
 
+    def span(self, which: slice | None) -> Self:
+        """The same rows, restricted to a range of all coordinates; None for all of them.
+
+        If ranks divide the pool, every rank gets a copy of the whole range.
+        """
+        if which is None:
+            return replace(
+                self, pool_statistics=PoolStatistics(unchecked=self.pool_statistics.unchecked)
+            )
+        return self.columns(which if self.part is None else torch.arange(self.whole_dim)[which])
+
     def mixed(
         self, by_LM: Tensor, ids: Sequence[str] | None = None, weights_L: Tensor | None = None
     ) -> Self:

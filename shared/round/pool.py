@@ -19,6 +19,7 @@ from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import Rows
 from rampart_fl.shared.robust.engine import Plan
 from rampart_fl.shared.robust.pool_statistics import PoolStatistics
+from rampart_fl.shared.robust.shards import Part
 from rampart_fl.shared.robust.sketch import Traces, sketch
 from rampart_fl.shared.runtime.disk_block import Block, BlockStorage
 
@@ -79,6 +80,7 @@ class Pool:
         clients: ids of the clients that get a row at once; others can be added later.
         storage: where the pool keeps its blocks; in memory by default.
         spare: the block of a pool that is no longer needed; reused if its number of rows fits.
+        part: which coordinates the rows have here, if other ranks hold the others.
     """
 
     def __init__(
@@ -89,8 +91,11 @@ class Pool:
         clients: Iterable[str],
         storage: BlockStorage | None = None,
         spare: Block | None = None,
+        part: Part | None = None,
     ) -> None:
         self.reference_D = reference_D
+        self._part = part
+        self._place = part or Part(trainable, 0, trainable)
         self._plan = plan
         self._trainable = trainable
         self._slots = {client: slot for slot, client in enumerate(sorted(clients))}
@@ -139,17 +144,17 @@ class Pool:
         slot = self._slots[client]
         row_D, end = self.block.tensor[slot], self._trainable
         raw_D = None if self._raw is None else self._raw.tensor[slot]
-        moved = linalg.norm(row_D[:end])
+        moved = linalg.norm(row_D[:end], self._part)
         # The squares of finite float64 numbers may overflow; those of float32 numbers cannot.
         # If the norm is not finite, the numbers themselves are therefore checked.
-        sound = not diverged and (isfinite(moved) or _finite(row_D[:end])) and _finite(row_D[end:])
-        size = self._plan.traces
-        upload_K = sketch(row_D[:end], size) if size else None
+        finite = isfinite(moved) or self._place.every(_finite(row_D[:end]))
+        sound = not diverged and finite and _finite(row_D[end:])
+        upload_K = self.sketch(row_D)
         if raw_D is not None:
             raw_D.copy_(row_D)
         if sound and offset is not None:
             _add_difference(row_D, *offset)
-            sound = _finite(row_D)
+            sound = self._place.every(_finite(row_D))
         if not sound:
             for kept_D in (row_D, raw_D):
                 if kept_D is not None:
@@ -158,6 +163,11 @@ class Pool:
         if self._raw is not None:
             self._raw.release(slot)
         self._measured[client] = _Measured(moved, upload_K, start_K, not sound)
+
+    def sketch(self, vector_D: Tensor) -> Tensor | None:
+        """The sketch (K,) of a vector's parameters; None if no detector asks for sketches."""
+        size = self._plan.traces
+        return sketch(vector_D[: self._trainable], size, self._part) if size else None
 
     def rows(self, claims: Mapping[str, Claim], cap: int) -> Rows:
         """The calibrated rows of these clients, in the order of their ids.
@@ -180,6 +190,7 @@ class Pool:
             dropped=tuple(sorted(dropped)),
             traces=self._traces(ids),
             file=self.block.file,
+            part=self._part,
         )
 
     def judged(self, rows: Rows) -> Rows | None:

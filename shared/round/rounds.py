@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Decision, Mode, Standing
 from rampart_fl.shared.learning.server_resources import ServerResources
@@ -18,6 +19,7 @@ from rampart_fl.shared.robust import statistics
 from rampart_fl.shared.robust.base import Context, Rows, State, Verdict
 from rampart_fl.shared.robust.engine import Plan, RoundOutcome, run_round
 from rampart_fl.shared.robust.pool_statistics import PoolStatistics
+from rampart_fl.shared.robust.shards import Part
 from rampart_fl.shared.round.pool import Claim, Pool
 from rampart_fl.shared.runtime.disk_block import Block, BlockStorage
 
@@ -76,22 +78,29 @@ class Rounds:
         plan: the stages of a round.
         resources: what the stages receive in addition to the rows.
         spec: the layout of the model.
+        part: which coordinates of vectors this rank holds, if other ranks hold the others.
     """
 
     experiment: Experiment
     plan: Plan
     resources: ServerResources
     spec: ModelSpec
+    part: Part | None = None
 
     @staticmethod
-    def of(experiment: Experiment, spec: ModelSpec, device: torch.device) -> "Rounds":
+    def of(
+        experiment: Experiment, spec: ModelSpec, device: torch.device, part: Part | None = None
+    ) -> "Rounds":
         """The `Rounds` of an experiment, with vectors on `device`.
 
         Raises:
-            ConfigurationError: a stage needs samples that the experiment does not name.
+            ConfigurationError: a stage needs samples that the experiment does not name, or ranks
+                cannot divide the experiment's vectors.
         """
         plan = build_plan(experiment)
-        return Rounds(experiment, plan, ServerResources.of(experiment, plan, device), spec)
+        if part is not None:
+            _check_divides(plan, spec)
+        return Rounds(experiment, plan, ServerResources.of(experiment, plan, device), spec, part)
 
     def pool(
         self,
@@ -101,7 +110,8 @@ class Rounds:
         spare: Block | None = None,
     ) -> Pool:
         """An empty pool of rows relative to a model; see `Pool`."""
-        return Pool(self.plan, self.spec.trainable, reference_A, clients, storage, spare)
+        trainable = self.spec.trainable
+        return Pool(self.plan, trainable, reference_A, clients, storage, spare, self.part)
 
     def context(
         self, round_: int, reference_A: Tensor, standing: Standing | None = None
@@ -148,7 +158,7 @@ class Rounds:
         if not state.tensors and not state.ids:
             state = self.plan.init(self.spec.trainable)
         context = self.context(round_, pool.reference_D, standing)
-        context = self.resources.attach_to(context)
+        context = self._with_resources(context)
         if self.plan.customizer.continues:
             context = replace(context, models=models())
         ended("calibrate")
@@ -160,7 +170,7 @@ class Rounds:
             neighbours=self._neighbours(pool.reference_D, outcome.survivors, raw),
             quarantined=tuple(sorted(standing.quarantined)),
             mode=standing.mode or self.plan.eviction.mode,
-            tested=self.resources.tested(outcome.global_D),
+            tested=self._tested(outcome.global_D),
         )
 
     def neighbours(self, pool: Pool, claims: Mapping[str, Claim]) -> Neighbours | None:
@@ -197,7 +207,9 @@ class Rounds:
             The model; None if the client gets the global model, because no row was accepted or the
             probe is not finite.
         """
-        if neighbours is None or probe_A is None or not bool(probe_A.isfinite().all()):
+        if neighbours is None or probe_A is None:
+            return None
+        if not neighbours.rows.place.every(bool(probe_A.isfinite().all())):
             return None
         end, reference_A = self.spec.trainable, neighbours.reference_A
         context = statistics.of_parameters(self.context(round_, reference_A))
@@ -206,6 +218,23 @@ class Rounds:
         )
         mixed_D = reference_A[:end] + neighbours.rows.combine(weights_M)
         return torch.cat([mixed_D, held_S])
+
+    def _with_resources(self, context: Context) -> Context:
+        """The context with all that the stages need, over the coordinates that are held here."""
+        if self.part is None or not self.plan.needs():
+            return self.resources.attach_to(context)
+        assert context.reference_D is not None
+        own_D = context.reference_D
+        whole_D = self.part.whole(own_D).to(own_D.device)
+        context = self.resources.attach_to(replace(context, reference_D=whole_D))
+        update_D = context.server_update_D
+        held_D = None if update_D is None else update_D[self.part.here].clone()
+        return replace(context, reference_D=own_D, server_update_D=held_D)
+
+    def _tested(self, global_A: Tensor) -> dict[str, float]:
+        if self.part is not None and self.resources.test is not None:
+            global_A = self.part.whole(global_A).to(global_A.device)
+        return self.resources.tested(global_A)
 
     def _parameters(self, rows: Rows) -> Rows:
         """The rows without running statistics."""
@@ -223,3 +252,17 @@ class Rounds:
             rows, block_ND=uploads.block_ND, file=uploads.file, pool_statistics=PoolStatistics()
         )
         return Neighbours(reference_A, rows, similar)
+
+
+def _check_divides(plan: Plan, spec: ModelSpec) -> None:
+    """Refuses stages and models whose vectors ranks cannot divide."""
+    if spec.statistics:
+        raise ConfigurationError(
+            "ranks cannot divide a model with running statistics: use a model without batch "
+            "normalization, or start the worker as one process"
+        )
+    if name := plan.undivided():
+        raise ConfigurationError(
+            f"{name!r} works on whole rows, so ranks cannot divide them: start the worker as one "
+            "process"
+        )

@@ -69,7 +69,7 @@ class Server:
         return self.global_D if self.neighbours is None else self.neighbours.reference_A
 
     def memory(self) -> dict[str, Any]:
-        """The state that does not follow from the experiment, for a checkpoint."""
+        """The state that a checkpoint must hold; the experiment determines all other state."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "rounds"}
 
     def recall(self, memory: Mapping[str, Any]) -> None:

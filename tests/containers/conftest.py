@@ -7,7 +7,6 @@ default docker or podman; COMPOSE is that of compose, by default `ENGINE compose
 import json
 import os
 import re
-import secrets
 import shlex
 import shutil
 import subprocess
@@ -21,6 +20,14 @@ import pytest
 ROOT = Path(__file__).parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 PROJECT = "rampart-test"
+
+
+def manual(words: str) -> str:
+    """The commands of docs/operations.md among which these words are."""
+    text = (ROOT / "docs/operations.md").read_text()
+    scripts = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    (found,) = [script for script in scripts if words in script]
+    return str(found)
 
 
 class Engine:
@@ -76,7 +83,11 @@ class Stack:
         }}
         """
         done = subprocess.run(
-            ["bash", "-c", prelude + script.replace("rampart_", f"{PROJECT}_")],
+            [
+                "bash",
+                "-c",
+                prelude + re.sub(r"\brampart_(blobs|redis)\b", rf"{PROJECT}_\1", script),
+            ],
             cwd=self.folder,
             capture_output=True,
             text=True,
@@ -139,14 +150,10 @@ def stack(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     example = (ROOT / ".env.example").read_text()
     hostile = re.findall(r"^#([A-Z_]+=.*)$", example, re.MULTILINE)
     (folder / ".env").write_text("\n".join([*hostile, "API_PORT=18440", "THREADS=1"]) + "\n")
-    (folder / "secrets").mkdir(mode=0o700)
-    for name in ("operator_token", "redis_password", "cohort_token"):
-        path = folder / f"secrets/rampart_{name}"
-        path.write_text(secrets.token_hex(32))
-        path.chmod(0o644)
     made = Stack(engine, _words("COMPOSE", [*engine.command, "compose"]), folder)
+    deploy = manual("mkdir -m 700 secrets").replace("make images\n", "")
     try:
-        made.compose("up", "--detach", "--no-build")
+        made.manual(deploy.replace("docker compose run --rm console watch\n", ""))
         yield made
     finally:
         made.compose("--profile", "attackers", "down", "--volumes")

@@ -11,7 +11,7 @@ import pytest
 
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.validation import validate
-from tests.containers.conftest import PROJECT, ROOT, VERSION, Stack
+from tests.containers.conftest import PROJECT, ROOT, VERSION, Stack, manual
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(1800)]
 MODULES = {
@@ -22,6 +22,7 @@ MODULES = {
     "cohort": "rampart_fl.services.attacker cohort",
 }
 EXPERIMENT = "digits-sign-flip"
+CLIENTS = ["agents", "attackers"]
 KILLED = ["worker", "api", "redis", "agents"]
 
 
@@ -39,6 +40,25 @@ def wait(until: Callable[[], Any], seconds: float = 900.0) -> Any:
                 return last
         time.sleep(2)  # Each question starts a process in a container.
     raise AssertionError(f"not in {seconds:g} seconds; at last: {last}")
+
+
+def attackers() -> set[str]:
+    """The names of the attackers."""
+    experiment = validate(Experiment.load(EXPERIMENT))
+    pairs = zip(experiment.client_names, experiment.roles, strict=True)
+    return {name for name, role in pairs if role is not None}
+
+
+def life(stack: Stack, service: str) -> tuple[str, str, int]:
+    """The id of a container, when it was started, and how often the engine restarted it."""
+    found = stack.container(service)
+    return found["Id"], found["State"]["StartedAt"], found["RestartCount"]
+
+
+def console(stack: Stack, script: str) -> str:
+    """What commands print in the container of the console."""
+    shell = ("run", "--rm", "-T", "--entrypoint", "sh", "console", "-ec")
+    return stack.compose(*shell, script)
 
 
 def status_of(stack: Stack, service: str) -> dict[str, str]:
@@ -125,12 +145,7 @@ def test_a_cron_job_that_fails_leaves_a_running_federation(stack: Stack, tmp_pat
 
 
 def test_exactly_the_attackers_are_evicted_whatever_is_killed(stack: Stack) -> None:
-    experiment = validate(Experiment.load(EXPERIMENT))
-    hostile = {
-        name
-        for name, role in zip(experiment.client_names, experiment.roles, strict=True)
-        if role is not None
-    }
+    experiment, hostile = validate(Experiment.load(EXPERIMENT)), attackers()
     for number, service in enumerate(KILLED, start=1):
         wait(lambda number=number: stack.console("status")["round"] >= 2 * number)
         stack.kill(service)
@@ -141,13 +156,54 @@ def test_exactly_the_attackers_are_evicted_whatever_is_killed(stack: Stack) -> N
     assert {record["status"] for record in records} == {"published"}
 
 
+def test_the_chart_s_test_sees_three_rounds(stack: Stack) -> None:
+    script = (ROOT / "k8s/chart/files/three-rounds.sh").read_text()
+    assert "published" in console(stack, script)
+
+
+def test_the_manual_s_commands_for_operators_run(stack: Stack) -> None:
+    console(stack, manual("rampart operators add ada"))
+    audit = manual("rampart audit --head")
+    told = console(stack, re.sub("--head [0-9a-f]{64}", '--head "$(rampart audit --head)"', audit))
+    assert "none altered or missing" in told
+    assert "ada" in console(stack, "rampart audit")
+
+
+def test_the_same_containers_take_part_in_the_next_run(stack: Stack) -> None:
+    # The first run has ended, and has evicted the attackers.
+    before = {service: life(stack, service) for service in CLIENTS}
+    run = stack.console("run", EXPERIMENT, "--name", "again", "--set", "rounds=3")["run"]
+    wait(lambda: stack.console("status", "--run", run)["phase"] == "done")
+    found = stack.console("clients", "--run", run)
+    members = {one["client_id"] for one in found if one["slot"] is not None}
+    assert members == set(validate(Experiment.load(EXPERIMENT)).client_names)
+    assert {service: life(stack, service) for service in CLIENTS} == before
+    assert [count for _, _, count in before.values()] == [0, 0]
+    assert all(stack.container(service)["State"]["Running"] for service in CLIENTS)
+
+
+def test_a_container_whose_clients_are_all_barred_ends_once(stack: Stack) -> None:
+    before = {service: life(stack, service) for service in CLIENTS}
+    for name in sorted(attackers()):
+        stack.console("evict", name, "--everywhere", "--reason", "it attacked")
+    wait(lambda: stack.container("attackers")["State"]["Status"] == "exited")
+    assert stack.container("attackers")["State"]["ExitCode"] == 0
+    assert {service: life(stack, service) for service in CLIENTS} == before
+    assert stack.container("agents")["State"]["Running"]
+
+
 def test_a_backup_is_restored_as_the_manual_says(stack: Stack) -> None:
-    manual = (ROOT / "docs/operations.md").read_text()
-    scripts = re.findall(r"^```sh\n(.*?)^```", manual, re.MULTILINE | re.DOTALL)
-    copy, restore = [text for text in scripts if "docker run --rm" in text]
+    copy, restore = manual("mkdir -p backup\ndocker"), manual("docker volume rm")
     before = stack.console("rounds", "--last", "100")
     stack.manual(copy)
     stack.manual(restore.replace("docker compose run --rm console resume\n", ""))
+    wait(lambda: stack.console("status"))
+    assert stack.console("rounds", "--last", "100") == before
+
+
+def test_an_upgrade_as_the_manual_says_loses_no_record(stack: Stack) -> None:
+    before = stack.console("rounds", "--last", "100")
+    stack.manual(manual("docker compose stop api worker"))
     wait(lambda: stack.console("status"))
     assert stack.console("rounds", "--last", "100") == before
 

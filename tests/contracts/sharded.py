@@ -1,9 +1,10 @@
-"""One rank of `test_shards.py`: aggregates its coordinates in a group, and saves what it gets.
+"""One rank of `test_shards.py`: computes on its coordinates in a group, and saves what it gets.
 
 python -m tests.contracts.sharded RANK RANKS FOLDER
 """
 
 import sys
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,19 @@ from torch import Tensor, distributed
 
 from rampart_fl.shared.errors import RampartError
 from rampart_fl.shared.robust import Context, Rows, aggregate, linalg, shards
+from rampart_fl.shared.robust.customizers import customizers
+from rampart_fl.shared.robust.detectors import detectors
+from rampart_fl.shared.robust.engine import Plan, ServerStep, run_round
 from rampart_fl.shared.robust.preaggregators import preaggregators
 from rampart_fl.shared.robust.rules import rules
 from tests.contracts.conftest import PREAGGREGATORS, RULES, Case, F, honest
 
 GRAIN = 64
+GROUPS: dict[str, dict[str, object]] = {
+    "clustered": {"rule": ["nnm", "centered_clipping"]},
+    "flcert": {"groups": 2, "rule": "centered_clipping"},
+}
+"""Rules of groups that keep a vector between rounds."""
 LONG, SHORT = 64 * 40 - 5, 64 - 5
 """Coordinates of a pool of fourteen shards, and of one with a single shard, for one rank only."""
 
@@ -68,6 +77,77 @@ def result(kind: str, stages: list[object], rank: int, size: int, group: Any) ->
         return f"{type(error).__name__}: {error}"
 
 
+@dataclass
+class Held:
+    """What one rank holds after some rounds.
+
+    Args:
+        parts: tensors (..., D) of which each rank holds some coordinates, by name.
+        common: what every rank holds, by name.
+    """
+
+    parts: dict[str, Tensor] = field(default_factory=dict)
+    common: dict[str, Tensor | str] = field(default_factory=dict)
+
+
+def plans() -> dict[str, Plan]:
+    """An experiment's server for every detector and every customizer, by the member's name."""
+    step, rule = ServerStep(momentum=0.5), {"name": "centered_clipping"}
+    screened = {
+        name: {"screens": [{"name": name, **({"threshold": 1e6} if name == "norm_bound" else {})}]}
+        for name in detectors.names()
+    }
+    customized: dict[str, dict[str, object]] = {
+        name: {"screens": ["response"], "customizer": {"name": name, **GROUPS.get(name, {})}}
+        for name in customizers.names()
+    }
+    last = {"name": "fedcap", "similarity": "last_layer"}
+    customized["fedcap, last layer"] = {"customizer": last}
+    return {
+        name: Plan.of(rule, step=step, f=F, **{"customizer": "fedcap", **given})  # type: ignore[arg-type]  # tables
+        for name, given in {**screened, **customized}.items()
+    }
+
+
+def rounds(plan: Plan, rank: int, size: int, group: Any) -> Held | str:
+    """Three rounds in which three clients send copies, and a newcomer, on this rank."""
+    whole_ND = updates("long")
+    dim = whole_ND.shape[1]
+    here, held = shards.columns(dim, rank, size), Held()
+    state, reference_D = plan.init(dim), torch.linspace(0, 1, dim)[here]
+    layout = (("body.weight", 0, 900), ("head.weight", 900, 2500), ("head.bias", 2500, dim))
+    models: dict[str, Tensor] = {}
+    if group is not None and (name := plan.undivided()):
+        return f"{name} works on whole rows"
+    for round_ in range(3):
+        updates_ND = whole_ND + 0.1 * round_ * whole_ND.roll(1, 0)
+        updates_ND[9:] = updates_ND[8]
+        moved = {"moved": updates_ND.norm(dim=1)}
+        context = Context(round_, 5, reference_D, models=models, layout=layout)
+        rows = Rows.of(updates_ND[:, here], metadata=moved, group=group)
+        try:
+            outcome = run_round(plan, rows, state, context)
+        except RampartError as error:
+            return f"{type(error).__name__}: {error}"
+        state, reference_D, custom = outcome.state, outcome.global_D, outcome.customization
+        models = {}
+        if custom.models is not None:
+            names = custom.models.names
+            models = dict(zip(names, custom.models.block(names), strict=True))
+        held.parts |= {f"{round_} {name}": model_D for name, model_D in models.items()}
+        held.parts[f"{round_} global"] = reference_D
+        held.common[f"{round_} verdicts"] = str(outcome.verdicts)
+        held.common[f"{round_} models"] = str((custom.assignment, custom.challenged))
+    for name, tensor in state.tensors.items():
+        (held.parts if name in state.vectors else held.common)[name] = tensor
+    held.common["ids"] = str(sorted(state.ids.items()))
+    if plan.customizer.probes:
+        probe_D = whole_ND[0, here]
+        weights_M = plan.customizer.customize_newcomer(probe_D, outcome.survivors, context)
+        held.common["newcomer"] = weights_M
+    return held
+
+
 def passes(rank: int, size: int, group: Any) -> dict[str, Tensor]:
     """Sums over all coordinates, which every rank gets."""
     updates_ND = updates("long")
@@ -80,6 +160,7 @@ def passes(rank: int, size: int, group: Any) -> dict[str, Tensor]:
         "norms": linalg.norms(rows, centre_D),
         "dots": linalg.dots(rows, centre_D),
         "signs": linalg.signs(rows),
+        "whole": rows.place.whole(centre_D),
         "norm": torch.tensor(linalg.norm(centre_D, rows.part), dtype=torch.float64),
     }
 
@@ -93,10 +174,13 @@ def main() -> None:
         "gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=120)
     )
     group = distributed.group.WORLD
-    found = {
+    found: dict[str, Any] = {
         name: result(kind, stages, rank, size, group) for name, (kind, stages) in cases().items()
     }
     found |= passes(rank, size, group)
+    for name, plan in plans().items():
+        held = rounds(plan, rank, size, group)
+        found[f"rounds of {name}"] = held if isinstance(held, str) else vars(held)
     try:
         aggregate(updates("long"), "median", group=group)
     except RampartError as error:

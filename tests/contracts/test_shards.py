@@ -4,9 +4,11 @@ Each rank holds all rows over some coordinates. Shards are shrunk to a few coord
 """
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +19,7 @@ from rampart_fl.shared.robust import Rows, aggregate, linalg, shards, view
 from rampart_fl.shared.robust.preaggregators import preaggregators
 from rampart_fl.shared.robust.rules import rules
 from tests.contracts import sharded
+from tests.contracts.test_streaming import STAGES as BUILT
 
 ROOT = Path(__file__).parents[2]
 STAGES = {name: family.get(name) for family in (rules, preaggregators) for name in family.names()}
@@ -27,7 +30,7 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "GRAIN", sharded.GRAIN)
 
 
-def ranks(size: int, folder: Path, kernels: str) -> list[dict[str, Tensor | str]]:
+def ranks(size: int, folder: Path, kernels: str) -> list[dict[str, Any]]:
     """What every rank of a group gets."""
     environment = {
         **os.environ,
@@ -71,6 +74,21 @@ def test_the_bits_do_not_depend_on_the_number_of_ranks(
             assert torch.equal(torch.cat(held), whole), name
     for name, whole in sharded.passes(0, 1, None).items():
         assert all(torch.equal(part[name], whole) for part in parts), name
+    for name, plan in sharded.plans().items():
+        told = [part[f"rounds of {name}"] for part in parts]
+        if plan.undivided():
+            assert told == [f"{plan.undivided()} works on whole rows"] * size
+            continue
+        alone = sharded.rounds(plan, 0, 1, None)
+        assert isinstance(alone, sharded.Held), alone
+        for key, value in alone.common.items():
+            for one in told:
+                found = one["common"][key]
+                same = found == value if isinstance(value, str) else torch.equal(found, value)
+                assert same, (name, key, found, value)
+        for key, whole in alone.parts.items():
+            held = [one["parts"][key] for one in told]
+            assert torch.equal(torch.cat(held, -1), whole), (name, key)
     told = [found.get("whole rows on every rank") for found in parts]
     assert size == 1 or all("hold" in str(one) for one in told)
 
@@ -98,6 +116,19 @@ def test_a_sum_is_a_sum_of_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(linalg.gram(rows), torch.stack(each).sum(0), rtol=1e-12, atol=0)
 
 
+def test_the_page_lists_the_stages_that_ranks_cannot_divide() -> None:
+    page = " ".join((ROOT / "docs/operations.md").read_text().split())
+    listed = page.partition("stages works on whole rows: ")[2].partition(". ")[0]
+    whole = {name for build in BUILT.values() for name in build().undivided()}
+    blocks = {
+        name
+        for name in rules.names()
+        if "block_size" in rules.get(name).model_fields
+        and rules.build(name, block_size=8).undivided()
+    }
+    assert set(re.findall("`(.*?)`", listed)) == whole | blocks | {"block_size"}
+
+
 def test_what_ranks_cannot_divide_is_refused(tmp_path: Path) -> None:
     store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
     torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
@@ -107,9 +138,7 @@ def test_what_ranks_cannot_divide_is_refused(tmp_path: Path) -> None:
         assert len(aggregate(updates_ND, "median", f=2, group=group)) == sharded.SHORT
         with pytest.raises(ConfigurationError, match="foolsgold works on whole rows"):
             aggregate(updates_ND, "foolsgold", group=group)
-        with pytest.raises(
-            ConfigurationError, match="rows with a block_size cannot be divided between ranks"
-        ):
+        with pytest.raises(ConfigurationError, match="filtering works on whole rows"):
             aggregate(updates_ND, {"name": "filtering", "block_size": 8}, f=2, group=group)
     finally:
         torch.distributed.destroy_process_group()

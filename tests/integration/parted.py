@@ -1,14 +1,16 @@
 """A federation over several processes: each role is one of its own."""
 
 import secrets
+import sys
 import time
 from pathlib import Path
 
+import psutil
 import redis
 
 from rampart_fl.services.console.launcher.forked import ForkedProcesses
 from rampart_fl.services.console.launcher.local import to_toml
-from rampart_fl.services.console.launcher.processes import free_port
+from rampart_fl.services.console.launcher.processes import Processes, free_port
 from rampart_fl.services.console.operator import Operator
 from rampart_fl.services.console.testing import PATIENCE, TestClients
 from rampart_fl.shared.experiment import Experiment
@@ -45,11 +47,29 @@ class Parted(TestClients):
             **settings,
         }
 
-    def start(self, role: str, name: str) -> None:
-        """Starts a process."""
+    def start(self, role: str, name: str, release: str | None = None) -> None:
+        """Starts a process; of another release if its PYTHONPATH is given."""
         port = self.ports.setdefault(name, free_port())
-        settings = {"RAMPART_ROLE": role, "RAMPART_PORT": str(port), "RAMPART_WORKER_ID": name}
-        self.processes.python(name, "rampart_fl.services.aggregator", **self.settings, **settings)
+        own = {"RAMPART_ROLE": role, "RAMPART_PORT": str(port), "RAMPART_WORKER_ID": name}
+        settings, module = {**self.settings, **own}, "rampart_fl.services.aggregator"
+        if release is None:
+            self.processes.python(name, module, **settings)
+        else:  # A forked process would have imported this release.
+            Processes.python(self.processes, name, module, **settings, PYTHONPATH=release)
+
+    def start_ranks(self, name: str, size: int) -> None:
+        """Starts a worker as several processes, which divide the coordinates."""
+        port = self.ports.setdefault(name, free_port())
+        settings = {**self.settings, "RAMPART_PORT": str(port), "RAMPART_WORKER_ID": name}
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        command += ["--local-addr", "127.0.0.1"]
+        command += ["--nproc-per-node", str(size), "-m", "rampart_fl.services.aggregator"]
+        self.processes.start(name, [*command, "--role", "worker"], settings)
+
+    def ranks(self, name: str) -> list[psutil.Process]:
+        """The processes of a worker, in the order of their ranks."""
+        children = psutil.Process(self.processes[name].pid).children()
+        return sorted(children, key=lambda child: int(child.environ()["RANK"]))
 
     def holder(self) -> str | None:
         """The worker that decides."""

@@ -52,14 +52,14 @@ def test_a_full_disk_is_waited_for(
 
     # The last update finds its place; what is made of all three does not.
     commit = BlobWriter.commit
-    left = 1
 
-    def last(writer: Any) -> str:
-        nonlocal full, left
-        full, left = left == 0, 0
+    def model(writer: Any) -> str:
+        nonlocal full
+        full = True
         return commit(writer)
 
-    monkeypatch.setattr(BlobWriter, "commit", last)
+    monkeypatch.setattr(BlobWriter, "commit", model)
+    full = False
     assert put(hosted, "cleo", update).status_code == 200
     until(lambda: "waiting for Redis or blobs: blobs: No space left on device" in caplog.text)
     assert hosted.operator.status().phase == "aggregating"

@@ -2,7 +2,13 @@
 {{- define "rampart.aggregator.container" -}}
 {{- $root := index . 0 -}}
 {{- $scheme := ternary "HTTPS" "HTTP" (and $root.Values.tls.enabled (eq (index . 1) "api")) -}}
+{{ if and (eq (index . 1) "worker") (gt (int $root.Values.worker.processes) 1) -}}
+command:
+  [python, -m, torch.distributed.run, --standalone, --local-addr, 127.0.0.1, --nproc-per-node,
+   {{ $root.Values.worker.processes | quote }}, -m, rampart_fl.services.aggregator]
+{{- else -}}
 command: [python, -m, rampart_fl.services.aggregator]
+{{- end }}
 ports:
   - {name: http, containerPort: 8440}
   - {name: metrics, containerPort: 8441}

@@ -1,17 +1,23 @@
 """Admission: turns an upload's bytes into a checked, durable blob, or refuses the upload.
 
 The event loop counts the body's bytes while they arrive. Threads write and hash the bytes, and
-check the file against the model's spec. Decompression stops at the largest size that a file for the
-model can have.
+check them against the model's spec. Decompression stops at the largest size that a file for the
+model can have. Small bodies that arrive while earlier ones are being written become durable
+together, with one fsync.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import hashlib
+import io
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import cached_property
+from typing import BinaryIO, Protocol
 
 import zstandard
 
+from rampart_fl.services.aggregator.state.batcher import RequestBatcher
 from rampart_fl.services.aggregator.state.blobs import Blobs, BlobWriter
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
@@ -25,7 +31,7 @@ from rampart_fl.shared.protocol.refusals import (
 )
 
 PIECE = 1 << 18
-"""Number of bytes written to the disk at once."""
+"""Number of bytes written to the disk at once; a body with fewer bytes is small."""
 ZSTD_WINDOW = 1 << 23
 """Largest window in bytes that a zstd frame may need; RFC 9659 sets this limit for HTTP."""
 
@@ -71,7 +77,39 @@ class Admitted:
     report: Report | None
 
 
-Judge = Callable[[BlobWriter], Report | None]
+class Body(Protocol):
+    """A complete body that is not a blob yet."""
+
+    @property
+    def size(self) -> int:
+        """Number of bytes."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the bytes."""
+
+    def reader(self) -> BinaryIO:
+        """Opens the bytes."""
+
+
+class SmallBody:
+    """A body in memory."""
+
+    def __init__(self, data: bytearray) -> None:
+        self.data = data
+        self.size = len(data)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the bytes."""
+        return hashlib.sha256(self.data).hexdigest()
+
+    def reader(self) -> BinaryIO:
+        """Opens the bytes."""
+        return io.BytesIO(self.data)
+
+
+Judge = Callable[[Body], Report | None]
 
 
 class Admission:
@@ -85,6 +123,7 @@ class Admission:
     def __init__(self, blobs: Blobs, disk: Executor) -> None:
         self._blobs = blobs
         self._disk = disk
+        self._together = RequestBatcher(self._admit_together)
 
     async def admit(
         self, body: AsyncIterator[bytes], length: int, zstd: bool, limits: Limits, judge: Judge
@@ -110,6 +149,11 @@ class Admission:
         upload = _Upload(self._blobs)
         try:
             last = await self._stream(body, length, limits, upload)
+            if upload.pending is None and not zstd and self._blobs.groups:
+                admitted = await self._together.ask((SmallBody(last), judge))
+                if isinstance(admitted, Exception):
+                    raise admitted
+                return admitted
             return await asyncio.shield(
                 run(self._disk, upload.finish, last, zstd, limits.size, judge)
             )
@@ -118,6 +162,13 @@ class Admission:
                 await asyncio.wait([upload.pending])
             if upload.writer is not None:
                 upload.writer.discard()
+
+    async def _admit_together(
+        self, bodies: "Sequence[tuple[SmallBody, Judge]]"
+    ) -> "Sequence[Admitted | Exception]":
+        """Judges small bodies, and makes those that are admitted durable, with one fsync."""
+        run = asyncio.get_running_loop().run_in_executor
+        return await run(self._disk, _admit_small, self._blobs, bodies)
 
     async def _stream(
         self, body: AsyncIterator[bytes], length: int, limits: Limits, upload: "_Upload"
@@ -173,6 +224,26 @@ class _Upload:
             return _settle(unpacked, judge)
 
 
+def _admit_small(
+    blobs: Blobs, bodies: Sequence[tuple[SmallBody, Judge]]
+) -> list[Admitted | Exception]:
+    """Judges small bodies, and stores those that are admitted; their order is kept."""
+    found: list[Admitted | Exception] = []
+    kept: dict[str, bytearray] = {}
+    for body, judge in bodies:
+        try:
+            report = judge(body)
+        except Exception as error:  # One body does not affect the others.
+            found.append(error)
+            continue
+        if report is not None:
+            kept[body.digest] = body.data
+        found.append(Admitted(body.digest, body.size, report))
+    if kept:
+        blobs.put_all(kept)
+    return found
+
+
 def _settle(writer: BlobWriter, judge: Judge) -> Admitted:
     report = judge(writer)
     if report is not None:
@@ -180,14 +251,14 @@ def _settle(writer: BlobWriter, judge: Judge) -> Admitted:
     return Admitted(writer.digest, writer.size, report)
 
 
-def check_update(writer: BlobWriter, spec: ModelSpec, sample_cap: int) -> Report:
-    """Checks that the written bytes match the model's spec, and that the report is within limits.
+def check_update(body: Body, spec: ModelSpec, sample_cap: int) -> Report:
+    """Checks that the bytes match the model's spec, and that the report is within limits.
 
     Raises:
         Malformed, InvalidUpdate, InvalidClaim, NotFinite.
     """
-    with writer.reader() as file:
-        head = wire.read_header(file, writer.size, spec)
+    with body.reader() as file:
+        head = wire.read_header(file, body.size, spec)
         report = wire.read_report(head, sample_cap)
         wire.check_finite(file, head)
     return report

@@ -2,6 +2,7 @@
 
 from fastapi import FastAPI
 
+from rampart_fl.services.aggregator.api.deps import ConvertedDep
 from rampart_fl.services.aggregator.api.links import operation_id
 from rampart_fl.services.aggregator.api.problems import SmallBodies, add_problem_handlers
 from rampart_fl.services.aggregator.api.request_timing import RequestTiming
@@ -21,6 +22,7 @@ from rampart_fl.services.aggregator.api.routes import (
     training,
 )
 from rampart_fl.services.aggregator.api.runtime import Runtime
+from rampart_fl.services.aggregator.api.shortcuts import Shortcuts
 
 
 def create_app(runtime: Runtime) -> FastAPI:
@@ -46,23 +48,28 @@ def create_app(runtime: Runtime) -> FastAPI:
         app.include_router(operations.measured)
     if runtime.settings.role != "worker":
         app.include_router(page.router)
-        app.include_router(operations.watched)
-        # Routes with fixed paths must be added before those with parameters.
-        app.include_router(runs.router)
-        app.include_router(run_status.router)
-        app.include_router(records.router)
-        app.include_router(tickets.router)
-        app.include_router(training.heartbeats)
-        app.include_router(training.router)
-        app.include_router(models.router)
-        app.include_router(members.router)
-        app.include_router(clients.router)
-        app.include_router(operators.router)
-        app.include_router(audit.router)
+        for router in (
+            operations.watched,
+            # Routes with fixed paths must be added before those with parameters.
+            runs.router,
+            run_status.router,
+            records.router,
+            tickets.router,
+            training.heartbeats,
+            training.router,
+            models.router,
+            members.router,
+            clients.router,
+            operators.router,
+            audit.router,
+        ):
+            app.include_router(router, dependencies=[ConvertedDep])
     if runtime.settings.test_tap is not None:
         app.include_router(tap.router)
+    # A middleware that is added later is called earlier.
+    if runtime.settings.role != "worker":
+        app.add_middleware(Shortcuts, runtime=runtime)
     app.add_middleware(SmallBodies, seconds=runtime.settings.body_idle)
-
     app.add_middleware(RequestTiming, metrics=runtime.metrics)
     return app
 

@@ -30,6 +30,12 @@ async def get_runtime(request: Request) -> Runtime:
 RuntimeDep = Annotated[Runtime, Depends(get_runtime)]
 
 
+async def await_conversion(runtime: RuntimeDep) -> None:
+    """Holds a request until the stored state has the schema of this version."""
+    await runtime.await_conversion()
+
+
+ConvertedDep = Depends(await_conversion)
 SCHEME = HTTPBearer(auto_error=False, description="a client's, an operator's or a join token")
 
 

@@ -2,8 +2,9 @@
 
 The hub reads the events of the federation, and those of the run that is executed now.
 
-A waiting request needs only an `asyncio.Event`, not a connection to Redis. An event that concerns
-one client wakes only that client's requests.
+A waiting request needs only a future, not a connection to Redis. An event wakes only the
+requests of the clients that it concerns: one client's event wakes that client, and a round that
+opens wakes the clients that have a ticket then.
 """
 
 import asyncio
@@ -29,8 +30,45 @@ FOR_ONE = frozenset(
         *("joined", "accepted", "declined", "labelled", "barred", "readmitted", "checked"),
     }
 )
-FOR_ALL = frozenset({"opened", "started", "seated", "ended", "deleted"})
+FOR_ALL = frozenset({"started", "seated", "ended", "deleted"})
 ANYONE = ""
+"""The topic of requests that wait for no client's events; it is not the id of any client."""
+
+
+class Listener:
+    """A request that listens; it takes less memory than an `asyncio.Event`.
+
+    Args:
+        loop: the event loop.
+    """
+
+    __slots__ = ("_loop", "_waiting", "heard")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: asyncio.Future[None] | None = None
+        self.heard = False
+
+    def wake(self) -> None:
+        """Notes an event, and ends the wait."""
+        self.heard = True
+        self._end()
+
+    async def wait(self, seconds: float) -> bool:
+        """Waits for an event that was not noted yet; returns whether one came in time."""
+        if not self.heard:
+            self._waiting = self._loop.create_future()
+            timer = self._loop.call_later(seconds, self._end)
+            try:
+                await self._waiting
+            finally:
+                timer.cancel()
+        heard, self.heard = self.heard, False
+        return heard
+
+    def _end(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
 
 class EventHub:
@@ -44,8 +82,10 @@ class EventHub:
     def __init__(self, stores: Stores, flush_every: float = 2.0) -> None:
         self._stores = stores
         self._flush_every = flush_every
-        self._waiters: dict[str, set[asyncio.Event]] = defaultdict(set)
+        self._waiters: dict[str, list[Listener]] = defaultdict(list)
         self._seen: dict[str, tuple[float, str]] = {}
+        self._run: str | None = None
+        """The run whose events are read."""
         self.closing = False
         self.listening = False
         """Whether the hub reads events as they happen; False while Redis cannot be reached."""
@@ -53,6 +93,8 @@ class EventHub:
         """Counter that grows whenever a token may have changed."""
         self.deletions = 0
         """Counter that grows whenever a run may have been deleted."""
+        self.takeovers = 0
+        """Counter that grows whenever a worker may have taken over the federation."""
 
     @property
     def waiting(self) -> int:
@@ -75,24 +117,16 @@ class EventHub:
         whether one came. Events that happen after the context is entered and before the wait starts
         are not missed.
         """
-        loop = asyncio.get_running_loop()
-        heard = asyncio.Event()
-        self._waiters[topic].add(heard)
+        listener = Listener(asyncio.get_running_loop())
+        self._waiters[topic].append(listener)
 
         async def wait(seconds: float) -> bool:
-            if self.closing:
-                return False
-            timer = loop.call_later(seconds, heard.set)
-            started = loop.time()
-            await heard.wait()
-            timer.cancel()
-            heard.clear()
-            return not self.closing and loop.time() - started < seconds
+            return not self.closing and await listener.wait(seconds) and not self.closing
 
         try:
             yield wait
         finally:
-            self._waiters[topic].discard(heard)
+            self._waiters[topic].remove(listener)
             if not self._waiters[topic]:
                 del self._waiters[topic]
 
@@ -115,31 +149,47 @@ class EventHub:
                     positions = await self._begin()
                     self._wake_all()  # Events may have been missed, so every request checks again.
                 self.listening = True
-                for stream, event in await read_streams(self._stores.redis, positions, 5.0):
+                found = await read_streams(self._stores.redis, positions, 5.0)
+                for stream, event in found:
                     if stream in positions:
                         positions[stream] = event.position
                     if event.type == "started":
                         # The streams of former runs get no new events.
                         positions = {self._stores.events.key: event.position}
-                        positions[self._stores.of_run(event.fields["run"]).events.key] = "0-0"
-                    self._dispatch(event)
+                        self._run = event.fields["run"]
+                        positions[self._stores.of_run(self._run).events.key] = "0-0"
+                    await self._dispatch(event)
+                if any(event.type == "taken_over" for _, event in found):
+                    # This worker may have converted the state, and so renamed keys.
+                    positions = self._lose_track()
                 await asyncio.sleep(PAUSE)
             except Unavailable as error:
                 log.warning("cannot read events: %s", error)
-                self.listening = False
-                self.token_changes += 1
-                self.deletions += 1
-                positions = {}
+                positions = self._lose_track()
                 await asyncio.sleep(0.5)
                 self._wake_all()
 
+    def _lose_track(self) -> dict[str, str]:
+        """Invalidates what requests have cached; returns the positions, which are no more known."""
+        self.listening = False
+        self.token_changes += 1
+        self.deletions += 1
+        self.takeovers += 1
+        return {}
+
     async def _begin(self) -> dict[str, str]:
-        """The streams to read, each with the position after which reading starts."""
+        """The streams to read, each with the position after which reading starts.
+
+        Raises:
+            ConfigurationError: the stored state has a schema that this version cannot use, so the
+                process has to end.
+        """
+        await self._stores.runs.schema()
         events = self._stores.events
         positions = {events.key: await events.last_position()}
-        run = await self._stores.runs.current()
-        if run is not None:
-            own = self._stores.of_run(run).events
+        self._run = await self._stores.runs.current()
+        if self._run is not None:
+            own = self._stores.of_run(self._run).events
             positions[own.key] = await own.last_position()
         return positions
 
@@ -152,9 +202,12 @@ class EventHub:
             except Unavailable:
                 self._seen = {**seen, **self._seen}
 
-    def _dispatch(self, event: Event) -> None:
+    async def _dispatch(self, event: Event) -> None:
         if event.type in {"rotated", "revoked"}:
             self.token_changes += 1
+        elif event.type == "opened" and self._run is not None:
+            for client in await self._stores.of_run(self._run).tickets.holders():
+                self._wake(client)
         elif event.type in FOR_ALL:
             self.deletions += event.type == "deleted"
             self._wake_all()
@@ -168,5 +221,5 @@ class EventHub:
             self._wake(topic)
 
     def _wake(self, topic: str) -> None:
-        for heard in self._waiters.get(topic, ()):
-            heard.set()
+        for listener in self._waiters.get(topic, ()):
+            listener.wake()

@@ -92,6 +92,11 @@ async def _gone(request: Request, error: Exception) -> JSONResponse:
     return problem(Malformed("the connection ended within the body"), request.url.path)
 
 
+async def answer_error(request: Request, error: Exception) -> JSONResponse:
+    """The answer for an error that Rampart raises, or for a connection that ended within a body."""
+    return await (_rampart if isinstance(error, RampartError) else _gone)(request, error)
+
+
 async def _unexpected(request: Request, error: Exception) -> JSONResponse:
     log.error("unexpected error", exc_info=error, extra={"path": request.url.path})
     return problem(RampartError("an internal error; the log has the cause"), request.url.path)

@@ -2,19 +2,21 @@
 
 import asyncio
 import logging
+import time
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 
-from rampart_fl.services.aggregator.api.event_hub import EventHub
+from rampart_fl.services.aggregator.api.event_hub import ANYONE, EventHub
 from rampart_fl.services.aggregator.api.identities import Identities
 from rampart_fl.services.aggregator.api.operator_tokens import OperatorTokens
 from rampart_fl.services.aggregator.api.run_parts import RunParts
 from rampart_fl.services.aggregator.api.upload_slots import UploadSlots
 from rampart_fl.services.aggregator.metrics import Metrics
 from rampart_fl.services.aggregator.settings import TAPPED, Settings
+from rampart_fl.services.aggregator.state.keys import SCHEMA
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.services.aggregator.state.stores import Stores
-from rampart_fl.shared.errors import Unavailable
+from rampart_fl.shared.errors import ConfigurationError, Unavailable
 from rampart_fl.shared.protocol.refusals import RunNotFound
 from rampart_fl.shared.runtime.tokens import token_hash
 
@@ -26,6 +28,8 @@ FORGETFUL = (
 OPEN = 16
 """Largest number of runs whose parts a process keeps; it drops the least recently used run
 first."""
+CONVERSION = 20.0
+"""Seconds for which requests wait until a worker has converted state of an older schema."""
 RETRY = 1.0
 """Seconds to wait before the next attempt to reach Redis, after Redis did not answer."""
 
@@ -69,6 +73,7 @@ class Runtime:
             log.critical(TAPPED)
         self._runs: OrderedDict[str, RunParts] = OrderedDict()
         self._runs_as_of = -1
+        self._converted_as_of = -1
 
     async def run(self, run: str) -> RunParts:
         """The parts for the requests about one run.
@@ -94,9 +99,41 @@ class Runtime:
         return parts
 
     async def require_ready(self) -> None:
-        """Raises `Unavailable` until a worker of this version has taken over the federation."""
-        if not await self.stores.runs.ready():
+        """Raises `Unavailable` until a worker has taken over the federation.
+
+        A process of a new version is ready before its worker converts the state of an older schema.
+        Otherwise no process of the former version would ever be replaced.
+        """
+        if await self._schema() is None:
             raise Unavailable("no worker has taken over this federation yet")
+
+    async def await_conversion(self) -> None:
+        """Waits until the stored state, if there is any, has the schema of this version.
+
+        Raises:
+            Unavailable: no worker converted the state in time, or no worker can.
+        """
+        if self._converted_as_of == self.hub.takeovers:
+            return
+        give_up = time.monotonic() + CONVERSION
+        with self.hub.listen(ANYONE) as wait:
+            while True:
+                as_of, found = self.hub.takeovers, await self._schema()
+                if found in (None, SCHEMA):
+                    break
+                if not await wait(max(0.0, give_up - time.monotonic())):
+                    raise Unavailable(
+                        f"Redis holds schema {found}, which no worker of this version has "
+                        f"converted to {SCHEMA} yet"
+                    )
+        if found is not None and self.hub.listening:
+            self._converted_as_of = as_of
+
+    async def _schema(self) -> str | None:
+        try:
+            return await self.stores.runs.schema()
+        except ConfigurationError as error:
+            raise Unavailable(str(error)) from None
 
     async def watch_durability(self, every: float = 60.0) -> None:
         """Warns for as long as the settings of Redis allow it to lose acknowledged updates."""

@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 from rampart_fl.services.aggregator.metrics import Metrics
 from rampart_fl.shared.protocol.refusals import TooMany
 
-QUEUE = 256
-"""How many uploads may wait for a slot; further ones are refused."""
+PATIENCE = 60.0
+"""Longest time in seconds for which an upload waits for a slot; then it is refused. Clients wait
+longer than this for an answer."""
 
 
 class UploadSlots:
@@ -23,26 +24,19 @@ class UploadSlots:
         self._places = asyncio.Semaphore(count)
         self._metrics = metrics
         self._clients: set[str] = set()
-        self._waiting = 0
 
     @asynccontextmanager
     async def take(self, client: str) -> AsyncIterator[None]:
         """Waits for a slot, in order of arrival, and holds it until the `with` block ends.
 
         Raises:
-            TooMany: this client already holds or awaits a slot, or too many uploads wait.
+            TooMany: this client already holds or awaits a slot, or no slot was free for too long.
         """
         if client in self._clients:
             raise TooMany("an upload of this client is being read already", retry_after=1)
-        if self._waiting >= QUEUE:
-            raise TooMany("too many uploads wait already", retry_after=2)
         self._clients.add(client)
         try:
-            self._waiting += 1
-            try:
-                await self._places.acquire()
-            finally:
-                self._waiting -= 1
+            await self._acquire()
             self._metrics.reading.inc()
             try:
                 yield
@@ -51,3 +45,13 @@ class UploadSlots:
                 self._places.release()
         finally:
             self._clients.discard(client)
+
+    async def _acquire(self) -> None:
+        if not self._places.locked():
+            await self._places.acquire()
+            return
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._places.acquire()
+        except TimeoutError:
+            raise TooMany("other uploads took too long", retry_after=2) from None

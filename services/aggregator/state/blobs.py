@@ -1,23 +1,25 @@
 """Blobs: immutable bytes keyed by their SHA-256, in a local folder.
 
 A blob is written to a temporary file, fsynced and renamed to its digest; then its folder is
-fsynced. A blob whose digest was handed out can therefore still be read after a power cut. On
+fsynced. Small blobs that arrive together share one file (segments.py), which is written in the same
+way. A blob whose digest was handed out can therefore still be read after a power cut. On
 Kubernetes, an object store holds the blobs (see object_blobs.py). Each run has its own blobs
 (run_blobs.py).
 """
 
-import contextlib
 import hashlib
+import io
 import secrets
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
+from rampart_fl.services.aggregator.state.segments import Segments
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.runtime import durable
 
@@ -89,13 +91,20 @@ class BlobWriter:
 
 
 class Blobs:
-    """Blobs in a local folder: blob abcdef... is `ab/abcdef...`; `tmp/` holds unfinished blobs."""
+    """Blobs in a local folder: blob abcdef... is `ab/abcdef...`, or is in a file in `segments/`.
+
+    `tmp/` holds unfinished files.
+    """
+
+    groups = True
+    """Whether `put_all` is faster than to commit each blob by itself."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.unfinished = folder / "tmp"
         self.unfinished.mkdir(parents=True, exist_ok=True)
         self._undertaker = ThreadPoolExecutor(1, thread_name_prefix="undertaker")
+        self._segments = Segments(folder / "segments", self.unfinished, self._bury)
 
     @touching()
     def writer(self) -> BlobWriter:
@@ -108,34 +117,62 @@ class Blobs:
             writer.write(data)
             return writer.commit()
 
+    @touching()
+    def put_all(self, blobs: Mapping[str, bytes | bytearray]) -> None:
+        """Makes small blobs durable together.
+
+        Args:
+            blobs: the bytes, keyed by their digest.
+        """
+        self._segments.add(blobs)
+
     def path(self, digest: str) -> Path:
-        """The path that a blob has, or would have if it existed."""
+        """The path that a blob has if it has a file of its own."""
         return self.folder / digest[:2] / digest
 
     @touching(FileNotFoundError)
     def open(self, digest: str) -> BinaryIO:
         """Opens a blob; raises `FileNotFoundError` if it does not exist."""
-        return self.path(digest).open("rb")
+        small = self._segments.known(digest)
+        if small is None:
+            try:
+                return self.path(digest).open("rb")
+            except FileNotFoundError:
+                small = self._segments.read(digest)
+                if small is None:
+                    raise
+        return io.BytesIO(small)
 
     def exists(self, digest: str) -> bool:
         """Whether a blob exists."""
-        return self.path(digest).exists()
+        return self.path(digest).exists() or self._segments.holds(digest)
 
     @touching()
     def delete(self, digests: Iterable[str]) -> None:
         """Deletes blobs; those that do not exist are ignored."""
         for digest in digests:
-            gone = self.unfinished / secrets.token_hex(16)
-            with contextlib.suppress(FileNotFoundError):
-                self.path(digest).rename(gone)
-                # Deleting a large file takes a while, so another thread does it.
-                self._undertaker.submit(gone.unlink, missing_ok=True)
+            if not self._bury(self.path(digest)):
+                self._segments.delete([digest])
+
+    def _bury(self, path: Path) -> bool:
+        """Deletes a file; returns whether it existed."""
+        gone = self.unfinished / secrets.token_hex(16)
+        try:
+            path.rename(gone)
+        except FileNotFoundError:
+            return False
+        # Deleting a large file takes a while, so another thread does it.
+        self._undertaker.submit(gone.unlink, missing_ok=True)
+        return True
 
     def digests(self) -> Iterator[str]:
         """The digests of all blobs."""
-        for folder in self.folder.iterdir():
-            if folder.is_dir() and len(folder.name) == 2:
-                yield from (path.name for path in folder.iterdir())
+        yield from self._filed() | self._segments.digests()
+
+    def _filed(self) -> set[str]:
+        """The digests of the blobs that have a file of their own."""
+        folders = (path for path in self.folder.iterdir() if len(path.name) == 2 and path.is_dir())
+        return {path.name for folder in folders for path in folder.iterdir()}
 
     @touching()
     def sweep(self, referenced: set[str], age: float) -> int:
@@ -146,10 +183,11 @@ class Blobs:
         """
         oldest, removed = time.time() - age, 0
         stale = [path for path in self.unfinished.iterdir() if _modified(path) < oldest]
-        for digest in list(self.digests()):
+        for digest in self._filed():
             if digest not in referenced and _modified(self.path(digest)) < oldest:
-                self.delete([digest])
+                self._bury(self.path(digest))
                 removed += 1
+        removed += self._segments.sweep(referenced, oldest)
         for path in stale:
             path.unlink(missing_ok=True)
         return removed + len(stale)

@@ -5,7 +5,7 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -50,6 +50,8 @@ class ObjectBlobs(Blobs):
         caches: folder of the caches of all runs, to which `most` applies; by default, `cache`.
     """
 
+    groups = False
+
     def __init__(
         self, url: str, cache: Path, most: float = float("inf"), caches: Path | None = None
     ) -> None:
@@ -76,6 +78,10 @@ class ObjectBlobs(Blobs):
         with contextlib.suppress(FileNotFoundError):
             os.utime(self.path(digest))
         return super().open(digest)
+
+    def put_all(self, blobs: Mapping[str, bytes | bytearray]) -> None:
+        for data in blobs.values():
+            self.put(data)
 
     def exists(self, digest: str) -> bool:
         if super().exists(digest):

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import cast
 
 from rampart_fl.services.aggregator.state.audit_log import AUDITED, Act, Attribution, AuditLog
-from rampart_fl.services.aggregator.state.keys import SCHEMA, FederationKeys
+from rampart_fl.services.aggregator.state.keys import MIGRATED, SCHEMA, FederationKeys
 from rampart_fl.services.aggregator.state.redis_access import FENCED, RedisAccess
+from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.runs import RunInfo
 
@@ -87,9 +88,10 @@ return {'deleted'}
 READY = (
     FENCED
     + """
--- KEYS schema fence; ARGV fence schema
+-- KEYS schema fence events; ARGV fence schema
 if fenced(KEYS[2], ARGV[1]) then return {'fenced'} end
 redis.call('SET', KEYS[1], ARGV[2])
+redis.call('XADD', KEYS[3], '*', 'type', 'taken_over')
 return {'ready'}
 """
 )
@@ -228,12 +230,25 @@ class RunRegistry:
     # -- the federation ------------------------------------------------------------------------
 
     async def set_ready(self, fence: int) -> None:
-        """Records that a worker has taken over the federation with the present schema."""
-        await self.redis.run(READY, (self.keys.schema, self.keys.fence), fence, SCHEMA)
+        """Records that the federation has a worker and that its state has the present schema."""
+        keys = (self.keys.schema, self.keys.fence, self.keys.events)
+        await self.redis.run(READY, keys, fence, SCHEMA)
 
-    async def ready(self) -> bool:
-        """Whether a worker has taken over the federation with the present schema."""
-        return bool(await self.redis.ask("get", self.keys.schema) == SCHEMA)
+    async def schema(self) -> str | None:
+        """The schema of the stored state; None until a worker has taken over the federation.
+
+        Raises:
+            ConfigurationError: this version can neither read nor convert the state.
+        """
+        found: str | None = await self.redis.ask("get", self.keys.schema)
+        # Schemas 1 and 2 had their version in another place.
+        found = found or await self.redis.ask("hget", f"{self.keys.prefix}federation", "schema")
+        if found not in (None, SCHEMA, *MIGRATED):
+            raise ConfigurationError(
+                f"Redis holds schema {found}; this version reads {SCHEMA} and takes over "
+                f"{' and '.join(MIGRATED)}: use the version of Rampart that wrote this state"
+            )
+        return found
 
 
 def number_of(run: str) -> int:

@@ -11,17 +11,16 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from rampart_fl.services.aggregator.state.keys import MIGRATED, SCHEMA, RunKeys
+from rampart_fl.services.aggregator.state.keys import SCHEMA, RunKeys
 from rampart_fl.services.aggregator.state.operator_store import OWNER
 from rampart_fl.services.aggregator.state.record_store import RecordStore
 from rampart_fl.services.aggregator.state.redis_access import FENCED
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.services.aggregator.state.run_registry import FOUNDING, LONGEST_NAME
 from rampart_fl.services.aggregator.state.stores import Stores
-from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment.schema import client_names
 from rampart_fl.shared.protocol.runs import RunInfo
 
@@ -48,7 +47,7 @@ TO_RUNS = (
     + """
 -- KEYS fence schema state answers members tickets runs run_counter submissions current events
 --   then pairs of a former and a present key, the first of which is that of the state
--- ARGV fence present_schema run info submission fields answers members tickets is_current
+-- ARGV fence schema run info submission fields answers members tickets is_current
 if fenced(KEYS[1], ARGV[1]) then return {'fenced'} end
 if redis.call('HGET', KEYS[12], 'schema') ~= '2' then return {'other'} end
 for i = 12, #KEYS, 2 do
@@ -84,24 +83,12 @@ async def migrate(stores: Stores, blobs: RunBlobs, fence: int) -> None:
         stores, blobs: the federation's state.
         fence: the worker's fencing token.
     Raises:
-        ConfigurationError: the state has a schema that this version does not know.
+        ConfigurationError: this version can neither read nor convert the state.
     """
-    redis, keys = stores.redis, stores.keys
-    present = await redis.ask("get", keys.schema)
-    if present == SCHEMA:
-        return
-    former = present or await redis.ask("hget", f"{keys.prefix}federation", "schema")
-    if former is None:
-        return
-    if former not in MIGRATED:
-        raise ConfigurationError(
-            f"Redis holds schema {former}; this version reads {SCHEMA} and takes over "
-            f"{' and '.join(MIGRATED)}: use the version of Rampart that wrote this state"
-        )
-    if former == "1":
-        await _to_blobs(stores, blobs, fence)
-    await _to_runs(stores, blobs, fence)
-    log.info("took over schema %s", former)
+    while (former := await stores.runs.schema()) not in (None, SCHEMA):
+        assert former is not None
+        await STEPS[former](stores, blobs, fence)
+        log.info("converted schema %s", former)
 
 
 async def _to_blobs(stores: Stores, blobs: RunBlobs, fence: int) -> None:
@@ -153,11 +140,11 @@ async def _to_runs(stores: Stores, blobs: RunBlobs, fence: int) -> None:
         evicted=int(await redis.ask("hlen", f"{keys.prefix}evicted")) if done else 0,
     )
     seated = {} if former["phase"] == "joining" else {"seated": "1"}
-    snapshot = {**json.loads(former["snapshot"]), "schema_version": SCHEMA}
+    snapshot = {**json.loads(former["snapshot"]), "schema_version": "3"}
     now, deadline = time.time(), former.get("deadline", "")
     # As in every takeover, the time without a worker extends the deadline (see lease_store.py).
     later = deadline and str(float(deadline) + max(0.0, now - began))
-    fields = {"schema": SCHEMA, "snapshot": json.dumps(snapshot), **seated}
+    fields = {"schema": "3", "snapshot": json.dumps(snapshot), **seated}
     fields |= {"alive_at": str(now), "deadline": later}
     answer = {"accept": True, "reason": "", "at": began}
     tickets = await redis.ask("hgetall", f"{keys.prefix}tickets")
@@ -175,7 +162,7 @@ async def _to_runs(stores: Stores, blobs: RunBlobs, fence: int) -> None:
             *(name for pair in pairs for name in pair),
         ),
         fence,
-        SCHEMA,
+        "3",
         run,
         info.model_dump_json(),
         FOUNDING,
@@ -198,3 +185,8 @@ def _slots(clients: Mapping[str, Any], most: int) -> dict[str, int]:
     free = (slot for slot in range(len(names) + len(clients)) if slot not in slots.values())
     others = dict(zip((c for c in sorted(clients) if c not in slots), free, strict=False))
     return dict(sorted({**slots, **others}.items()))
+
+
+Step = Callable[[Stores, RunBlobs, int], Awaitable[None]]
+STEPS: dict[str, Step] = {"1": _to_blobs, "2": _to_runs}
+"""The step from each older schema to the next one; its keys are `MIGRATED`."""

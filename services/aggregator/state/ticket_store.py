@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from typing import cast
 
 from rampart_fl.services.aggregator.state.batcher import RequestBatcher
 from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys
@@ -84,6 +85,10 @@ class TicketStore:
         """A client's outstanding ticket."""
         raw = await self.redis.ask("hget", self.keys.tickets, client)
         return None if raw is None else Ticket.model_validate_json(raw)
+
+    async def holders(self) -> list[str]:
+        """The clients with an outstanding ticket, in no particular order."""
+        return cast(list[str], await self.redis.ask("hkeys", self.keys.tickets))
 
     async def outstanding(self) -> dict[str, Ticket]:
         """All outstanding tickets, keyed and sorted by client id."""

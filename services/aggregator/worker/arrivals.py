@@ -10,7 +10,6 @@ from torch import Tensor
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.worker.vectors import Vectors
 from rampart_fl.shared.protocol.messages import Receipt
-from rampart_fl.shared.robust.sketch import sketch
 from rampart_fl.shared.round.calibration import Served, offset, origin
 from rampart_fl.shared.round.pool import Pool
 from rampart_fl.shared.round.rounds import Rounds
@@ -86,13 +85,12 @@ class Arrivals:
         """Digests of the models to which uploads were added, by client. Only clients that trained
         from a different model have an entry."""
         self._plan = rounds.plan
-        self._trainable = rounds.spec.trainable
         self._vectors = vectors
         self._served = served
         self._start_D: Tensor | None = None
         self._started: str | None = None
         """Digest of the model in `_start_D`; None after that tensor was overwritten."""
-        self._sketches: dict[str, Tensor] = {}
+        self._sketches: dict[str, Tensor | None] = {}
         """Sketches of the models that clients started from, by the model's digest."""
 
     def load(self, receipt: Receipt) -> None:
@@ -121,10 +119,9 @@ class Arrivals:
         known = base == self._served.reference()
         return start_D, self.pool.reference_D if known else self._vectors.read(base)
 
-    def _sketch(self, started: str) -> Tensor:
+    def _sketch(self, started: str) -> Tensor | None:
         if started not in self._sketches:
-            start_D = self._start(started)[: self._trainable]
-            self._sketches[started] = sketch(start_D, self._plan.traces)
+            self._sketches[started] = self.pool.sketch(self._start(started))
         return self._sketches[started]
 
     def _start(self, started: str) -> Tensor:

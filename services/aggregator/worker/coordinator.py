@@ -32,7 +32,7 @@ from rampart_fl.services.aggregator.worker.phase_events import PhaseEvent
 from rampart_fl.services.aggregator.worker.phase_machine import PhaseMachine
 from rampart_fl.services.aggregator.worker.phase_state import State
 from rampart_fl.services.aggregator.worker.round_engine import Decided, RoundEngine
-from rampart_fl.services.aggregator.worker.seating import seat_members
+from rampart_fl.services.aggregator.worker.seating import count_accepted, seat_members
 from rampart_fl.services.aggregator.worker.ticket_issuer import Compute, TicketIssuer
 from rampart_fl.shared.errors import PreconditionError
 from rampart_fl.shared.experiment import Experiment
@@ -167,8 +167,9 @@ class Coordinator:
         """The answer to a question of the phase machine."""
         match question:
             case commands.ReadClients():
-                brief, (willing, _) = await self.brief(), await self.stores.members.accepted()
-                return events.ClientsRead(brief.status, brief.deadline, len(willing))
+                brief = await self.brief()
+                clients = await count_accepted(self.stores.members, self.experiment, brief.deadline)
+                return events.ClientsRead(brief.status, brief.deadline, clients)
             case commands.ReadStatus():
                 return events.StatusRead((await self.brief()).status)
             case commands.ReadCandidates():
@@ -219,7 +220,7 @@ class Coordinator:
         receipts = {event.client: event.receipt for event in arrived}
         self.opened.receipts |= receipts
         started = time.perf_counter()
-        await self.compute(self.round_engine.load, receipts.values())
+        await self.compute(self.round_engine.load, list(receipts.values()))
         self.opened.loading += time.perf_counter() - started
 
     async def catch_up(self, position: str) -> events.EventsRead:

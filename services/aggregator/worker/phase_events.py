@@ -58,12 +58,12 @@ class EventsRead:
 
 @dataclass(frozen=True)
 class RoundDecided:
-    """Answers `DecideRound`: the models are computed."""
+    """Answers `DecideRound` when the worker has computed the next models."""
 
 
 @dataclass(frozen=True)
 class RoundRefused:
-    """Answers `DecideRound`: the updates do not meet a precondition, such as `n > 2f`."""
+    """Answers `DecideRound` if the updates do not meet a precondition, such as `n > 2f`."""
 
     reason: str
 

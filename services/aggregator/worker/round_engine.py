@@ -4,22 +4,21 @@ Legend: D coordinates, L models, C coordinates of a chunk.
 """
 
 import shutil
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 import torch
 from pydantic import ByteSize
-from torch import Tensor
 
-from rampart_fl.services.aggregator.state.blobs import Blobs, BlobWriter
+from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.worker.arrivals import (
     Arrivals,
     RememberedDigests,
     ServedDigests,
 )
+from rampart_fl.services.aggregator.worker.model_store import ModelStore
+from rampart_fl.services.aggregator.worker.ranks import Ranks, on_every_rank
 from rampart_fl.services.aggregator.worker.stage_state import load_state, store_state
 from rampart_fl.services.aggregator.worker.vectors import Vectors
 from rampart_fl.shared.errors import ConfigurationError, Unavailable
@@ -32,7 +31,8 @@ from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Receipt, VerdictRecord
 from rampart_fl.shared.protocol.traffic import model_bytes
-from rampart_fl.shared.robust.models import Models
+from rampart_fl.shared.robust.base import State
+from rampart_fl.shared.robust.shards import Part
 from rampart_fl.shared.round.calibration import Served
 from rampart_fl.shared.round.pool import Claim
 from rampart_fl.shared.round.rounds import Neighbours, Rounds
@@ -86,6 +86,9 @@ class RoundEngine:
         blobs: the store of models and updates.
         device: the torch device that holds the vectors.
         pool_memory: largest size in bytes of a pool in memory; larger ones are kept on disk.
+        ranks: the processes that divide the coordinates of the vectors.
+    Raises:
+        ConfigurationError: a stage cannot work under these conditions; the message says why.
     """
 
     def __init__(
@@ -95,14 +98,18 @@ class RoundEngine:
         blobs: Blobs,
         device: torch.device,
         pool_memory: int | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
+        self.ranks = ranks or Ranks()
         self.experiment = experiment
-        self.rounds = Rounds.of(experiment, spec, device)
+        self.rounds = Rounds.of(experiment, spec, device, self.ranks.part(spec.dim))
         self.spec = spec
         self.device = device
+        self._here = (self.rounds.part or Part(spec.dim, 0, spec.dim)).here
+        self._row_bytes = 4 * self.ranks.most(spec.dim)
         self._blobs = blobs
-        self._disk = ThreadPoolExecutor(8, thread_name_prefix="models")
-        self._vectors = Vectors(blobs, spec, device)
+        self._models = ModelStore(blobs, spec, self.ranks)
+        self._vectors = Vectors(blobs, spec, device, self.rounds.part)
         self.snapshot: Snapshot | None = None
         self.neighbours: Neighbours | None = None
         """Rows of the last published round, from which newcomers' models are mixed."""
@@ -120,7 +127,7 @@ class RoundEngine:
         """
         holder = self.rounds.plan.unstreamed()
         clients = drawn_of(self.experiment.data.clients, self.experiment.fraction)
-        needed = 4 * self.spec.dim * clients * (1 if self.rounds.plan.calibrate else 2)
+        needed = self._row_bytes * clients * (1 if self.rounds.plan.calibrate else 2)
         if pool_memory is not None and holder is not None and needed > pool_memory:
             raise ConfigurationError(
                 f"{holder!r} cannot read updates from disk: {clients} updates of {self.spec.dim:,} "
@@ -139,7 +146,7 @@ class RoundEngine:
         model, plan = 4 * self.spec.dim, self.rounds.plan
         models = 1 if plan.customizer.name == "global_model" else clients + 1
         blocks = 1 if plan.calibrate else 2
-        filed = clients * blocks if self._storage.maps(clients, model, self.device) else 0
+        filed = clients * blocks if self._storage.maps(clients, self._row_bytes, self.device) else 0
         needed = model * (clients + models + filed)
         free = shutil.disk_usage(self._blobs.folder).free
         if needed > free:
@@ -176,8 +183,9 @@ class RoundEngine:
 
     def close(self) -> None:
         """Ends the threads, once the run is over."""
-        self._disk.shutdown(wait=False)
+        self._models.close()
 
+    @on_every_rank
     def restore(self, snapshot: Snapshot) -> None:
         """Restores the state after a published round, and loads the pool from blobs again."""
         self.snapshot, self.neighbours, self.arrivals = snapshot, None, None
@@ -189,6 +197,7 @@ class RoundEngine:
             claims = {r.client: Claim(r.samples, r.metrics) for r in snapshot.pool}
             self.neighbours = self.rounds.neighbours(again.pool, claims)
 
+    @on_every_rank
     def open_round(self, clients: Iterable[str]) -> None:
         """Allocates the rows of a new round."""
         assert self.snapshot is not None
@@ -201,12 +210,14 @@ class RoundEngine:
         pool = self.rounds.pool(reference_D, clients, self._storage, spare)
         return Arrivals(self.rounds, self._vectors, served, pool)
 
-    def load(self, receipts: Iterable[Receipt]) -> None:
+    @on_every_rank
+    def load(self, receipts: Collection[Receipt]) -> None:
         """Loads updates that have arrived into the rows of the open round."""
         assert self.arrivals is not None
         for receipt in receipts:
             self.arrivals.load(receipt)
 
+    @on_every_rank
     def close_round(
         self,
         round_: int,
@@ -246,15 +257,15 @@ class RoundEngine:
                 )
                 for client, receipt in receipts.items()
             },
-            load_state(self._blobs, before.state, self.device),
+            load_state(self._blobs, before.state, self.device, self._here),
             standing,
             lambda: {name: self._vectors.read(d) for name, d in before.customized.items()},
             ended,
         )
         outcome, customization = decision.outcome, decision.outcome.customization
-        global_model = self._store(outcome.global_D)
-        customized = self._store_models(customization.models)
-        state_digest = store_state(self._blobs, outcome.state)
+        global_model = self._models.put(outcome.global_D)
+        customized = self._models.put_all(customization.models)
+        state_digest = self._store_state(outcome.state)
         ended("store")
 
         survivors, origins = outcome.survivors.ids, self.arrivals.origins
@@ -281,6 +292,7 @@ class RoundEngine:
         record, size = DecisionRecord.of(decision), model_bytes(self.spec)
         return Decided(self.snapshot, record, ended.seconds, size, pool.bytes)
 
+    @on_every_rank
     def customize_newcomer(self, receipt: Receipt, round_: int) -> str:
         """Makes the customized model of a client that answered a probe; returns its digest."""
         assert self.snapshot is not None
@@ -290,25 +302,13 @@ class RoundEngine:
             if self.spec.statistics:
                 held_S = self._vectors.read(self.snapshot.global_model)[self.spec.trainable :]
         made_D = self.rounds.newcomer(round_, probe_D, self.neighbours, held_S)
-        return self.snapshot.start(receipt.client) if made_D is None else self._store(made_D)
+        return self.snapshot.start(receipt.client) if made_D is None else self._models.put(made_D)
 
-    def _store(self, model_D: Tensor) -> str:
-        with self._blobs.writer() as writer:
-            writer.write(wire.header(self.spec))
-            writer.write(model_D.detach().cpu().numpy().data)
-            return writer.commit()
-
-    def _store_models(self, models: Models | None) -> dict[str, str]:
-        """Writes several models at once, in one pass over the pool; returns digests by name."""
-        if models is None:
-            return {}
-        with ExitStack() as stack:
-            writers = [stack.enter_context(self._blobs.writer()) for _ in models.names]
-            for writer in writers:
-                writer.write(wire.header(self.spec))
-            for _, _, chunk_LC in models.chunks():
-                host_LC = chunk_LC.cpu().contiguous().numpy()
-                for writer, models_C in zip(writers, host_LC, strict=True):
-                    writer.write(models_C.data)
-            digests = self._disk.map(BlobWriter.commit, writers)
-            return dict(zip(models.names, digests, strict=True))
+    def _store_state(self, state: State) -> str | None:
+        if self.rounds.part is not None:
+            whole = {
+                name: self.rounds.part.whole(state.tensors[name]) for name in sorted(state.vectors)
+            }
+            state = replace(state, tensors={**state.tensors, **whole})
+        digest = None if self.ranks.rank else store_state(self._blobs, state)
+        return self.ranks.told(digest)

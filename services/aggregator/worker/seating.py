@@ -13,3 +13,24 @@ async def seat_members(members: MemberStore, experiment: Experiment, fence: int)
         asked = {client: slot for client, slot in willing.items() if slot is not None}
         slots = draw_slots(experiment.seed, willing, asked, experiment.data.clients)
         seated = await members.seat(fence, slots, answers)
+
+
+async def count_accepted(
+    members: MemberStore, experiment: Experiment, deadline: float | None
+) -> int:
+    """The number of clients that have accepted a run that waits for its first round.
+
+    As long as too few clients have answered, this is the number of answers: to read thousands of
+    answers whenever another one comes would take most of the time in which clients join.
+
+    Args:
+        members: the clients' answers.
+        experiment: says how many clients the run needs.
+        deadline: Unix time from which fewer clients suffice; None if there is none.
+    """
+    answers = await members.answered()
+    wanted = experiment.phases.joining.clients or experiment.data.clients
+    if answers < (wanted if deadline is None else experiment.clients.least):
+        return answers
+    willing, _ = await members.accepted()
+    return len(willing)

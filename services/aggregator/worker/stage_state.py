@@ -21,6 +21,8 @@ def store_state(blobs: Blobs, state: State) -> str | None:
     tensors = {name: t.detach().cpu().contiguous() for name, t in sorted(state.tensors.items())}
     ids = {name: list(ids) for name, ids in state.ids.items()}
     metadata = {"schema": SCHEMA, "ids": json.dumps(ids, sort_keys=True)}
+    if state.vectors:
+        metadata["vectors"] = json.dumps(sorted(state.vectors))
     return blobs.put(_ordered(save_tensors(tensors, metadata)))
 
 
@@ -30,13 +32,19 @@ def _ordered(data: bytes) -> bytes:
     return wire.pack_header(entries, ordered=True) + data[start:]
 
 
-def load_state(blobs: Blobs, digest: str | None, device: torch.device) -> State:
-    """The inverse of `store_state`."""
+def load_state(
+    blobs: Blobs, digest: str | None, device: torch.device, here: slice | None = None
+) -> State:
+    """The inverse of `store_state`; of vectors, only the coordinates `here` are kept."""
     if digest is None:
         return State()
     with blobs.open(digest) as file:
         data = file.read()
     _, head = wire.parse_header(io.BytesIO(data), len(data))
     ids: Mapping[str, Iterable[str]] = json.loads(head["__metadata__"]["ids"])
-    tensors = {name: t.to(device) for name, t in load_tensors(data).items()}
-    return State(tensors, {name: tuple(one) for name, one in ids.items()})
+    vectors = frozenset(json.loads(head["__metadata__"].get("vectors", "[]")))
+    tensors = {
+        name: (t[here].clone() if here is not None and name in vectors else t).to(device)
+        for name, t in load_tensors(data).items()
+    }
+    return State(tensors, {name: tuple(one) for name, one in ids.items()}, vectors)

@@ -10,25 +10,37 @@ from torch import Tensor
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.robust.shards import Part
 
 
 class Vectors:
-    """The vectors of one run's blobs."""
+    """The vectors of one run's blobs.
 
-    def __init__(self, blobs: Blobs, spec: ModelSpec, device: torch.device) -> None:
+    Args:
+        blobs: the run's blobs.
+        spec: the tensors of a vector.
+        device: where vectors are read to.
+        part: which coordinates are read; None for all of them.
+    """
+
+    def __init__(
+        self, blobs: Blobs, spec: ModelSpec, device: torch.device, part: Part | None = None
+    ) -> None:
         self._blobs = blobs
         self._spec = spec
         self._device = device
+        self._here = Part(spec.dim, 0, spec.dim).here if part is None else part.here
 
     def read(self, digest: str, out_D: Tensor | None = None) -> Tensor:
         """Reads the vector (D,) of a blob, into `out_D` if that is given."""
-        dim = self._spec.dim
+        dim = self._here.stop - self._here.start
         target_D = torch.empty(dim, device=self._device) if out_D is None else out_D
         host_D = target_D.numpy() if target_D.device.type == "cpu" else np.empty(dim, "f4")
         with self._blobs.open(digest) as file:
             size = file.seek(0, 2)
             file.seek(0)
-            wire.read_vector(file, wire.read_header(file, size, self._spec), host_D)
+            head = wire.read_header(file, size, self._spec)
+            wire.read_vector(file, head, host_D, self._here.start)
         if target_D.device.type != "cpu":
             target_D.copy_(torch.from_numpy(host_D))
         return target_D

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +20,9 @@ from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.aggregator.worker.coordinator import Coordinator
 from rampart_fl.services.aggregator.worker.founding import checked, found
 from rampart_fl.services.aggregator.worker.housekeeping import Housekeeping
+from rampart_fl.services.aggregator.worker.ranks import RankFailed, Ranks
 from rampart_fl.services.aggregator.worker.round_engine import Decided, RoundEngine
+from rampart_fl.services.aggregator.worker.torch_setup import set_up_torch
 from rampart_fl.shared.errors import ConfigurationError, RampartError, Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.estimate import estimate
@@ -43,6 +44,7 @@ class Worker:
         stores, blobs: the federation's state.
         experiment: the experiment that is submitted if no run was ever submitted.
         observers: functions that are called at the end of every round.
+        ranks: the processes that compute together, of which this process is rank 0.
     """
 
     def __init__(
@@ -52,12 +54,14 @@ class Worker:
         blobs: RunBlobs,
         experiment: Experiment | None,
         observers: list[Observer] | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         self._settings = settings
         self._stores = stores
         self._blobs = blobs
         self._experiment = experiment
         self._observers = observers or []
+        self._ranks = ranks or Ranks()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="round-engine")
         self._fence: int | None = None
         self._news = asyncio.Event()
@@ -66,7 +70,7 @@ class Worker:
 
     async def run(self) -> None:
         """Takes the lease whenever it is free, and executes runs under it."""
-        await self.compute(self._prepare)
+        await self.compute(set_up_torch, self._settings)
         own = True
         while True:
             try:
@@ -100,22 +104,10 @@ class Worker:
         """Runs a function on the round engine's thread."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
 
-    def _prepare(self) -> None:
-        import torch
-
-        # cuBLAS is only deterministic if its workspace has a fixed size, and torch checks that.
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.set_num_threads(self._settings.threads)
-        # Unlike `use_deterministic_algorithms`, this call does not import torch's compiler.
-        torch.set_deterministic_debug_mode("error")
-        if self._settings.device.startswith("cuda") and not torch.cuda.is_available():
-            raise ConfigurationError(
-                f"RAMPART_DEVICE={self._settings.device}, but torch sees no CUDA device"
-            )
-
     async def _acquire(self, own: bool) -> int:
         while True:
             settings = self._settings
+            await self._stores.runs.schema()  # A worker that cannot use the state takes no lease.
             fence = await self._stores.lease.acquire(
                 settings.worker_id, settings.lease, time.time(), own
             )
@@ -246,7 +238,7 @@ class Worker:
             coordinator.observers += self._observers
             coordinator.warnings += [TAPPED] if self._settings.test_tap else []
             await coordinator.run()
-        except (Fenced, Unavailable):
+        except (Fenced, Unavailable, RankFailed):
             raise
         except Exception as error:  # The next run must start, whatever is wrong with this one.
             log.exception("run failed", extra={"run": run})
@@ -256,16 +248,21 @@ class Worker:
             if self.round_engine is not None:
                 self.round_engine.close()
             self.round_engine = None
+        await self.compute(self._release)
         # The next run may need other sizes of memory, and may come much later.
         await self.compute(release_free_memory)
         log.info("run ended", extra={"run": run})
 
     def _round_engine(self, run: str, state: Run) -> RoundEngine:
-        import torch
+        ranks, settings, blobs = self._ranks, self._settings, self._blobs.of_run(run)
+        device, memory = ranks.device(settings.device), settings.pool_memory
+        with ranks.calling("begin", run, state.experiment, state.spec):
+            return RoundEngine(state.experiment, state.spec, blobs, device, memory, ranks)
 
-        device = torch.device(self._settings.device)
-        memory = self._settings.pool_memory
-        return RoundEngine(state.experiment, state.spec, self._blobs.of_run(run), device, memory)
+    def _release(self) -> None:
+        """Frees the memory of the other ranks, once a run has ended."""
+        with self._ranks.calling("release"):
+            pass
 
 
 def why(error: Exception) -> str:

@@ -94,7 +94,7 @@ def write(path: Path, figures: Figures) -> None:
 
 
 def failed(figures: Figures) -> bool:
-    """Whether the run failed, so that its only figure is the reason.
+    """Whether the run failed; a failed run has no figures, only the reason for the failure.
 
     >>> failed({"error": "too few rows"}), failed({"error": 0.25})
     (True, False)

@@ -74,7 +74,7 @@ class RayCluster(Executor):
 
 
 def versions() -> dict[str, str]:
-    """The versions on which the bits of a result depend."""
+    """The versions of the software that can change the last bits of a result."""
     return {"python": platform.python_version(), "torch": version("torch")}
 
 

@@ -68,7 +68,7 @@ class Cohort:
         )
 
     def part(self, some: slice) -> "Cohort":
-        """The data, as views, of the clients whose indices are in the slice `some`."""
+        """Views of the data of the clients whose indices are in the slice `some`."""
         if range(len(self.train_K))[some] == range(len(self.train_K)):
             return self
         return Cohort(

@@ -50,7 +50,7 @@ class Customization:
         return names_for(client, (), self.assignment, self.groups)
 
     def known(self, client: str) -> bool:
-        """Whether a client has a model of its own, a group's model, or a challenged model."""
+        """Whether the client has its own model, a group's model or a challenged model."""
         return bool(self.names_for(client)) or client in self.challenged
 
 

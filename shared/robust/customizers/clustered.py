@@ -69,7 +69,7 @@ class Clustered(Grouped):
             **of_rules.tensors,
         }
         assignment = {client: (names[label],) for client, label in labels.items()}
-        following = State(tensors, {"label": tuple(labels), **of_rules.ids})
+        following = State(tensors, {"label": tuple(labels), **of_rules.ids}, of_rules.vectors)
         return Customization(Block(names, models_CD), assignment), following
 
     def _labels(self, rows: Rows, known: Mapping[str, int]) -> dict[str, int]:

@@ -13,6 +13,7 @@ from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import Context, Rows, State
 from rampart_fl.shared.robust.customizers import Customization, Customizer, customizers
 from rampart_fl.shared.robust.models import Mixture
+from rampart_fl.shared.robust.view import View
 
 
 @customizers.register("fedcap")
@@ -47,7 +48,7 @@ class FedCAP(Customizer):
         assert context.reference_D is not None
         if not len(rows):
             return Customization(), state
-        mix_MM = self.weights(linalg.cosines(similar.columns(self._judged(context))))
+        mix_MM = self.weights(linalg.cosines(similar.span(self._judged(context))))
         mixture = Mixture(rows.ids, context.reference_D, rows, mix_MM)
         return Customization(mixture, {client: (client,) for client in rows.ids}), state
 
@@ -67,8 +68,9 @@ class FedCAP(Customizer):
 
     def customize_newcomer(self, probe_D: Tensor, rows: Rows, context: Context) -> Tensor:
         judged = self._judged(context)
-        cosines_M = linalg.cosines_to(rows.columns(judged), probe_D[judged])
+        probe = View(probe_D.unsqueeze(0), ids=("probe",), part=rows.part).span(judged)
+        cosines_M = linalg.cosines_to(rows.span(judged), probe.block_ND[0])
         return (self.alpha * cosines_M).softmax(dim=0)
 
-    def _judged(self, context: Context) -> slice:
-        return slice(None) if self.similarity == "all" else context.last_layer()
+    def _judged(self, context: Context) -> slice | None:
+        return None if self.similarity == "all" else context.last_layer()

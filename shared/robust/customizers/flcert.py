@@ -62,4 +62,4 @@ class FLCert(Grouped):
         of_rules = join_states(states)
         tensors = {"rounds": rounds_G, **of_rules.tensors}
         customization = Customization(Block(names, models_GD), groups=names, voters=voters)
-        return customization, State(tensors, of_rules.ids)
+        return customization, State(tensors, of_rules.ids, of_rules.vectors)

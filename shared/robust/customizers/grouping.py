@@ -63,6 +63,9 @@ class Grouped(Customizer):
     def needs(self) -> frozenset[Need]:
         return self.pipeline().needs()
 
+    def undivided(self) -> tuple[str, ...]:
+        return self.pipeline().undivided()
+
     def check_rows(self, rows: Rows, context: Context) -> None:
         pipeline = self.pipeline()
         if not pipeline.needs():

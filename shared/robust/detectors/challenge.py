@@ -216,7 +216,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         for client, drawn_LBM in weights.items():
             assert customization.models is not None
             model_D = customization.models.model(customization.challenged[client])
-            known[client].due_start = sketch(model_D, self.sketch)
+            known[client].due_start = sketch(model_D, self.sketch, rows.place)
             known[client].due_shift = challenges.changes(drawn_LBM, pool_BMK).float()
         return customization, remembered(known, heard)
 

@@ -14,7 +14,8 @@ from rampart_fl.shared.robust.detectors import detectors, judged
 class Cosine(Detector):
     """Rejects a client whose median cosine similarity to the other clients is below `threshold`.
 
-    A minority of colluders cannot control the median over the other clients. A zero row has
+    For each client, the median is taken over all other clients, so a minority of colluders cannot
+    control it. A zero row has
     similarity -1 to all other rows. If there is only one row, that row is accepted. Updates of
     clients with very different data are nearly orthogonal; lower the threshold for such
     federations.

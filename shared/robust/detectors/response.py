@@ -176,7 +176,7 @@ class ResponseDetector(SequentialDetector):
             if isfinite(length):
                 known[client].longest = max(known[client].longest, length)
         responses = self._responses(rows.ids, traces, fresh, known)
-        usual = self._usual(known, rows.dim)
+        usual = self._usual(known, rows.whole_dim)
         silent = (None,) * len(self.memories)
         verdicts = tuple(
             self._judge(client, known[client], length, responses.get(client, silent), usual)

@@ -41,7 +41,7 @@ def network(n: int, first: int, last: int, ordered: bool = False) -> tuple[Compa
     >>> len(network(20, 0, 20, ordered=True)), len(network(20, 9, 11)), len(network(5, 0, 5))
     (97, 80, 0)
     """
-    # The loop runs backwards. `state` is what later comparators need on each wire.
+    # The loop runs backwards. `state` says, for each wire, which value later comparators need.
     # A wire needs no value (unread), any of the wanted ranks (member), or a certain rank (rank).
     unread, member, rank = range(3)
     wanted = rank if ordered else member

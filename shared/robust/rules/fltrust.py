@@ -32,7 +32,7 @@ class FLTrust(Rule):
         return frozenset({"server_update"})
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
-        server_D = context.own_update(self.name, rows.dim)
+        server_D = context.own_update(self.name, rows.place)
         trust_M = linalg.cosines_to(rows, server_D).clamp(min=0)
         length = linalg.norm(server_D, rows.part)
         # A zero row has trust 0, so its clamped length only avoids a division by 0.

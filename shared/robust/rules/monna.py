@@ -45,7 +45,7 @@ class MoNNA(Rule):
         if self.pivot is None:
             if context.server_update_D is None:
                 raise ConfigurationError("monna needs a pivot's id or the server's own update")
-            return context.own_update(self.name, rows.dim)
+            return context.own_update(self.name, rows.place)
         if self.pivot not in rows.ids:
             raise Absent(f"monna: the pivot {self.pivot!r} sent no row")
         return rows.row(rows.ids.index(self.pivot))

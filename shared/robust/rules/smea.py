@@ -54,7 +54,7 @@ class SMEA(Rule):
 
 
 def calmest(squared_MM: Tensor, size: int) -> tuple[list[int], float]:
-    """The positions of the subset with the smallest top variance, and that variance.
+    """The positions of the subset with the smallest maximal variance, and that variance.
 
     Eigenvalues are computed only for subsets whose lower bound does not exceed the best variance so
     far. The search ends early at a subset whose rows are all equal.
@@ -85,7 +85,7 @@ def calmest(squared_MM: Tensor, size: int) -> tuple[list[int], float]:
 
 
 def _variances(squared_MM: Tensor, at_BS: Tensor) -> Tensor:
-    """The top variance (B,) of every subset."""
+    """Every subset's maximal variance (B,), taken over all directions."""
     squared_BSS = squared_MM[at_BS[:, :, None], at_BS[:, None, :]]
     means_BS = squared_BSS.mean(dim=2)
     gram_BSS = means_BS[:, :, None] + means_BS[:, None, :] - squared_BSS

@@ -122,3 +122,17 @@ def test_every_value_has_a_schema(root: Path, load: Callable[[str], list[Any]], 
     compare(values, schema, "")
     versions = load((root / f"k8s/{chart}/Chart.yaml").read_text())[0]
     assert f'version = "{versions["appVersion"]}"' in (root / "pyproject.toml").read_text()
+
+
+def test_a_worker_of_several_processes_is_started_by_torchrun(render: Render) -> None:
+    commands = {
+        pod["metadata"]["name"]: pod["spec"]["template"]["spec"]["containers"][0]["command"]
+        for pod in render(values="worker.processes=3")
+        if pod["kind"] in ("Deployment", "StatefulSet")
+        and pod["metadata"]["name"] != "rampart-redis"
+    }
+    service = ["-m", "rampart_fl.services.aggregator"]
+    assert commands["rampart-api"] == ["python", *service]
+    torchrun = ["python", "-m", "torch.distributed.run", "--standalone"]
+    torchrun += ["--local-addr", "127.0.0.1", "--nproc-per-node", "3"]
+    assert commands["rampart-worker"] == [*torchrun, *service]

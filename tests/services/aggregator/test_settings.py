@@ -49,3 +49,11 @@ def test_settings_come_from_variables_and_keep_secrets(monkeypatch: pytest.Monke
     assert settings.operator_token.get_secret_value() == TOKEN
     assert TOKEN not in repr(settings)
     assert "a-password" not in repr(settings)
+
+
+def test_only_a_worker_is_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Settings(operator_token=TOKEN).threads
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValidationError, match="torchrun started 2 processes"):
+        Settings(operator_token=TOKEN)
+    assert Settings(operator_token=TOKEN, role="worker").threads == max(1, one // 2)

@@ -116,6 +116,15 @@ def test_bfloat16_rounds_to_nearest_even() -> None:
     assert wire.narrow(halfway, "BF16").tolist() == [0x3F80, 0x3F82, 0x3F81]
 
 
+@pytest.mark.parametrize("dtype", ["F32", "F16", "BF16"])
+def test_a_range_of_a_vector_is_read_alone(dtype: str) -> None:
+    spec = ModelSpec.of([("w", (9,))])
+    file = io.BytesIO(wire.encode(spec, np.arange(9, dtype=np.float32), {}, dtype))
+    head, part = wire.read_header(file, len(file.getvalue()), spec), np.empty(4, np.float32)
+    wire.read_vector(file, head, part, 3)
+    assert part.tolist() == [3, 4, 5, 6]
+
+
 def test_caps_hold_every_valid_file() -> None:
     report = json.dumps(
         {"samples": 10**9, "metrics": {f"{'m' * 62}{i:02}": -1e15 for i in range(64)}}

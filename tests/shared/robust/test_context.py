@@ -7,6 +7,7 @@ from rampart_fl.shared.errors import ConfigurationError, PreconditionError
 from rampart_fl.shared.robust import Context, aggregate
 from rampart_fl.shared.robust.engine import Plan
 from rampart_fl.shared.robust.rules import rules
+from rampart_fl.shared.robust.shards import Part
 
 
 def test_draws_are_named_by_seed_round_and_purpose() -> None:
@@ -46,11 +47,11 @@ def test_a_rule_that_asks_for_nothing_runs_without_and_others_say_what_they_lack
 
 def test_the_server_s_own_update_has_to_fit_and_to_be_finite() -> None:
     held_D = torch.ones(3)
-    assert Context(server_update_D=held_D).own_update("fltrust", 3) is held_D
+    assert Context(server_update_D=held_D).own_update("fltrust", Part(3, 0, 3)) is held_D
     with pytest.raises(ConfigurationError, match="no root data"):
-        Context().own_update("fltrust", 3)
+        Context().own_update("fltrust", Part(3, 0, 3))
     with pytest.raises(ConfigurationError, match=r"shape \(3,\), the rows have 4"):
-        Context(server_update_D=held_D).own_update("fltrust", 4)
+        Context(server_update_D=held_D).own_update("fltrust", Part(4, 0, 4))
     for lost in (float("nan"), float("inf")):
         with pytest.raises(PreconditionError, match="fltrust: the server's own update is not fin"):
-            Context(server_update_D=torch.tensor([1.0, lost])).own_update("fltrust", 2)
+            Context(server_update_D=torch.tensor([1.0, lost])).own_update("fltrust", Part(2, 0, 2))

@@ -119,7 +119,6 @@ async def join(request: Request, runtime: RuntimeDep, token: Bearer, body: JoinR
         raise refusals.Conflict(f"client {client_id} exists already")
     if answer == "token-taken":
         raise refusals.Conflict("this token is in use")
-    runtime.hub.token_changes += 1
     if answer != "joined":
         raise refusals.Unauthorized(f"join token {answer}")
     runtime.hub.saw(client_id, software_of(request))

@@ -78,6 +78,8 @@ async def experiment(runtime: RuntimeDep, caller: CallerDep, run: RunDep) -> JSO
 
 async def eligible(runtime: Runtime, client: str, experiment: Experiment) -> bool:
     """Whether an experiment selects a client, which depends on the client's labels."""
+    if not experiment.clients.select:
+        return True
     record = await runtime.stores.clients.record(client)
     return record is not None and experiment.clients.eligible(record.get("labels", {}))
 
@@ -185,15 +187,22 @@ async def ticket_response(runtime: Runtime, found: Ticket, held: str | None) -> 
 
 async def current_ticket(runtime: Runtime, client: str, run: str | None) -> Ticket:
     """A client's ticket: for the given run, or else for the current run, or else for no run."""
-    for name in (run, await runtime.stores.runs.current()):
-        if name is None:
-            continue
-        with contextlib.suppress(refusals.RunNotFound):
-            found = await ticket_in(runtime, client, await runtime.run(name))
-            if found is not None:
-                return found
+    found = await ticket_of_run(runtime, client, run)
+    if found is None:
+        found = await ticket_of_run(runtime, client, await runtime.stores.runs.current())
+    if found is not None:
+        return found
     barred = (await runtime.stores.clients.barred()).get(client)
     return out(barred) if barred is not None else Ticket(kind="wait")
+
+
+async def ticket_of_run(runtime: Runtime, client: str, run: str | None) -> Ticket | None:
+    """A client's ticket for a run; None if no such run concerns the client."""
+    if run is None:
+        return None
+    with contextlib.suppress(refusals.RunNotFound):
+        return await ticket_in(runtime, client, await runtime.run(run))
+    return None
 
 
 def out(barred: Mapping[str, Any]) -> Ticket:

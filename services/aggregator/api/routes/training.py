@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Request, Response
 
 from rampart_fl.services.aggregator.api.admission import (
+    Body,
     Limits,
     check_encoding,
     check_length,
@@ -34,7 +35,6 @@ from rampart_fl.services.aggregator.api.routes.tickets import (
 )
 from rampart_fl.services.aggregator.api.run_parts import RunParts
 from rampart_fl.services.aggregator.api.runtime import Runtime
-from rampart_fl.services.aggregator.state.blobs import BlobWriter
 from rampart_fl.services.aggregator.state.redis_records import ClientStanding
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.protocol import refusals, wire
@@ -106,10 +106,9 @@ async def upload(
     the same receipt.
 
     With `Prefer: wait=N`, the answer is held for up to N seconds until the client has its next
-    ticket. If each round draws its clients (policy `sync`), the wait also ends when a later round
-    opens without having drawn the client. The answer is then the same as that of `/v1/ticket`, with
-    the receipt as the header `Rampart-Receipt`, so that a client needs only one request per round.
-    If the N seconds pass first, the answer is the receipt. A client that wants to know at once that
+    ticket. The answer is then the same as that of `/v1/ticket`, with the receipt as the header
+    `Rampart-Receipt`, so that a client needs only one request per round. If the N seconds pass
+    first, the answer is the receipt. A client that wants to know at once that
     its bytes are stored does not send `Prefer`.
     """
     outcome = "failed"
@@ -126,16 +125,8 @@ async def upload(
     text = receipt.model_dump_json()
     if wish.patience and len(text) <= IN_HEADER and runtime.hub.count(known.client) < POLLS:
         started = time.perf_counter()
-        experiment = (await run.definition()).experiment
-        # With policy "sync", the wait also ends when a later round opens without this client.
-        # With policy "buffered", the client gets its next ticket even if later rounds open first.
-        draws = experiment.policy == "sync"
         found = await await_ticket(
-            runtime,
-            known.client,
-            run.run,
-            wish.patience,
-            lambda found: found.kind != "wait" or (draws and found.round > round),
+            runtime, known.client, run.run, wish.patience, lambda found: found.kind != "wait"
         )
         request.state.held = time.perf_counter() - started
         if found is not None:
@@ -162,16 +153,16 @@ async def take_upload(
     definition = await run.definition()
     cap = known.sample_cap or definition.experiment.server.sample_cap
 
-    def judge(writer: BlobWriter) -> Report | None:
+    def judge(body: Body) -> Report | None:
         if held is None:
-            return check_update(writer, definition.spec, cap)
-        if held.digest != writer.digest:
+            return check_update(body, definition.spec, cap)
+        if held.digest != body.digest:
             raise refusals.Conflict("other bytes were accepted for this round")
         return None
 
     async with runtime.upload_slots.take(known.client):
-        body = request.stream()
-        admitted = await run.admission.admit(body, length, zstd, limits, judge)
+        stream = request.stream()
+        admitted = await run.admission.admit(stream, length, zstd, limits, judge)
     runtime.metrics.bytes_in.inc(admitted.size)
     if held is not None:
         return held

@@ -48,7 +48,7 @@ class Point:
     draws: Draws
 
     def part(self, clients: Sequence[int]) -> "Point":
-        """The point of the clients at these positions."""
+        """The part of this point that belongs to the clients at these positions."""
         at_K = to_device(clients, self.models_KD.device, torch.long)
         batch = self.batch
         return replace(

@@ -1,6 +1,11 @@
 """Admission: bodies of every speed and size become blobs or are refused, and leave no files."""
 
 import asyncio
+import errno
+import hashlib
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,12 +18,15 @@ from rampart_fl.services.aggregator.api.admission import (
     PIECE,
     Admission,
     Admitted,
+    Body,
     Limits,
+    SmallBody,
     check_encoding,
     check_length,
     check_update,
 )
-from rampart_fl.services.aggregator.state.blobs import Blobs, BlobWriter
+from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Report
@@ -54,8 +62,8 @@ def update(value: float = 1.0, samples: int = 3) -> bytes:
     return wire.encode(SPEC, vector_D, {"report": f'{{"samples": {samples}}}'})
 
 
-def judge(writer: BlobWriter) -> Report:
-    return check_update(writer, SPEC, 10)
+def judge(body: Body) -> Report:
+    return check_update(body, SPEC, 10)
 
 
 async def pieces(data: bytes, size: int = 100_001) -> AsyncIterator[bytes]:
@@ -203,3 +211,95 @@ def test_encodings() -> None:
     for wrong in ("gzip", "zstd, zstd", "br", "x" * 1000):
         with pytest.raises(UnsupportedMedia):
             check_encoding(wrong)
+
+
+# -- small bodies ----------------------------------------------------------------------------------
+
+TINY = ModelSpec.of([("w", (10,))])
+
+
+def tiny(samples: int, value: float = 1.0) -> bytes:
+    vector_D = np.full(TINY.dim, value, dtype=np.float32)
+    return wire.encode(TINY, vector_D, {"report": f'{{"samples": {samples}}}'})
+
+
+async def admit_all(admission: Admission, bodies: list[bytes]) -> list[Admitted | BaseException]:
+    """Sends bodies at the same time; returns what became of each."""
+    admitting = [
+        admission.admit(
+            pieces(body), len(body), False, LIMITS, lambda one: check_update(one, TINY, 100)
+        )
+        for body in bodies
+    ]
+    return await asyncio.gather(*admitting, return_exceptions=True)
+
+
+async def test_small_bodies_become_durable_together(admission: Admission, blobs: Blobs) -> None:
+    bodies = [tiny(samples) for samples in range(1, 60)]
+    bodies[3], bodies[50] = tiny(101), tiny(1, float("nan"))
+    found = await admit_all(admission, bodies)
+    assert isinstance(found.pop(50), NotFinite)
+    assert isinstance(found.pop(3), InvalidClaim)
+    del bodies[50], bodies[3]
+    for body, admitted in zip(bodies, found, strict=True):
+        assert isinstance(admitted, Admitted)
+        assert admitted.report == check_update(SmallBody(bytearray(body)), TINY, 100)
+        with Blobs(blobs.folder).open(admitted.digest) as file:
+            assert file.read() == body
+    # The first body does not wait for others; all that arrive meanwhile share a segment.
+    assert len(list((blobs.folder / "segments").iterdir())) <= 2
+
+
+async def test_a_failed_sync_refuses_all_bodies_that_it_would_have_stored(
+    admission: Admission, blobs: Blobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    bodies = [tiny(samples) for samples in range(1, 20)]
+    found = await admit_all(admission, bodies)
+    assert {type(one) for one in found} == {Unavailable}
+    assert empty(blobs)
+    monkeypatch.undo()
+    found = await admit_all(admission, bodies)
+    assert {type(one) for one in found} == {Admitted}
+
+
+UPLOADER = """
+import asyncio, sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from rampart_fl.services.aggregator.state.blobs import Blobs
+from tests.services.aggregator.api.test_admission import Admission, Admitted, admit_all, tiny
+
+async def main() -> None:
+    admission, value = Admission(Blobs(Path(sys.argv[1])), ThreadPoolExecutor(2)), 0.0
+    while True:
+        for admitted in await admit_all(admission, [tiny(1, value + i) for i in range(20)]):
+            assert isinstance(admitted, Admitted), admitted
+            print(admitted.digest, flush=True)
+        value += 20
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("lines", [1, 30, 101])
+async def test_what_was_admitted_outlives_a_kill(tmp_path: Path, lines: int) -> None:
+    uploader = subprocess.Popen(
+        [sys.executable, "-c", UPLOADER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert uploader.stdout is not None
+    told = [uploader.stdout.readline() for _ in range(lines)]
+    uploader.kill()
+    told += uploader.stdout.readlines()
+    uploader.wait()
+    uploader.stdout.close()
+    blobs = Blobs(tmp_path)
+    digests = [line.strip() for line in told if line.endswith("\n")]
+    assert len(digests) >= lines
+    for digest in digests:
+        with blobs.open(digest) as file:
+            assert hashlib.sha256(file.read()).hexdigest() == digest

@@ -1,7 +1,7 @@
 """The application in process: problems, small bodies, the OpenAPI document, probes."""
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,12 @@ from rampart_fl.services.aggregator.api.app import create_app
 from rampart_fl.services.aggregator.api.problems import SmallBodies, add_problem_handlers
 from rampart_fl.services.aggregator.api.runtime import Runtime
 from rampart_fl.services.aggregator.settings import Settings
-from rampart_fl.shared.errors import PreconditionError, RampartError, Unavailable
+from rampart_fl.shared.errors import (
+    ConfigurationError,
+    PreconditionError,
+    RampartError,
+    Unavailable,
+)
 from rampart_fl.shared.protocol import refusals
 
 pytestmark = pytest.mark.anyio
@@ -256,3 +261,48 @@ async def test_without_redis_the_process_lives_and_is_not_ready(tmp_path: Path) 
     status = await ask(app, "GET", "/v1/runs", headers=token)
     assert (status.status_code, slug(status)) == (503, "unavailable")
     await runtime.close()
+
+
+# -- schemas ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def stored(runtime: Runtime) -> AsyncIterator[Callable[[str], Awaitable[None]]]:
+    """Pretends that a version with this schema has written the state."""
+    redis, key = runtime.stores.redis.client, runtime.stores.keys.schema
+
+    async def write(schema: str) -> None:
+        await redis.set(key, schema)
+
+    yield write
+    await redis.delete(key)
+
+
+async def test_a_request_waits_only_so_long_for_the_conversion(
+    runtime: Runtime,
+    stored: Callable[[str], Awaitable[None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rampart_fl.services.aggregator.api.runtime.CONVERSION", 0.01)
+    await stored("2")
+    app, owner = create_app(runtime), {"Authorization": f"Bearer {TOKEN}"}
+    answer = await ask(app, "GET", "/v1/runs", headers=owner)
+    assert (answer.status_code, slug(answer)) == (503, "unavailable")
+    assert "Redis holds schema 2" in answer.json()["detail"]
+    assert (await ask(app, "GET", "/readyz")).status_code == 200, "so that a rollout goes on"
+    await stored("3")
+    assert (await ask(app, "GET", "/v1/runs", headers=owner)).json() == []
+
+
+async def test_state_of_a_newer_schema_is_refused(
+    runtime: Runtime, stored: Callable[[str], Awaitable[None]]
+) -> None:
+    await stored("4")
+    app = create_app(runtime)
+    for path in ("/v1/runs", "/readyz"):
+        answer = await ask(app, "GET", path)
+        assert (answer.status_code, slug(answer)) == (503, "unavailable")
+        assert "use the version of Rampart that wrote this state" in answer.json()["detail"]
+    with pytest.raises(ExceptionGroup) as raised:
+        await runtime.hub.run()
+    assert raised.group_contains(ConfigurationError, match="Redis holds schema 4")

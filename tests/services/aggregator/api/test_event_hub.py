@@ -1,6 +1,7 @@
 """The hub: any number of waiting requests, one reader of events, and none misses one."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -57,7 +58,7 @@ async def test_a_thousand_waiting_requests_miss_nothing(founded: Any) -> None:
             await asyncio.sleep(0.001)
         for number in range(rounds):
             current = number
-            await founded.open(number, [])
+            await founded.open(number, [f"client-{n}" for n in range(1000)])
             await asyncio.sleep(0.01 * (number % 2))
         seen = await asyncio.gather(*polls)
         assert all(one[-1] == rounds - 1 for one in seen)
@@ -73,6 +74,32 @@ async def test_what_concerns_one_client_wakes_that_one(founded: Any) -> None:
             await founded.run.customizations.answer(founded.fence, "r", DIGEST)
             assert await request(5)
             assert not await b(0.05)
+
+
+async def test_a_round_wakes_only_the_clients_that_it_draws(founded: Any) -> None:
+    drawn, others = [f"drawn-{n}" for n in range(20)], [f"other-{n}" for n in range(200)]
+    woken = Counter[str]()
+
+    async def watch(hub: EventHub, client: str) -> None:
+        with hub.listen(client) as wait:
+            while await wait(60):
+                woken[client] += 1
+
+    async with running(founded.stores) as hub:
+        watching = [asyncio.create_task(watch(hub, client)) for client in drawn + others]
+        while hub.waiting < len(watching):
+            await asyncio.sleep(0.001)
+        for number in range(3):
+            await founded.open(number, drawn)
+            while sum(woken.values()) < (number + 1) * len(drawn):
+                await asyncio.sleep(0.001)
+        await founded.open(3, [])
+        with hub.listen("last") as wait:
+            await founded.run.tickets.grant(founded.fence, "last", founded.ticket(3))
+            assert await wait(60), "all earlier events were handled"
+        hub.close()
+        await asyncio.gather(*watching)
+    assert woken == dict.fromkeys(drawn, 3)
 
 
 async def test_what_happens_before_the_wait_is_not_missed(founded: Any) -> None:

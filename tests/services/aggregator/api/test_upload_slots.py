@@ -59,12 +59,19 @@ async def test_who_gives_up_waiting_leaves_no_trace() -> None:
     await visit(upload_slots, "b")
 
 
-async def test_the_queue_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "QUEUE", 1)
+async def test_any_number_of_clients_may_wait_but_not_forever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 0.05)
     upload_slots = UploadSlots(1, Metrics())
     async with upload_slots.take("a"):
-        waiting = asyncio.create_task(visit(upload_slots, "b"))
+        waiting = [visit(upload_slots, f"client-{number}") for number in range(5000)]
+        found = await asyncio.gather(*waiting, return_exceptions=True)
+    assert {type(refusal) for refusal in found} == {TooMany}
+    monkeypatch.undo()
+    async with upload_slots.take("a"):
+        waiting_again = [
+            asyncio.create_task(visit(upload_slots, f"client-{number}")) for number in range(5000)
+        ]
         await asyncio.sleep(0)
-        with pytest.raises(TooMany, match="wait already"):
-            await visit(upload_slots, "c")
-    await waiting
+    await asyncio.gather(*waiting_again)

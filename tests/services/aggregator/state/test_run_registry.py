@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rampart_fl.services.aggregator.state.audit_log import Attribution
+from rampart_fl.services.aggregator.state.keys import SCHEMA
 from rampart_fl.services.aggregator.state.redis_access import Fenced
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.shared.experiment import Experiment
@@ -111,8 +112,8 @@ async def test_deleting_a_run_leaves_nothing_of_it_and_everything_else(
 async def test_a_federation_is_ready_once_a_worker_has_taken_over(stores: Stores) -> None:
     fence = await stores.lease.acquire("worker", 60, NOW)
     assert fence is not None
-    assert not await stores.runs.ready()
+    assert await stores.runs.schema() is None
     with pytest.raises(Fenced):
         await stores.runs.set_ready(fence - 1)
     await stores.runs.set_ready(fence)
-    assert await stores.runs.ready()
+    assert await stores.runs.schema() == SCHEMA

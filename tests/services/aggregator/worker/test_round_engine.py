@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.worker.ranks import Ranks
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine, check_networked
 from rampart_fl.services.aggregator.worker.vectors import Vectors
 from rampart_fl.shared.errors import ConfigurationError, Unavailable
@@ -118,12 +119,18 @@ def test_a_round_that_does_not_fit_on_the_disk_is_refused(
 
 
 def models(
-    experiment: Experiment, folder: Path, device: torch.device, pool_memory: int | None = None
+    experiment: Experiment,
+    folder: Path,
+    device: torch.device,
+    pool_memory: int | None = None,
+    ranks: Ranks | None = None,
 ) -> dict[str, Tensor]:
     """Every model that two rounds and a probe store, where one upload is far too large."""
     blobs = Blobs(folder)
     spec, first = RoundEngine.first_model(experiment, blobs)
-    round_engine, made = RoundEngine(experiment, spec, blobs, device, pool_memory), {}
+    with (ranks or Ranks()).calling("begin", folder.name, experiment, spec):
+        round_engine = RoundEngine(experiment, spec, blobs, device, pool_memory, ranks)
+    made: dict[str, Tensor] = {}
     round_engine.restore(first)
     draws, vectors = torch.Generator().manual_seed(3), Vectors(blobs, spec, torch.device("cpu"))
 

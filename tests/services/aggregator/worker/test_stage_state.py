@@ -43,3 +43,14 @@ def test_no_state_is_no_blob(tmp_path: Path) -> None:
     empty = load_state(blobs, None, CPU)
     assert (empty.tensors, empty.ids) == ({}, {})
     assert list(blobs.digests()) == []
+
+
+def test_a_rank_gets_its_coordinates_of_vectors_alone(tmp_path: Path) -> None:
+    blobs, numbers = Blobs(tmp_path), torch.arange(5.0)
+    state = State(
+        {"velocity": numbers, "evidence": numbers.clone()}, vectors=frozenset({"velocity"})
+    )
+    held = load_state(blobs, store_state(blobs, state), CPU, slice(1, 3))
+    assert held.vectors == {"velocity"}
+    assert held.tensors["velocity"].tolist() == [1, 2]
+    assert held.tensors["evidence"].tolist() == numbers.tolist()

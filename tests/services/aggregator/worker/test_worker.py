@@ -127,7 +127,7 @@ async def test_the_setting_s_experiment_is_submitted_only_at_the_founding(
     if before:
         await stores.runs.submit(experiment(name="other"), "a", BY)
     async with working(stores, blobs, experiment()):
-        while not await stores.runs.ready():
+        while await stores.runs.schema() is None:
             await asyncio.sleep(0.01)
     assert [info.run for info in await stores.runs.entries()] == expected
     async with working(stores, blobs, experiment()):

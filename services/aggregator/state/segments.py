@@ -1,0 +1,168 @@
+"""Segments: files that each hold many small blobs, so that one fsync makes all of them durable.
+
+A segment begins with the length of its index (u64, little-endian) and the index, which is JSON:
+[digest, size] for each blob, in the order of their bytes, which follow. A segment never changes.
+It is deleted when the last of its blobs is.
+"""
+
+import json
+import os
+import secrets
+import struct
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from rampart_fl.shared.runtime import durable
+
+LENGTH = struct.Struct("<Q")
+
+
+class Place(NamedTuple):
+    """Where a blob is: the segment's name, and the position and number of its bytes."""
+
+    segment: str
+    start: int
+    size: int
+
+
+class Segments:
+    """The segments in one folder, which several processes may share.
+
+    Args:
+        folder: folder of the segments; created with the first one.
+        unfinished: folder for unfinished files, on the same file system.
+        remove: deletes a file.
+    """
+
+    def __init__(self, folder: Path, unfinished: Path, remove: Callable[[Path], object]) -> None:
+        self._folder = folder
+        self._unfinished = unfinished
+        self._remove = remove
+        self._lock = threading.Lock()
+        self._places: dict[str, dict[str, Place]] = {}
+        """Where each blob is, by digest and segment."""
+        self._live: dict[str, set[str]] = {}
+        """The digests in each segment that this process knows of and has not deleted."""
+
+    def add(self, blobs: Mapping[str, bytes | bytearray]) -> None:
+        """Makes blobs durable, as one segment.
+
+        Args:
+            blobs: the bytes, keyed by their digest.
+        """
+        if not self._folder.exists():
+            self._folder.mkdir(exist_ok=True)
+            durable.sync_folder(self._folder.parent)
+        index = json.dumps([[digest, len(data)] for digest, data in blobs.items()]).encode()
+        name = secrets.token_hex(16)
+        part = self._unfinished / name
+        try:
+            with part.open("xb") as file:
+                file.writelines((LENGTH.pack(len(index)), index, *blobs.values()))
+            durable.place(part, self._folder / name)
+        finally:
+            part.unlink(missing_ok=True)
+
+    def read(self, digest: str) -> bytes | None:
+        """A blob's bytes; None if no segment has the blob."""
+        while (place := self._find(digest)) is not None:
+            try:
+                with (self._folder / place.segment).open("rb") as file:
+                    return os.pread(file.fileno(), place.size, place.start)
+            except FileNotFoundError:
+                self._scan()  # Another process has deleted the segment.
+        return None
+
+    def known(self, digest: str) -> bytes | None:
+        """A blob's bytes, if this process knows the blob's segment already."""
+        return self.read(digest) if digest in self._places else None
+
+    def holds(self, digest: str) -> bool:
+        """Whether a segment has the blob."""
+        place = self._find(digest)
+        if place is not None and not (self._folder / place.segment).exists():
+            self._scan()  # Another process has deleted the segment.
+            place = self._find(digest)
+        return place is not None
+
+    def delete(self, digests: Iterable[str]) -> None:
+        """Deletes blobs; their bytes stay as long as the segment has other blobs."""
+        for digest in digests:
+            self._find(digest)
+            with self._lock:
+                holders = self._places.pop(digest, {})
+                for name in holders:
+                    self._live[name].discard(digest)
+                empty = [name for name in holders if not self._live[name]]
+            for name in empty:
+                self._drop(name)
+
+    def digests(self) -> set[str]:
+        """The digests of all blobs."""
+        self._scan()
+        return set(self._places)
+
+    def sweep(self, referenced: set[str], oldest: float) -> int:
+        """Deletes segments without referenced blobs that were written before a Unix time.
+
+        Returns:
+            The number of deleted segments.
+        """
+        self._scan()
+        removed = 0
+        for name, live in list(self._live.items()):
+            if live.isdisjoint(referenced) and self._written(name) < oldest:
+                self._drop(name)
+                removed += 1
+        return removed
+
+    def _find(self, digest: str) -> Place | None:
+        if digest not in self._places:
+            self._scan()
+        with self._lock:
+            return next(iter(self._places.get(digest, {}).values()), None)
+
+    def _scan(self) -> None:
+        """Reads the indices of new segments, and forgets segments that do not exist any more."""
+        with self._lock:
+            try:
+                names = {path.name for path in self._folder.iterdir()}
+            except FileNotFoundError:
+                names = set()
+            for name in self._live.keys() - names:
+                self._forget(name)
+            for name in names - self._live.keys():
+                try:
+                    self._learn(name)
+                except FileNotFoundError:
+                    continue
+
+    def _learn(self, name: str) -> None:
+        with (self._folder / name).open("rb") as file:
+            (length,) = LENGTH.unpack(file.read(LENGTH.size))
+            index = json.loads(file.read(length))
+        self._live[name] = {digest for digest, _ in index}
+        start = LENGTH.size + length
+        for digest, size in index:
+            self._places.setdefault(digest, {})[name] = Place(name, start, size)
+            start += size
+
+    def _forget(self, name: str) -> None:
+        for digest in self._live.pop(name):
+            del self._places[digest][name]
+            if not self._places[digest]:
+                del self._places[digest]
+
+    def _drop(self, name: str) -> None:
+        with self._lock:
+            if name in self._live:
+                self._forget(name)
+        self._remove(self._folder / name)
+
+    def _written(self, name: str) -> float:
+        try:
+            return (self._folder / name).stat().st_mtime
+        except FileNotFoundError:
+            return float("inf")

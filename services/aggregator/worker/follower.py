@@ -1,0 +1,32 @@
+"""A rank above 0: computes on its coordinates what rank 0 calls, and talks to nobody else."""
+
+from contextlib import suppress
+
+from rampart_fl.services.aggregator.settings import Settings
+from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
+from rampart_fl.services.aggregator.worker.ranks import Ranks, Refused
+from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
+from rampart_fl.services.aggregator.worker.torch_setup import set_up_torch
+
+
+def follow(settings: Settings, blobs: RunBlobs, ranks: Ranks) -> None:
+    """Runs the calls of rank 0 until it ends."""
+    set_up_torch(settings)
+    round_engine: RoundEngine | None = None
+    while (call := ranks.next_call()) is not None:
+        name, arguments = call
+        with suppress(*Refused):  # Rank 0 raises the same error, and handles it.
+            if name == "begin":
+                run, experiment, spec = arguments
+                round_engine = RoundEngine(
+                    experiment,
+                    spec,
+                    blobs.of_run(run),
+                    ranks.device(settings.device),
+                    settings.pool_memory,
+                    ranks,
+                )
+            elif name == "release":
+                round_engine = None
+            else:
+                getattr(round_engine, name)(*arguments)

@@ -1,0 +1,177 @@
+"""The ranks of a worker: processes that torchrun starts, each with some coordinates of all vectors.
+
+Rank 0 is the worker. It holds the lease, talks to Redis, and writes blobs. Before rank 0 computes
+on vectors, it sends the name and the arguments of the method to the other ranks, which then call
+the same method on their own coordinates (`follower`).
+
+Legend: L models, C coordinates of a chunk.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+import torch
+from torch import Tensor, distributed
+
+from rampart_fl.services.aggregator.settings import processes
+from rampart_fl.shared.errors import ConfigurationError, PreconditionError
+from rampart_fl.shared.robust import shards
+from rampart_fl.shared.robust.shards import Group, Part
+
+PATIENCE = timedelta(minutes=30)
+"""Longest time for which a rank waits for another one within a computation."""
+IDLE = timedelta(days=365)
+"""Longest time for which a rank waits for rank 0 to call it. If rank 0 ends, the wait ends too."""
+Refused = (ConfigurationError, PreconditionError)
+"""Errors that follow from the arguments of a call alone, so that every rank raises them."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class RankFailed(Exception):
+    """A rank stopped in the middle of a computation, so this process has to start again."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """The ranks of one worker, seen from one of them; by default, there is only this process.
+
+    Args:
+        rank: number of this process.
+        size: number of processes.
+        group: the group in which ranks add up their sums; None if there is only one process.
+        calls: the group in which rank 0 sends calls.
+        local: number of this process on its machine.
+    """
+
+    rank: int = 0
+    size: int = 1
+    group: Group | None = None
+    calls: Group | None = None
+    local: int = 0
+
+    @staticmethod
+    def started() -> "Ranks":
+        """Connects this process with the others that torchrun started."""
+        size = processes()
+        if size == 1:
+            return Ranks()
+        if os.environ["LOCAL_WORLD_SIZE"] == str(size) and sys.platform == "linux":
+            # Ranks trust each other, so nobody else should be able to connect to them.
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        distributed.init_process_group("gloo", timeout=PATIENCE)
+        calls = distributed.new_group(timeout=IDLE)
+        local = int(os.environ["LOCAL_RANK"])
+        return Ranks(distributed.get_rank(), size, distributed.group.WORLD, calls, local)
+
+    def part(self, dim: int) -> Part | None:
+        """The coordinates of this rank; None if there is only one process."""
+        if self.group is None:
+            return None
+        here = shards.columns(dim, self.rank, self.size)
+        return Part(dim, here.start, here.stop, self.group)
+
+    def most(self, dim: int) -> int:
+        """The largest number of coordinates that a rank holds."""
+        parts = [shards.columns(dim, rank, self.size) for rank in range(self.size)]
+        return max(len(range(dim)[part]) for part in parts)
+
+    def device(self, setting: str) -> torch.device:
+        """The device of this rank: if the setting is `cuda`, each rank has a GPU of its own."""
+        own = self.size > 1 and setting == "cuda"
+        return torch.device(f"cuda:{self.local}" if own else setting)
+
+    @contextmanager
+    def calling(self, name: str, *arguments: Any) -> Iterator[None]:
+        """Has the other ranks call the method that rank 0 runs in this context.
+
+        Raises:
+            RankFailed: an error occurred that the other ranks may not have noticed.
+        """
+        if self.calls is None or self.rank:
+            yield
+            return
+        try:
+            _broadcast((name, arguments), self.calls)
+            yield
+        except Refused:
+            raise
+        except Exception as error:
+            raise RankFailed(f"{name} on {self.size} ranks: {error}") from error
+
+    def next_call(self) -> tuple[str, tuple[Any, ...]] | None:
+        """The next call of rank 0; None if rank 0 has ended."""
+        try:
+            call: tuple[str, tuple[Any, ...]] = _broadcast(None, self.calls)
+        except RuntimeError:  # The connection was closed. torchrun knows why rank 0 ended.
+            return None
+        return call
+
+    def told(self, value: R) -> R:
+        """The value that rank 0 gives, on every rank."""
+        if self.group is None:
+            return value
+        given: R = _broadcast(value, self.group)
+        return given
+
+    def in_order(self, chunks: Iterable[Tensor]) -> Iterator[Tensor]:
+        """All chunks (L, C) of float32 models on the CPU of rank 0, in the order of coordinates.
+
+        On the other ranks, which send their chunks to rank 0, the iterator is empty.
+        """
+        own = (chunk_LC.detach().cpu().contiguous() for chunk_LC in chunks)
+        if self.rank:
+            for chunk_LC in own:
+                distributed.send(torch.tensor(chunk_LC.shape), group=self.group, group_dst=0)
+                distributed.send(chunk_LC, group=self.group, group_dst=0)
+            distributed.send(torch.zeros(2, dtype=torch.int64), group=self.group, group_dst=0)
+            return
+        yield from own
+        for rank in range(1, self.size):
+            yield from self._received(rank)
+
+    def _received(self, rank: int) -> Iterator[Tensor]:
+        while True:
+            shape = torch.empty(2, dtype=torch.int64)
+            distributed.recv(shape, group=self.group, group_src=rank)
+            if not shape.any():
+                return
+            chunk_LC = torch.empty(shape.tolist())
+            distributed.recv(chunk_LC, group=self.group, group_src=rank)
+            yield chunk_LC
+
+
+def _broadcast(value: Any, group: Group | None) -> Any:
+    # The ranks unpickle only what rank 0 of the same worker pickled.
+    held = [value]
+    distributed.broadcast_object_list(held, group=group, group_src=0)
+    return held[0]
+
+
+class HasRanks(Protocol):
+    """An object that each rank has, with its own coordinates."""
+
+    ranks: Ranks
+
+
+S = TypeVar("S", bound=HasRanks)
+
+
+def on_every_rank(
+    method: Callable[Concatenate[S, P], R],
+) -> Callable[Concatenate[S, P], R]:
+    """Makes a method run on every rank when rank 0 calls it; its arguments can be pickled."""
+
+    @wraps(method)
+    def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self.ranks.calling(method.__name__, *args):
+            return method(self, *args, **kwargs)
+
+    return call

@@ -1,0 +1,94 @@
+"""A worker whose ranks divide the coordinates comes to the same as a worker of one process."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.chaos import comparable
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.protocol.messages import RoundRecord
+from tests.integration.hosted import Hold, Hosted, Scripted, experiment, until
+from tests.integration.parted import Parted
+
+NAMES = ["ada", "bob", "cleo", "dan", "eve"]
+SERVER = {
+    "rule": ["nnm", "centered_clipping"],
+    "f": 1,
+    "momentum": 0.5,
+    "customizer": {"name": "fedcap", "alpha": 10, "phi": 0.1},
+    "detectors": [{"name": "norm_bound", "threshold": 30}, "response", "challenge"],
+}
+LARGE = {"name": "mlp", "hidden": [2000]}
+"""A model with 150,010 parameters, which are three shards."""
+
+
+@pytest.fixture
+def ranked(tmp_path: Path, redis_url: str) -> Iterator[Callable[[Experiment], Parted]]:
+    """Makes a federation of an api and a worker with ranks; both are stopped in the end."""
+    made: list[Parted] = []
+
+    def make(given: Experiment) -> Parted:
+        folder = tmp_path / "ranked"
+        folder.mkdir()
+        made.append(Parted(given, folder, redis_url))
+        return made[-1].__enter__()
+
+    yield make
+    for one in made:
+        one.stop()
+
+
+def outcome(records: list[RoundRecord]) -> list[dict[str, object]]:
+    """The records without what depends on the clock."""
+    return [comparable(record) for record in records]
+
+
+@pytest.mark.timeout(400)
+def test_a_rank_that_is_killed_in_the_middle_of_a_round_changes_nothing(
+    host: Callable[..., Hosted], ranked: Callable[[Experiment], Parted]
+) -> None:
+    given = experiment(5, 4, fraction=0.8, seed=7, server=SERVER, model=LARGE)
+    scales = {"eve": 10.0}
+    calm = host(given)
+    calm.scripted(NAMES[:4])
+    calm.take_part("eve", Scripted("eve", scale=10.0))
+    calm.wait()
+
+    running, hold = ranked(given), Hold(2)
+    running.start("api", "api")
+    running.start_ranks("worker", 2)
+    running.operator.ready()
+    for name in NAMES:
+        running.join(name)
+    for name in NAMES:
+        client = Scripted(name, scale=scales.get(name, 0.01))
+        client.hold = lambda ticket: hold(ticket)
+        running.take_part(name, client)
+
+    running.wait("collecting", 2)
+    first, second = running.ranks("worker")
+    second.kill()
+    # The death of one rank ends the other, and torchrun.
+    until(lambda: not first.is_running())
+    assert running.processes["worker"].wait(60) != 0
+    running.start_ranks("worker", 2)
+    hold.on = False
+    running.wait()
+
+    assert outcome(running.operator.rounds()) == outcome(calm.operator.rounds())
+    assert running.operator.status().evicted == calm.operator.status().evicted == ["eve"]
+
+
+def test_what_ranks_cannot_divide_ends_the_run_with_the_reason(
+    ranked: Callable[[Experiment], Parted],
+) -> None:
+    running = ranked(experiment(3, 1, server={"rule": "foolsgold"}))
+    running.start("api", "api")
+    running.start_ranks("worker", 2)
+    running.operator.ready()
+    for name in NAMES[:3]:
+        running.join(name)
+    until(lambda: running.operator.info().state == "failed")
+    assert "'foolsgold' works on whole rows" in running.operator.info().reason
+    assert all(rank.is_running() for rank in running.ranks("worker")), "the next run may start"

@@ -1,0 +1,94 @@
+"""Uploads that arrive together: each has a receipt of its own, and a failed fsync counts none."""
+
+import asyncio
+import errno
+import os
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.protocol.messages import Receipt
+from tests.services.aggregator.api.conftest import RUN, Api, slug
+from tests.services.aggregator.api.routes.test_members import enrol
+
+pytestmark = pytest.mark.anyio
+NAMES = [f"client-{number:02d}" for number in range(30)]
+
+
+SPEC = ModelSpec.of([("w", (2,))])
+
+
+def upload(samples: int) -> bytes:
+    """An update that claims to have so many samples."""
+    report = {"report": f'{{"samples": {samples}}}'}
+    return wire.encode(SPEC, np.zeros(SPEC.dim, np.float32), report)
+
+
+async def put(api: Api, token: str, data: bytes, path: str = "/rounds/0/update") -> httpx.Response:
+    """Sends an upload."""
+    transport = httpx.ASGITransport(api.app)
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": wire.MEDIA_TYPE}
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        return await client.put(f"{RUN}{path}", content=data, headers=headers)
+
+
+@pytest.fixture
+async def tokens(api: Api, founded: Any) -> list[str]:
+    """The tokens of the clients, which have tickets for round 0 of a run with a small model."""
+    spec = SPEC.model_dump_json()
+    await founded.stores.redis.client.hset(founded.run.keys.state, "spec", spec)
+    tokens = [await enrol(api, name) for name in NAMES]
+    for name in NAMES:
+        answer = {"accept": True, "reason": "", "slot": None, "at": 0.0}
+        await founded.run.members.answer(name, answer, 100)
+    await founded.open(0, NAMES)
+    return tokens
+
+
+async def put_all(api: Api, tokens: list[str]) -> list[httpx.Response]:
+    """Sends one upload for each client at the same time."""
+    return await asyncio.gather(
+        *(put(api, token, upload(number + 1)) for number, token in enumerate(tokens))
+    )
+
+
+async def test_each_of_the_uploads_that_arrive_together_counts_once(
+    api: Api, founded: Any, tokens: list[str]
+) -> None:
+    answers = await put_all(api, tokens)
+    receipts = [Receipt.model_validate_json(answer.content) for answer in answers]
+    assert [receipt.client for receipt in receipts] == NAMES
+    assert [receipt.samples for receipt in receipts] == list(range(1, len(NAMES) + 1))
+    blobs = (await api.runtime.run("test-1")).blobs
+    for receipt in receipts:
+        with blobs.open(receipt.digest) as file:
+            assert file.read() == upload(receipt.samples)
+    assert await founded.run.uploads.receipts(0) == receipts
+
+    again = await put_all(api, tokens)
+    assert [answer.content for answer in again] == [answer.content for answer in answers]
+    changed = await put(api, tokens[0], upload(77))
+    assert slug(changed) == "conflict"
+    events = await founded.run.events.read("0-0", 0.001)
+    counted = [event.client for event in events if event.type == "update"]
+    assert sorted(counted) == NAMES, "each upload is one event, however often it was sent"
+
+
+async def test_a_failed_sync_counts_none_of_the_uploads(
+    api: Api, founded: Any, tokens: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    answers = await put_all(api, tokens)
+    assert {(answer.status_code, slug(answer)) for answer in answers} == {(503, "unavailable")}
+    assert await founded.run.uploads.receipts(0) == []
+    monkeypatch.undo()
+    answers = await put_all(api, tokens)
+    assert {answer.status_code for answer in answers} == {200}
+    assert len(await founded.run.uploads.receipts(0)) == len(NAMES)

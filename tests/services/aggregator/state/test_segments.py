@@ -1,0 +1,124 @@
+"""Segments: small blobs in one file, durable together and deleted together."""
+
+import errno
+import hashlib
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.shared.errors import Unavailable
+
+
+def named(*texts: str) -> dict[str, bytes]:
+    """Blobs, keyed by their digest."""
+    return {hashlib.sha256(text.encode()).hexdigest(): text.encode() for text in texts}
+
+
+def read(blobs: Blobs, digest: str) -> bytes:
+    with blobs.open(digest) as file:
+        return file.read()
+
+
+def files(blobs: Blobs) -> list[Path]:
+    """The files of all segments, and those that are unfinished."""
+    folder = blobs.folder / "segments"
+    return [*blobs.unfinished.iterdir(), *(folder.iterdir() if folder.exists() else ())]
+
+
+def settled(blobs: Blobs, count: int) -> bool:
+    """Waits until a number of files is left: a thread deletes them."""
+    while len(files(blobs)) > count:
+        pass
+    return len(files(blobs)) == count
+
+
+def test_blobs_that_came_together_are_read_one_by_one_by_any_process(tmp_path: Path) -> None:
+    blobs, other = Blobs(tmp_path), Blobs(tmp_path)
+    some, more = named("one", "two", ""), named("three")
+    blobs.put_all(some)
+    blobs.put_all(more)
+    alone = other.put(b"alone")
+    for digest, data in {**some, **more, alone: b"alone"}.items():
+        assert read(other, digest) == data
+        assert blobs.exists(digest)
+    assert sorted(other.digests()) == sorted([*some, *more, alone])
+    assert len(files(blobs)) == 2
+    with pytest.raises(FileNotFoundError):
+        other.open("0" * 64)
+    assert not other.exists("0" * 64)
+
+
+def test_one_sync_makes_all_durable_before_the_segment_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = Blobs(tmp_path)
+    blobs.put_all(named("the first one makes the folder"))
+    synced, sync = list[str](), os.fsync
+
+    def note(descriptor: int) -> None:
+        kind = "folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file"
+        synced.append(f"{kind}, {len(list((tmp_path / 'segments').iterdir()))} named")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    blobs.put_all(named(*map(str, range(100))))
+    assert synced == ["file, 1 named", "folder, 2 named"]
+
+
+def test_a_failed_sync_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blobs, some = Blobs(tmp_path), named("one", "two")
+    blobs.put_all(named("kept"))
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(Unavailable, match="No space left"):
+        blobs.put_all(some)
+    monkeypatch.undo()
+    assert not any(blobs.exists(digest) for digest in some)
+    assert len(files(blobs)) == 1
+    blobs.put_all(some)
+    assert all(map(blobs.exists, some))
+
+
+def test_a_segment_is_deleted_with_the_last_of_its_blobs(tmp_path: Path) -> None:
+    blobs, other = Blobs(tmp_path), Blobs(tmp_path)
+    one, two = some = named("one", "two")
+    blobs.put_all(some)
+    assert other.exists(two)
+    blobs.delete([one])
+    assert not blobs.exists(one)
+    assert read(blobs, two) == b"two"
+    blobs.delete([two, two])
+    assert settled(blobs, 0)
+    assert not other.exists(two), "a process notices what another one has deleted"
+    with pytest.raises(FileNotFoundError):
+        other.open(two)
+    assert list(other.digests()) == []
+
+
+def test_the_same_bytes_from_two_clients_are_deleted_once(tmp_path: Path) -> None:
+    blobs, some = Blobs(tmp_path), named("same")
+    blobs.put_all(some)
+    blobs.put_all(some)
+    assert [read(blobs, digest) for digest in some] == [b"same"]
+    blobs.delete(some)
+    assert settled(blobs, 0)
+
+
+def test_a_sweep_keeps_segments_with_a_blob_that_is_needed(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path)
+    kept, old, new = named("kept", "beside it"), named("old", "older"), named("new")
+    for some in (kept, old):
+        blobs.put_all(some)
+    for path in files(blobs):
+        os.utime(path, (path.stat().st_mtime - 100,) * 2)
+    blobs.put_all(new)
+    later = Blobs(tmp_path)
+    assert later.sweep({next(iter(kept))}, 60) == 1
+    assert settled(later, 2)
+    assert sorted(later.digests()) == sorted([*kept, *new])

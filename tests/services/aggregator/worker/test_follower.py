@@ -1,0 +1,43 @@
+"""Ranks that follow rank 0 store the same models and states as one process."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.shared.robust import shards, view
+from tests.services.aggregator.worker import ranked
+from tests.services.aggregator.worker.test_round_engine import models
+
+ROOT = Path(__file__).parents[4]
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("size", "filed"),
+    [
+        (2, False),
+        *(pytest.param(*given, marks=pytest.mark.long) for given in ((4, False), (2, True))),
+    ],
+)
+def test_the_blobs_do_not_depend_on_the_number_of_ranks(
+    size: int, filed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "GRAIN", ranked.GRAIN)
+    monkeypatch.setattr(view, "WINDOW", 1)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", str(size), "-m", ranked.__name__, str(tmp_path / "ranks")]
+    command += ["in files"] if filed else []
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=True)
+    for name, experiment in ranked.experiments().items():
+        if filed and name in ranked.HELD:
+            continue
+        models(experiment, tmp_path / "one" / name, torch.device("cpu"))
+        one, several = (set(Blobs(tmp_path / kind / name).digests()) for kind in ("one", "ranks"))
+        assert one == several, name

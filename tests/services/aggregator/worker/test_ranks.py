@@ -1,0 +1,51 @@
+"""The ranks of a worker: a single process, and errors in a call."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import distributed
+
+from rampart_fl.services.aggregator.worker.ranks import RankFailed, Ranks
+from rampart_fl.shared.errors import ConfigurationError, PreconditionError, Unavailable
+
+
+@pytest.fixture
+def ranks(tmp_path: Path) -> Iterator[Ranks]:
+    """A group whose only process is rank 0."""
+    store = distributed.FileStore(str(tmp_path / "store"), 1)
+    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    world = distributed.group.WORLD
+    yield Ranks(0, 1, world, world)
+    distributed.destroy_process_group()
+
+
+def test_one_process_holds_all_coordinates() -> None:
+    ranks, chunk_LC = Ranks.started(), torch.ones(2, 3)
+    assert ranks.size == 1 and ranks.part(10) is None
+    assert ranks.told("this") == "this"
+    assert [chunk.shape for chunk in ranks.in_order([chunk_LC, chunk_LC])] == [(2, 3)] * 2
+    assert str(ranks.device("cuda")) == "cuda"
+
+
+def test_each_rank_has_a_gpu_of_its_own_unless_one_is_named() -> None:
+    third = Ranks(rank=7, size=8, local=3)
+    assert [str(third.device(name)) for name in ("cpu", "cuda", "cuda:1")] == [
+        "cpu",
+        "cuda:3",
+        "cuda:1",
+    ]
+
+
+@pytest.mark.parametrize("error", [ConfigurationError("no"), PreconditionError("few")])
+def test_errors_that_every_rank_raises_are_not_failures(ranks: Ranks, error: Exception) -> None:
+    with pytest.raises(type(error)), ranks.calling("close_round"):
+        raise error
+
+
+@pytest.mark.parametrize("error", [Unavailable("the disk is full"), RuntimeError("closed by peer")])
+def test_other_errors_end_the_worker(ranks: Ranks, error: Exception) -> None:
+    told = f"close_round on 1 ranks: .*{error}"
+    with pytest.raises(RankFailed, match=told), ranks.calling("close_round", 3):
+        raise error

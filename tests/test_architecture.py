@@ -110,7 +110,7 @@ ROOMS = {
         *("launcher", "operator", "live", "progress"),
     },
     f"{CONSOLE}.html_report": {"studies", "finished", "live"},
-    f"{CONSOLE}.tracking": {"finished", "progress"},
+    f"{CONSOLE}.tracking": {"finished", "progress", "operator", "reports"},
     f"{CONSOLE}.finished": {"progress"},
     f"{CONSOLE}.studies": {"launcher", "live", "progress"},
     f"{CONSOLE}.reports": {"launcher", "operator", "live"},

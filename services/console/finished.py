@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -51,8 +51,7 @@ class FinishedRun:
     @cached_property
     def honest(self) -> list[str]:
         """The clients in whose slots the experiment places no attacker."""
-        hostile = {slot for slot, role in enumerate(self.experiment.roles) if role is not None}
-        return [client for client, slot in self.slots.items() if slot not in hostile]
+        return honest_clients(self.experiment, self.slots)
 
     @cached_property
     def curves(self) -> dict[str, list[float | None]]:
@@ -61,17 +60,13 @@ class FinishedRun:
         The keys are the names of figures, such as `accuracy_customized`. A model that no client
         measured has no key.
         """
-        after = list(newer(record.metrics for record in self.records))
-        found = {
-            f"accuracy_{kind}": [accuracy(newest, self.honest, kind) for newest in after]
-            for kind in KINDS
-        }
-        wrong = [errors(newest, self.honest) for newest in after]
-        found |= {f"error_{kind}": [one.get(f"error_{kind}") for one in wrong] for kind in KINDS}
+        after = newer(record.metrics for record in self.records)
+        points = [curve_point(newest, self.honest) for newest in after]
+        names = {name for point in points for name, value in point.items() if value is not None}
         return {
-            name: values
-            for name, values in found.items()
-            if any(value is not None for value in values)
+            name: [point[name] for point in points]
+            for name in (points[0] if points else ())
+            if name in names
         }
 
     @property
@@ -114,6 +109,26 @@ class FinishedRun:
         if known is not None:
             return known
         return sorted({v.client for _, v in self.barrings if v.decision == "evicted"})
+
+
+def honest_clients(experiment: Experiment, slots: Mapping[str, int]) -> list[str]:
+    """The clients in whose slots the experiment places no attacker."""
+    hostile = {slot for slot, role in enumerate(experiment.roles) if role is not None}
+    return [client for client, slot in slots.items() if slot not in hostile]
+
+
+def curve_point(
+    newest: Mapping[str, Mapping[str, float]], honest: Sequence[str]
+) -> dict[str, float | None]:
+    """The accuracy and the error of each model after a round, such as `accuracy_customized`.
+
+    Args:
+        newest: each client's newest metrics.
+        honest: the clients that count.
+    """
+    wrong = errors(newest, honest)
+    accuracies = {f"accuracy_{kind}": accuracy(newest, honest, kind) for kind in KINDS}
+    return accuracies | {f"error_{kind}": wrong.get(f"error_{kind}") for kind in KINDS}
 
 
 def is_run(folder: Path) -> bool:

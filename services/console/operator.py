@@ -93,9 +93,23 @@ class Operator(AggregatorConnection):
         """The path of a resource of the run."""
         return f"/v1/runs/{self.run}/{path}"
 
-    def runs(self) -> list[RunInfo]:
-        """All runs, in the order of their submission."""
-        return self._ask(list[RunInfo], "GET", "/v1/runs")
+    def runs(self, before: str | None = None, last: int | None = None) -> list[RunInfo]:
+        """Runs in the order of their submission.
+
+        Args:
+            before: id of a run; only runs that were submitted before it are listed.
+            last: how many of the newest runs to list; None lists all.
+        """
+        found = list[RunInfo]()
+        while last is None or len(found) < last:
+            wanted = PAGE if last is None else min(PAGE, last - len(found))
+            which = {"limit": wanted, **({} if before is None else {"before": before})}
+            page = self._ask(list[RunInfo], "GET", "/v1/runs", params=which)
+            found = page + found
+            if len(page) < wanted:
+                break
+            before = page[0].run
+        return found
 
     def info(self, run: str | None = None) -> RunInfo:
         """One run: its state, its round, and what it waits for."""
@@ -193,8 +207,14 @@ class Operator(AggregatorConnection):
         return self._ask(VerdictMatrix, "GET", self._of_run("verdicts"), params=which)
 
     def clients(self) -> list[ClientInfo]:
-        """All clients of the federation."""
-        return self._ask(list[ClientInfo], "GET", "/v1/clients")
+        """All clients of the federation, sorted by id."""
+        found = list[ClientInfo]()
+        while True:
+            which = {"limit": PAGE, **({"after": found[-1].client_id} if found else {})}
+            page = self._ask(list[ClientInfo], "GET", "/v1/clients", params=which)
+            found += page
+            if len(page) < PAGE:
+                return found
 
     def client(self, client: str) -> ClientInfo:
         """One client of the federation."""

@@ -3,12 +3,15 @@
 import re
 import ssl
 from functools import cache
+from importlib.metadata import version
 from typing import Any
 
 import httpx
 
 from rampart_fl.shared.errors import ConfigurationError
 
+SOFTWARE = f"rampart-fl/{version('rampart-fl')}"
+"""What clients send as `User-Agent`."""
 TOKEN = re.compile(r"[!-~]([ -~]*[!-~])?")
 """The tokens that a header can carry: printable ASCII, without spaces at either end."""
 

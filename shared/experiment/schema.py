@@ -226,8 +226,13 @@ class Experiment(Table):
     @staticmethod
     def parse(text: str) -> "Experiment":
         """An experiment from the text of a TOML file."""
+        return Experiment.from_tables(Experiment.tables_of(text))
+
+    @staticmethod
+    def tables_of(text: str) -> dict[str, Any]:
+        """The plain tables in the text of a TOML file; they may not be an experiment."""
         try:
-            return Experiment.from_tables(tomllib.loads(text))
+            return tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise ConfigurationError(f"not a TOML file: {error}") from None
 

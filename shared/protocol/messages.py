@@ -21,8 +21,7 @@ PRINTABLE = "^[^\\u0000-\\u001f\\u007f-\\u009f\\u2028-\\u202e\\u2066-\\u2069]*$"
 UNSAID = "operator's decision"
 """The reason that is recorded for an act if the operator gives none."""
 Reason = Annotated[
-    str,
-    Field(max_length=500, pattern=PRINTABLE, description="kept in the audit log"),
+    str, Field(max_length=500, pattern=PRINTABLE, description="kept in the audit log")
 ]
 LARGEST = 1e15
 """The largest absolute value that a metric may have."""
@@ -191,9 +190,8 @@ class ClientInfo(Message):
     labels: Labels = LABELS
     last_seen: float | None
     online: bool
-    barred: dict[str, Any] | None = Field(
-        default=None, description="why the client is barred from the whole federation"
-    )
+    software: str = Field(default="", description="what it says it runs, as in `rampart-fl/0.1`")
+    barred: dict[str, Any] | None = Field(default=None, description="why no run may use it")
     token_expires_at: float | None = Field(
         default=None, description="Unix time at which its token expires; None if it is revoked"
     )
@@ -302,6 +300,7 @@ class RoundFacts(Message):
     policy: Literal["sync", "buffered"] = "sync"
     participants: list[str] = []
     missing: list[str] = []
+    late: list[str] = Field(default=[], description="those of `missing` that uploaded too late")
     quarantined: list[str] = Field(default=[], description="clients in quarantine at the end")
     mode: Mode | None = Field(default=None, description="strongest decision allowed")
     verdicts: list[VerdictRecord] = []

@@ -78,8 +78,8 @@ class RunStatus(Message):
 class CheckRequest(Message):
     """An experiment to be checked."""
 
-    experiment: dict[str, Any] = Field(
-        description="the tables of the experiment's file",
+    experiment: dict[str, Any] | str = Field(
+        description="the tables of the experiment's file, or the text of the file",
         examples=[
             {
                 "name": "digits-small",
@@ -152,6 +152,7 @@ class Member(Message):
     reason: str = Field(default="", description="why it declined")
     slot: int | None = Field(default=None, description="its slot; None if it is no member")
     online: bool = False
+    software: str = Field(default="", description="what it says it runs, as in `rampart-fl/0.1`")
     evicted: bool = False
     eviction: dict[str, Any] | None = None
     quarantine: dict[str, Any] | None = Field(

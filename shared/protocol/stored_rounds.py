@@ -32,7 +32,9 @@ VERDICT_CODES: dict[Decision, str] = {
 }
 """The letter of each decision in a `VerdictMatrix`."""
 ABSENT = "-"
-"""The letter in a `VerdictMatrix` for a client whose update did not arrive in time."""
+"""The letter in a `VerdictMatrix` for a client that sent no update."""
+LATE = "l"
+"""The letter in a `VerdictMatrix` for a client whose update came after the end of the round."""
 ROUND_FAILED = "x"
 """The letter in a `VerdictMatrix` for a client that took part in a round that failed."""
 NO_VERDICT = "."
@@ -47,8 +49,8 @@ class VerdictMatrix(Message):
     decisions: list[str] = Field(
         description="for each client, one letter per round: "
         + ", ".join(f"`{code}` {decision}" for decision, code in VERDICT_CODES.items())
-        + f", `{ABSENT}` no update in time, `{ROUND_FAILED}` the round failed, "
-        f"`{NO_VERDICT}` no part"
+        + f", `{ABSENT}` no update, `{LATE}` the update came too late, "
+        f"`{ROUND_FAILED}` the round failed, `{NO_VERDICT}` no part"
     )
     scores: str = Field(
         description="base64 of little-endian float32, row by row: the scores with three digits; "
@@ -61,6 +63,7 @@ class ClientFigures(Message):
 
     verdict: VerdictRecord | None = None
     absent: bool = Field(default=False, description="whether no update arrived in time")
+    late: bool = Field(default=False, description="whether an update arrived too late")
     weight: float | None = Field(default=None, description="share of the update in the rule")
     norm: float | None = Field(default=None, description="norm of the calibrated update")
     staleness: int | None = Field(default=None, description="age of the starting model, in rounds")
@@ -75,6 +78,7 @@ class RoundFigures(Message):
     seconds: float = Field(description="from the opening of the round to its end")
     participants: int
     absent: int = Field(description="clients whose update did not arrive in time")
+    late: int = Field(default=0, description="those of the absent clients that uploaded too late")
     decisions: dict[Decision, int] = Field(description="number of verdicts of each kind")
     accuracies: dict[str, float] = Field(
         description="of all clients together: `customized` of the received models, `local` after "

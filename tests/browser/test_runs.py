@@ -6,8 +6,9 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
+from rampart_fl.services.console.launcher.local import to_toml
 from tests.browser.conftest import Visit
-from tests.integration.hosted import FEDCAP, Hold, Hosted, experiment
+from tests.integration.hosted import FEDCAP, Hold, Hosted, collecting, experiment
 
 NAMES = ["ada", "bob", "cleo"]
 HOSTILE = ["mallory", "oscar"]
@@ -89,11 +90,34 @@ def test_a_run_that_evicts_is_shown_as_it_happens(host: Host, visit: Visit) -> N
     assert b'"round":1' in saved.value.path().read_bytes()
 
 
+def test_a_late_update_shows_in_the_matrix_as_it_comes(host: Host, visit: Visit) -> None:
+    hold = Hold(0)
+    hosted = host(experiment(3, server=FEDCAP, phases=collecting(least=2)))
+    hosted.scripted(NAMES[:2])
+    hosted.scripted(NAMES[2:], hold=hold)
+    hosted.received(*NAMES[:2])
+    hosted.expire()
+    hosted.wait("collecting", 1)
+    page = visit(hosted.url, f"runs/{hosted.run}", token(hosted))
+    # Few rows and columns have the largest cells, so the matrix is loaded.
+    expect(page.get_by_role("button", name="Larger cells")).to_be_disabled()
+    page.get_by_role("application", name=f"Verdicts of {hosted.run}").focus()
+    for key in ("Home", "ArrowDown", "ArrowDown"):
+        page.keyboard.press(key)
+    readout = page.locator(".verdicts .readout")
+    expect(readout).to_contain_text("cleo, round 0: absent")
+    hold.on = False
+    expect(page.get_by_role("list", name="Events, newest first")).to_contain_text("late")
+    for key in ("ArrowUp", "ArrowDown"):
+        page.keyboard.press(key)
+    expect(readout).to_contain_text("cleo, round 0: late")
+
+
 def test_each_act_says_what_will_happen_and_leaves_its_reason(host: Host, visit: Visit) -> None:
     hold = Hold(1)
     hosted = start(host, hold, by="operator")
     hosted.wait("collecting", 1)
-    page = visit(hosted.url, f"runs/{hosted.run}", token(hosted))
+    page = visit(hosted.url, f"runs/{hosted.run}", token(hosted), refused=(422,))
     trail = page.get_by_role("list", name="Acts on this run, newest first")
     proposals = page.get_by_role("region", name="2 proposals to evict")
 
@@ -135,7 +159,12 @@ def test_each_act_says_what_will_happen_and_leaves_its_reason(host: Host, visit:
     page.evaluate("location.hash = '#/runs'")
     page.get_by_text("Submit a run").click()
     page.get_by_label("Start from the experiment of").select_option(hosted.run)
-    expect(page.get_by_label("Experiment, as JSON")).to_have_value(re.compile('"name": "scripted"'))
+    text = page.get_by_label("Experiment, as TOML or JSON")
+    expect(text).to_have_value(re.compile('"name": "scripted"'))
+    text.fill("rounds = ")
+    page.get_by_role("button", name="Check").click()
+    expect(page.get_by_role("status")).to_contain_text("not a TOML file")
+    text.fill(to_toml(hosted.operator.experiment().tables()))
     page.get_by_label("Name of the run").fill("again")
     page.get_by_role("button", name="Check").click()
     expect(page.get_by_role("status")).to_contain_text("It can run:")

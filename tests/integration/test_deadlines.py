@@ -40,6 +40,19 @@ def test_a_straggler_does_not_stop_the_round(host: Host) -> None:
     # Its update came too late, so it is a stranger to the pool, and the next round waits for it.
     assert straggler.asked() == [(0, "train"), (1, "probe"), (1, "train"), (1, "evaluate")]
     assert hosted.record(1).participants == NAMES[:3]
+    assert (hosted.record(0).missing, hosted.record(0).late) == (["cleo"], ["cleo"])
+    assert hosted.operator.verdicts(0, 1, "cleo").decisions == ["la"]
+
+
+def test_a_client_that_never_uploads_is_absent_and_not_late(host: Host) -> None:
+    hosted = host(experiment(3, rounds=1, phases=collecting(least=2)))
+    hosted.scripted(NAMES[:2])
+    hosted.scripted(["cleo"], hold=Hold(0))
+    hosted.received("ada", "bob")
+    hosted.expire()
+    hosted.wait("evaluating")
+    assert (hosted.record(0).missing, hosted.record(0).late) == (["cleo"], [])
+    assert hosted.operator.verdicts(0, 0, "cleo").decisions == ["-"]
 
 
 class Diverging(Scripted):

@@ -3,6 +3,7 @@
 from fastapi import FastAPI
 
 from rampart_fl.services.aggregator.api.deps import ConvertedDep
+from rampart_fl.services.aggregator.api.links import operation_id
 from rampart_fl.services.aggregator.api.problems import SmallBodies, add_problem_handlers
 from rampart_fl.services.aggregator.api.request_timing import RequestTiming
 from rampart_fl.services.aggregator.api.routes import (
@@ -38,6 +39,7 @@ def create_app(runtime: Runtime) -> FastAPI:
         redoc_url=None,
         openapi_url=None if runtime.settings.role == "worker" else "/openapi.json",
         redirect_slashes=False,
+        generate_unique_id_function=operation_id,
     )
     app.state.runtime = runtime
     add_problem_handlers(app)

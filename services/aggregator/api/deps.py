@@ -1,5 +1,6 @@
 """Dependencies that identify a route's caller; all are async, so FastAPI runs none in a thread."""
 
+import re
 import time
 from typing import Annotated, cast
 
@@ -50,24 +51,32 @@ async def bearer(request: Request, _: Annotated[object, Depends(SCHEME)]) -> str
 
 
 Bearer = Annotated[str, Depends(bearer)]
+PRODUCT = re.compile(r"[!-~]{1,64}(?= |$)")
+"""The name and version of a product, as in `rampart-fl/0.1`."""
 UNKNOWN_CLIENT = "unknown or revoked client token"
 
 
-async def identify(runtime: RuntimeDep, token: Bearer) -> Known:
+async def identify(request: Request, runtime: RuntimeDep, token: Bearer) -> Known:
     """The client that the token belongs to; only the token identifies a client."""
     known = await runtime.identities.of(token_hash(token))
     if known is None:
         if await runtime.operators.of(token) is not None:
             raise Forbidden("an operator's token cannot act as a client")
         raise Unauthorized(UNKNOWN_CLIENT)
-    return present(runtime, known)
+    return present(request, runtime, known)
 
 
-def present(runtime: Runtime, known: Known) -> Known:
+def software_of(request: Request) -> str:
+    """The first product that a request's `User-Agent` names; "" if there is none, or it is long."""
+    found = PRODUCT.match(request.headers.get("user-agent", ""))
+    return "" if found is None else found.group()
+
+
+def present(request: Request, runtime: Runtime, known: Known) -> Known:
     """Records that a client sent a request; refuses a client whose token has expired."""
     if known.expires_at < time.time():
         raise Unauthorized("this client token has expired; rotate a token before it expires")
-    runtime.hub.saw(known.client)
+    runtime.hub.saw(known.client, software_of(request))
     return known
 
 
@@ -107,7 +116,7 @@ async def identify_anyone(request: Request, runtime: RuntimeDep, token: Bearer) 
     """The client or the operator that sent the request."""
     known = await runtime.identities.of(token_hash(token))
     if known is not None:
-        return present(runtime, known)
+        return present(request, runtime, known)
     actor = await runtime.operators.of(token)
     if actor is None:
         raise Unauthorized(UNKNOWN_CLIENT)

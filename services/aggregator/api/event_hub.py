@@ -18,6 +18,7 @@ from rampart_fl.services.aggregator.state.event_log import read_streams
 from rampart_fl.services.aggregator.state.redis_records import Event
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.shared.errors import Unavailable
+from rampart_fl.shared.runtime.memory import release_free_memory
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ class EventHub:
         self._stores = stores
         self._flush_every = flush_every
         self._waiters: dict[str, list[Listener]] = defaultdict(list)
-        self._seen: dict[str, float] = {}
+        self._seen: dict[str, tuple[float, str]] = {}
         self._run: str | None = None
         """The run whose events are read."""
         self.closing = False
@@ -104,9 +105,9 @@ class EventHub:
         """How many requests are waiting for events about a topic."""
         return len(self._waiters.get(topic, ()))
 
-    def saw(self, client: str) -> None:
-        """Records that a client has sent a request just now."""
-        self._seen[client] = time.time()
+    def saw(self, client: str, software: str = "") -> None:
+        """Records that a client has sent a request just now, and the software that it named."""
+        self._seen[client] = time.time(), software
 
     @contextmanager
     def listen(self, topic: str) -> Iterator[Callable[[float], Awaitable[bool]]]:
@@ -210,6 +211,8 @@ class EventHub:
         elif event.type in FOR_ALL:
             self.deletions += event.type == "deleted"
             self._wake_all()
+            if event.type == "ended":
+                asyncio.get_running_loop().run_in_executor(None, release_free_memory)
         elif event.type in FOR_ONE:
             self._wake(event.fields.get("client") or event.fields.get("request", ANYONE))
 

@@ -30,6 +30,7 @@ def round_figures(record: bytes, client: str | None = None) -> RoundFigures:
         seconds=max(0.0, facts["closed_at"] - facts["opened_at"]),
         participants=len(facts["participants"]),
         absent=len(facts["missing"]),
+        late=len(facts.get("late", ())),
         decisions=dict(Counter(verdict["decision"] for verdict in facts["verdicts"])),
         accuracies={kind: share for kind, share in shares.items() if share is not None},
         norm_median=middle,
@@ -44,6 +45,7 @@ def client_figures(facts: dict[str, Any], client: str) -> ClientFigures:
     return ClientFigures(
         verdict=next(verdicts, None),
         absent=client in facts["missing"],
+        late=client in facts.get("late", ()),
         weight=facts["weights"].get(client),
         norm=facts["norms"].get(client),
         staleness=facts["staleness"].get(client),

@@ -67,7 +67,7 @@ class Shortcuts:
         return None
 
     async def _show_ticket(self, request: Request, run: str | None) -> Response:
-        known = await identify(self._runtime, await bearer(request, None))
+        known = await identify(request, self._runtime, await bearer(request, None))
         return await tickets.ticket(
             self._runtime,
             known.client,
@@ -79,7 +79,7 @@ class Shortcuts:
     async def _take_upload(
         self, request: Request, run: str, number: int, kind: Literal["update", "probe"]
     ) -> Response:
-        known = await identify(self._runtime, await bearer(request, None))
+        known = await identify(request, self._runtime, await bearer(request, None))
         parts = await self._runtime.run(run)
         wish = await self._wish(request)
         return await training.upload(request, self._runtime, known, parts, wish, number, kind)

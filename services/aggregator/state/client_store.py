@@ -13,7 +13,7 @@ from rampart_fl.services.aggregator.state.audit_log import (
     AuditLog,
 )
 from rampart_fl.services.aggregator.state.keys import FederationKeys
-from rampart_fl.services.aggregator.state.redis_access import RedisAccess
+from rampart_fl.services.aggregator.state.redis_access import RedisAccess, asking
 from rampart_fl.services.aggregator.state.redis_records import by_client
 from rampart_fl.shared.protocol.audit import timestamp
 
@@ -273,7 +273,15 @@ class ClientStore:
         raw = await self.redis.ask("zrange", self.keys.seen, 0, -1, withscores=True)
         return {client: float(at) for client, at in raw}
 
-    async def saw(self, times: Mapping[str, float]) -> None:
-        """Stores the Unix times of clients' last requests."""
-        if times:
-            await self.redis.ask("zadd", self.keys.seen, dict(times))
+    async def software(self) -> dict[str, str]:
+        """The software that each client's last request named, keyed by client."""
+        return cast(dict[str, str], await self.redis.ask("hgetall", self.keys.software))
+
+    async def saw(self, requests: Mapping[str, tuple[float, str]]) -> None:
+        """Stores the Unix times of clients' last requests, and the software that they named."""
+        if not requests:
+            return
+        async with asking(), self.redis.client.pipeline(transaction=False) as pipe:
+            pipe.zadd(self.keys.seen, {client: at for client, (at, _) in requests.items()})
+            pipe.hset(self.keys.software, mapping={c: name for c, (_, name) in requests.items()})
+            await pipe.execute()

@@ -12,6 +12,7 @@ models and updates are kept in the blob store. The keys of the federation (`Fede
     joins        hash    SHA-256 of a join token -> {expires_at, client_id?, sample_cap?, labels?,
                          used?}
     seen         zset    id -> time of its last request
+    software     hash    id -> the software that its last request named
     barred       hash    id -> why, when, by whom a client was barred from the whole federation
     attempts:A:W number  attempts of name A in time window W
     operators    hash    name -> {role, token_hash, created_at, created_by, expires_at, revoked_at}
@@ -39,6 +40,8 @@ The keys of one run (`RunKeys`), which all begin with `run:` and the run's id:
     answers      hash    id -> a client's answer to the run's offer: {accept, reason, slot, at}
     members      hash    id -> slot, for the clients that take part
     history      hash    round -> entry of the round, for the newest rounds (see record_store.py)
+    late         hash    round -> clients whose update came after the end of the round, for the
+                         rounds in `history` and the round that is being aggregated
     segments     hash    round -> digest of the blob with older entries that ends with this round
     tickets      hash    id -> outstanding ticket
     pulls        hash    id -> round in which the client asked for a ticket (buffered policy)
@@ -82,6 +85,7 @@ class FederationKeys:
         self.tokens = f"{prefix}tokens"
         self.joins = f"{prefix}joins"
         self.seen = f"{prefix}seen"
+        self.software = f"{prefix}software"
         self.barred = f"{prefix}barred"
         self.operators = f"{prefix}operators"
         self.operator_tokens = f"{prefix}operator_tokens"
@@ -121,6 +125,7 @@ class RunKeys:
         self.answers = f"{prefix}answers"
         self.members = f"{prefix}members"
         self.history = f"{prefix}history"
+        self.late = f"{prefix}late"
         self.segments = f"{prefix}segments"
         self.tickets = f"{prefix}tickets"
         self.pulls = f"{prefix}pulls"

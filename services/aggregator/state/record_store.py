@@ -2,10 +2,14 @@
 
 A round has up to two blobs: its record as compressed JSON, and its mixing weights as a tensor.
 Redis has an entry for each of the newest rounds, with the digests of these blobs (see
-round_entry.py). When there are `ROUNDS` entries, or when they would take more than `bound` bytes,
-all of them move to a blob, a *segment*, and Redis keeps only the digest of the segment. So the
-entries in Redis never take more than `bound` bytes, and each older round takes only a few bytes in
-Redis.
+round_entry.py). When there are more than `ROUNDS` entries, or when they would take more than
+`bound` bytes, the older ones move to a blob, a *segment*, and Redis keeps only the digest of the
+segment. So the entries in Redis never take more than `bound` bytes, and each older round takes only
+a few bytes in Redis.
+
+Beside the entries, Redis notes whose update came after the end of a round. Readers add these notes
+to the entries. The notes become part of the entries when they move to a segment. The entry of the
+newest round stays in Redis, so that its late updates can be noted.
 """
 
 import asyncio
@@ -32,6 +36,8 @@ from rampart_fl.shared.protocol.mixing import Mixing, encode_mixing
 T = TypeVar("T")
 BOUND = 64 << 20
 """Bytes that the entries may take in Redis, unless a setting says otherwise."""
+NONE: Mapping[int, str] = {}
+"""No late clients."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,9 @@ class FiledRecord:
     status: Literal["published", "failed"]
     entry: str
     segment: str | None = None
-    """Digest of the segment to which all entries move, this one included; None if they stay."""
+    """Digest of the segment to which entries move; None if all of them stay in Redis."""
+    moved: tuple[int, ...] = ()
+    """The rounds whose entries move to the segment, in order."""
     forgotten: tuple[int, ...] = ()
     """The segments to delete, each named by the last round in it."""
 
@@ -73,16 +81,18 @@ class RecordStore:
         """Makes a record durable in blobs; readers cannot find it before the round is published."""
         facts = record.model_dump_json(exclude={"mixing"})
         entry = await self._on_disk(self._write, json.loads(facts), record.mixing)
-        held = await self.redis.ask("hgetall", self.keys.history)
-        entries = {**{int(number): text for number, text in held.items()}, record.round: entry}
-        if not self.full(entries):
+        entries, late = await self._held()
+        entries[record.round] = entry
+        if not self.full(entries, late):
             return FiledRecord(record.round, record.status, entry)
-        segment = await self.seal(entries)
+        alone = self.full({record.round: entry}, late)
+        moved = {n: entries[n] for n in sorted(entries) if alone or n != record.round}
+        segment = await self.seal(_with_late(moved, late))
         forgotten: tuple[int, ...] = ()
         if self.kept is not None:
             lasts = await self.redis.ask("hkeys", self.keys.segments)
             forgotten = tuple(sorted(n for n in map(int, lasts) if n <= record.round - self.kept))
-        return FiledRecord(record.round, record.status, entry, segment, forgotten)
+        return FiledRecord(record.round, record.status, entry, segment, tuple(moved), forgotten)
 
     async def file_json(self, text: str) -> str:
         """Makes a record, which is given as JSON, durable in blobs; returns its entry as JSON."""
@@ -99,10 +109,10 @@ class RecordStore:
         record = self.blobs.put(zlib.compress(text.encode()))
         return RoundEntry.of(record, weights, facts).model_dump_json()
 
-    def full(self, entries: Mapping[int, str]) -> bool:
-        """Whether these entries must move from Redis to a segment."""
-        size = sum(size_of(number, entry) for number, entry in entries.items())
-        return len(entries) >= ROUNDS or size > self.bound
+    def full(self, entries: Mapping[int, str], late: Mapping[int, str] = NONE) -> bool:
+        """Whether entries must move from Redis to a segment, given the entries and late clients."""
+        texts = [*entries.items(), *late.items()]
+        return len(entries) > ROUNDS or sum(size_of(*each) for each in texts) > self.bound
 
     async def seal(self, entries: Mapping[int, str]) -> str:
         """Writes a segment with these entries, and returns its digest."""
@@ -114,9 +124,15 @@ class RecordStore:
         Returns:
             The last round and the digest of the segment; None if there are no entries.
         """
+        entries, late = await self._held()
+        return (max(entries), await self.seal(_with_late(entries, late))) if entries else None
+
+    async def _held(self) -> tuple[dict[int, str], dict[int, str]]:
+        """The entries in Redis as JSON, and the late clients, each keyed by round."""
+        # Late clients are read first: when they move, they move together with their entries.
+        late = await self.redis.ask("hgetall", self.keys.late)
         held = await self.redis.ask("hgetall", self.keys.history)
-        entries = {int(number): text for number, text in held.items()}
-        return (max(entries), await self.seal(entries)) if entries else None
+        return {int(n): held[n] for n in held}, {int(n): late[n] for n in late}
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -124,19 +140,21 @@ class RecordStore:
         """The entries of the finished rounds from `first` to `last` that are kept, in order."""
         # Entries move only from the history to segments, never back.
         # So an entry that moves after the history was read is found in a segment.
-        held = await self.redis.ask("hgetall", self.keys.history)
-        found = {int(number): text for number, text in held.items()}
+        found, late = await self._held()
         entries = {n: RoundEntry.model_validate_json(found[n]) for n in found if first <= n <= last}
         digests = await self._segments(first, last)
         for segment in await asyncio.gather(*map(self._read_segment, digests)):
             entries |= {number: one for number, one in segment.items() if first <= number <= last}
-        return dict(sorted(entries.items()))
+        return {
+            n: entries[n].with_late(late[n]) if n in late else entries[n] for n in sorted(entries)
+        }
 
     async def entry(self, round_: int) -> RoundEntry | None:
         """A finished round's entry; None if the round has not ended or is no longer kept."""
+        late = await self.redis.ask("hget", self.keys.late, str(round_))
         raw = await self.redis.ask("hget", self.keys.history, str(round_))
         if raw is not None:
-            return RoundEntry.model_validate_json(raw)
+            return RoundEntry.model_validate_json(raw).with_late(late or "")
         for digest in await self._segments(round_, round_):
             return (await self._read_segment(digest)).get(round_)
         return None
@@ -146,7 +164,9 @@ class RecordStore:
 
         def read() -> bytes:
             with self.blobs.open(entry.record) as file:
-                return zlib.decompress(file.read())
+                data = zlib.decompress(file.read())
+            late = entry.late
+            return json.dumps({**json.loads(data), "late": late}).encode() if late else data
 
         try:
             return await self._on_disk(read)
@@ -193,3 +213,15 @@ class RecordStore:
     async def _on_disk(self, function: Callable[..., T], *args: Any) -> T:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.disk, function, *args)
+
+
+def _with_late(entries: Mapping[int, str], late: Mapping[int, str]) -> dict[int, str]:
+    """The entries, as JSON and in order, with their late clients."""
+
+    def noted(number: int) -> str:
+        if number not in late:
+            return entries[number]
+        entry = RoundEntry.model_validate_json(entries[number])
+        return entry.with_late(late[number]).model_dump_json()
+
+    return {number: noted(number) for number in sorted(entries)}

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from rampart_fl.shared.protocol.messages import Digest
-from rampart_fl.shared.protocol.stored_rounds import ABSENT, ROUND_FAILED, VERDICT_CODES
+from rampart_fl.shared.protocol.stored_rounds import ABSENT, LATE, ROUND_FAILED, VERDICT_CODES
 
 ROUNDS = 64
 """The largest number of rounds in a segment."""
@@ -63,6 +63,18 @@ class RoundEntry(BaseModel):
             decisions="".join(code for code, _ in cells.values()),
             scores=base64.b64encode(three_digits(scores_N).tobytes()).decode(),
         )
+
+    def with_late(self, late: str) -> "RoundEntry":
+        """The entry with the absent clients in `late`, separated by spaces, marked as late."""
+        names, cells = set(late.split()), zip(self.clients.split(), self.decisions, strict=True)
+        decisions = [LATE if code == ABSENT and name in names else code for name, code in cells]
+        return self.model_copy(update={"decisions": "".join(decisions)})
+
+    @property
+    def late(self) -> list[str]:
+        """The clients whose update came after the end of the round."""
+        cells = zip(self.clients.split(), self.decisions, strict=True)
+        return [name for name, code in cells if code == LATE]
 
     @property
     def scores_N(self) -> NDArray[np.float32]:

@@ -75,17 +75,20 @@ PUBLISH = (
     FENCED
     + """
 -- KEYS state history evicted fence events receipts tickets pulls quarantined segments
---   old_receipts barred federation_events
+--   old_receipts barred federation_events late
 -- ARGV fence round status entry evictions snapshot position keep_seconds quarantines abstained
---   segment forgotten bar ('1' to bar evicted clients from the federation)
+--   segment forgotten bar ('1' to bar evicted clients from the federation) moved
 if fenced(KEYS[4], ARGV[1]) then return {'fenced'} end
 local f = redis.call('HMGET', KEYS[1], 'round', 'phase', 'policy')
 if f[1] == ARGV[2] and f[2] == ARGV[3] then return {'published'} end
-if ARGV[11] == '' then
-  redis.call('HSET', KEYS[2], ARGV[2], ARGV[4])
-else
-  redis.call('UNLINK', KEYS[2])
-  redis.call('HSET', KEYS[10], ARGV[2], ARGV[11])
+redis.call('HSET', KEYS[2], ARGV[2], ARGV[4])
+if ARGV[11] ~= '' then
+  local moved = cjson.decode(ARGV[14])
+  for _, number in ipairs(moved) do
+    redis.call('HDEL', KEYS[2], number)
+    redis.call('HDEL', KEYS[14], number)
+  end
+  redis.call('HSET', KEYS[10], moved[#moved], ARGV[11])
   for _, last in ipairs(cjson.decode(ARGV[12])) do redis.call('HDEL', KEYS[10], last) end
 end
 redis.call('HSET', KEYS[1], 'phase', ARGV[3], 'deadline', '', 'snapshot', ARGV[6],
@@ -205,7 +208,7 @@ class RoundStore:
                 *(keys.state, keys.history, keys.evicted, self.federation.fence, keys.events),
                 *(keys.receipts(filed.round), keys.tickets, keys.pulls, keys.quarantined),
                 *(keys.segments, keys.receipts(filed.round - ANSWERED)),
-                *(self.federation.barred, self.federation.events),
+                *(self.federation.barred, self.federation.events, keys.late),
             ),
             fence,
             filed.round,
@@ -220,4 +223,5 @@ class RoundStore:
             filed.segment or "",
             json.dumps(list(map(str, filed.forgotten))),
             int(everywhere),
+            json.dumps(list(map(str, filed.moved))),
         )

@@ -94,7 +94,7 @@ END = (
     FENCED
     + """
 -- KEYS state fence events tickets pulls runs current federation_events history segments receipts
---   members evicted
+--   members evicted late
 -- ARGV fence run now state reason last_round segment
 if fenced(KEYS[2], ARGV[1]) then return {'fenced'} end
 if redis.call('GET', KEYS[7]) ~= ARGV[2] then return {'ended'} end
@@ -107,7 +107,7 @@ if reason == '' then reason = redis.call('HGET', KEYS[1], 'stopped_because') or 
 redis.call('DEL', KEYS[4], KEYS[5], KEYS[7])
 redis.call('HSET', KEYS[1], 'phase', 'done', 'status', state, 'deadline', '')
 if ARGV[7] ~= '' then
-  redis.call('UNLINK', KEYS[9])
+  redis.call('UNLINK', KEYS[9], KEYS[14])
   redis.call('HSET', KEYS[10], ARGV[6], ARGV[7])
 end
 redis.call('PERSIST', KEYS[11])  -- It has the measurements of the final models.
@@ -246,7 +246,7 @@ class RunStore:
             *(keys.state, federation.fence, keys.events, keys.tickets, keys.pulls),
             *(federation.runs, federation.current, federation.events),
             *(keys.history, keys.segments, keys.receipts(brief.round if brief else 0)),
-            *(keys.members, keys.evicted),
+            *(keys.members, keys.evicted, keys.late),
         )
         last, digest = segment or ("", "")
         await self.redis.run(END, names, fence, self.run, now, state, reason, last, digest)

@@ -100,10 +100,11 @@ async def _to_blobs(stores: Stores, blobs: RunBlobs, fence: int) -> None:
     entries, segments = dict[int, str](), dict[str, str]()
     for number in sorted(map(int, await redis.ask("hkeys", keys.history))):
         text = await redis.ask("hget", keys.history, str(number))
-        entries[number] = await records.file_json(text)
-        if records.full(entries):
-            segments[str(number)] = await records.seal(entries)
+        entry = await records.file_json(text)
+        if entries and records.full({**entries, number: entry}):
+            segments[str(max(entries))] = await records.seal(entries)
             entries.clear()
+        entries[number] = entry
     await redis.run(
         TO_BLOBS,
         (state, keys.history, keys.segments, stores.keys.fence),

@@ -34,6 +34,20 @@ redis.call('XADD', KEYS[5], '*', 'type', ARGV[3], 'client', ARGV[1], 'round', AR
 return {'accepted', ARGV[5]}
 """
 
+LATE = """
+-- KEYS state history late events; ARGV client round
+local f = redis.call('HMGET', KEYS[1], 'round', 'phase')
+local closing = f[1] == ARGV[2] and f[2] == 'aggregating'
+if not closing and redis.call('HEXISTS', KEYS[2], ARGV[2]) == 0 then return {'old'} end
+local held = redis.call('HGET', KEYS[3], ARGV[2])
+if held and string.find(' ' .. held .. ' ', ' ' .. ARGV[1] .. ' ', 1, true) then
+  return {'known'}
+end
+redis.call('HSET', KEYS[3], ARGV[2], held and held .. ' ' .. ARGV[1] or ARGV[1])
+redis.call('XADD', KEYS[4], '*', 'type', 'late', 'client', ARGV[1], 'round', ARGV[2])
+return {'noted'}
+"""
+
 
 class UploadStore:
     """Accepts uploads, and reads their receipts.
@@ -79,6 +93,16 @@ class UploadStore:
             (answer, Receipt.model_validate_json(stands[0]) if stands else None)
             for answer, *stands in answers
         ]
+
+    async def note_late(self, client: str, round_: int) -> None:
+        """Records that a member's update came after the end of a round.
+
+        Only the newest rounds, whose entries are in Redis, take such notes. So the notes take a
+        bounded number of bytes, however often a client uploads.
+        """
+        keys = self.keys
+        names = (keys.state, keys.history, keys.late, keys.events)
+        await self.redis.run(LATE, names, client, round_)
 
     async def receipt(self, round_: int, kind: str, client: str) -> Receipt | None:
         """The receipt of one upload."""

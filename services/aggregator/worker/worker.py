@@ -27,6 +27,7 @@ from rampart_fl.shared.errors import ConfigurationError, RampartError, Unavailab
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.estimate import estimate
 from rampart_fl.shared.protocol.messages import RoundRecord
+from rampart_fl.shared.runtime.memory import release_free_memory
 
 log = logging.getLogger(__name__)
 TICK = 1.0
@@ -248,6 +249,8 @@ class Worker:
                 self.round_engine.close()
             self.round_engine = None
         await self.compute(self._release)
+        # The next run may need other sizes of memory, and may come much later.
+        await self.compute(release_free_memory)
         log.info("run ended", extra={"run": run})
 
     def _round_engine(self, run: str, state: Run) -> RoundEngine:

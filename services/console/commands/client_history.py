@@ -1,6 +1,5 @@
 """`rampart clients ID`: what one client did in the newest runs of the federation."""
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -14,19 +13,17 @@ def show_history(
     operator: Operator, client: str, last: int, before: str | None, as_json: bool
 ) -> None:
     """Shows what one client did in the newest runs before a run, oldest first."""
-    operator.client(client)  # Only an enrolled client has a history.
-    runs = operator.runs()
+    enrolled = operator.client(client)  # Only an enrolled client has a history.
     if before is not None:
-        numbers = [number for number, info in enumerate(runs) if info.run == before]
-        if not numbers:
-            raise typer.BadParameter(f"there is no run {before}")
-        runs = runs[: numbers[0]]
-    readers = (RunReader(operator.about(info.run), info) for info in runs[-last:])
+        operator.info(before)  # A run that does not exist is refused.
+    runs = operator.runs(before, last)
+    readers = (RunReader(operator.about(info.run), info) for info in runs)
     parts = list(history(readers, client))
     if as_json:
         emit([part.as_json() for part in parts])
         return
-    table = Table(title=client, title_justify="left")
+    title = f"{client} {enrolled.software}".rstrip()
+    table = Table(title=title, title_justify="left")
     for name in ("run", "state", "answer", "slot", "decisions", "notes"):
         table.add_column(name, no_wrap=name == "run", overflow="fold")
     for part in parts:

@@ -126,8 +126,10 @@ def _show_verdicts(record: RoundRecord) -> None:
     for verdict in record.verdicts:
         if verdict.decision != "accepted" or verdict.asked is not None:
             sys.stdout.write(f"{verdict.client} {verdict.decision}: {verdict.reason}\n")
-    if record.missing:
-        sys.stdout.write(f"missing: {', '.join(record.missing)}\n")
+    absent = [client for client in record.missing if client not in record.late]
+    for why, clients in {"late": record.late, "absent": absent}.items():
+        if clients:
+            sys.stdout.write(f"{why}: {', '.join(clients)}\n")
 
 
 def watch(

@@ -112,12 +112,16 @@ def _changed(tables: dict[str, Any], settings: list[str]) -> dict[str, Any]:
 
 def runs(
     run: WhichRun = None,
+    last: Annotated[int, typer.Option(min=1, help="How many of the newest runs to list.")] = 100,
+    before: Annotated[
+        str | None, typer.Option(metavar="RUN", help="List runs older than this one.")
+    ] = None,
     url: Url = None,
     token: Token = None,
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Lists all runs, or shows one: its state, its round, and what it waits for."""
+    """Lists the newest runs, or shows one: its state, its round, and what it waits for."""
     operator = connect(url, token, ca)
     if run is not None:
         one = operator.info(run)
@@ -127,7 +131,7 @@ def runs(
         for name, value in one.model_dump(mode="json").items():
             sys.stdout.write(f"{name:12} {'' if value is None else value}".rstrip() + "\n")
         return
-    found = operator.runs()
+    found = operator.runs(before, last)
     if as_json:
         emit([info.model_dump(mode="json") for info in found])
         return

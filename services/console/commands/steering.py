@@ -63,13 +63,14 @@ def clients(
         emit([client.model_dump(mode="json") for client in found])
         return
     table = Table()
-    for name in ("client", "slot", "online", "ticket", "notes"):
+    for name in ("client", "slot", "online", "software", "ticket", "notes"):
         table.add_column(name, no_wrap=name != "notes", overflow="fold")
     for member in found:
         doing = member.ticket.kind if member.ticket else "-"
         slot = "-" if member.slot is None else str(member.slot)
         online = "yes" if member.online else "no"
-        table.add_row(member.client_id, slot, online, doing, _notes(member))
+        software = member.software or "-"
+        table.add_row(member.client_id, slot, online, software, doing, _notes(member))
     Console().print(table)
 
 
@@ -79,12 +80,13 @@ def _enrolled(found: list[ClientInfo], as_json: bool) -> None:
         emit([client.model_dump(mode="json") for client in found])
         return
     table = Table()
-    for name in ("client", "online", "labels", "barred"):
+    for name in ("client", "online", "software", "labels", "barred"):
         table.add_column(name, no_wrap=name == "client", overflow="fold")
     for client in found:
         labels = " ".join(f"{key}={value}" for key, value in client.labels.items())
         barred = "" if client.barred is None else str(client.barred.get("reason", ""))
-        table.add_row(client.client_id, "yes" if client.online else "no", labels, barred)
+        online, software = "yes" if client.online else "no", client.software or "-"
+        table.add_row(client.client_id, online, software, labels, barred)
     Console().print(table)
 
 

@@ -1,17 +1,28 @@
 """The command line of `rampart track`."""
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from rampart_fl.services.console.commands.connection import Ca, Token, Url, connect
+from rampart_fl.services.console.commands.monitoring import PATIENCE, wait_for_start
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.protocol.messages import RUN_ID
+
 if TYPE_CHECKING:
     from rampart_fl.services.console.tracking.tracker import Tracker
 
 
 def track(
-    source: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN", help="Folder of a finished run, or the id of a run in a federation."
+        ),
+    ],
     destination: Annotated[
         str,
         typer.Argument(help="MLflow's tracking URI, such as sqlite:///mlflow.db, or a folder."),
@@ -20,23 +31,37 @@ def track(
     name: Annotated[
         str | None, typer.Option(help="The run's name; by default, its folder's.")
     ] = None,
+    url: Url = None,
+    token: Token = None,
+    ca: Ca = None,
 ) -> None:
-    """Copies a finished run to MLflow or TensorBoard.
+    """Copies a run to MLflow or TensorBoard.
 
     Copies the experiment's parameters, figures of every round, evictions with their reasons, final
-    figures, and the final models with their provenance.
+    figures, and the final models with their provenance. A run of a federation is followed to its
+    end.
     """
     from rampart_fl.services.console.finished import read_run
     from rampart_fl.services.console.tracking.mlflow import MlflowTracker
     from rampart_fl.services.console.tracking.tensorboard import TensorBoardTracker
     from rampart_fl.services.console.tracking.track import track as copy
 
-    run = read_run(source)
-    called = name or source.resolve().name
-    tracker: Tracker
-    if to == "mlflow":
-        tracker = MlflowTracker(destination, run.experiment.name, called)
+    def opened(experiment: str, called: str) -> "Tracker":
+        if to == "mlflow":
+            return MlflowTracker(destination, experiment, called)
+        return TensorBoardTracker(Path(destination), called)
+
+    if Path(source).exists():
+        run, called = read_run(Path(source)), name or Path(source).resolve().name
+        copy(run, opened(run.experiment.name, called))
     else:
-        tracker = TensorBoardTracker(Path(destination), called)
-    copy(run, tracker)
+        from rampart_fl.services.console.reports.reading import RunReader
+        from rampart_fl.services.console.tracking.live import track_live
+
+        if not re.fullmatch(RUN_ID, source):
+            raise ConfigurationError(f"{source} is neither a folder nor the id of a run")
+        operator, called = connect(url, token, ca, source, PATIENCE), name or source
+        wait_for_start(operator)
+        reader = RunReader.of(operator, source)
+        run = track_live(reader, opened(reader.experiment.name, called))
     sys.stdout.write(f"{called}: {len(run.records)} rounds, {len(run.models)} models\n")

@@ -166,15 +166,16 @@ def _clients(run: FinishedRun) -> Html:
                 counted["rejected"] + counted["abstained"],
                 counted["away"],
                 counted["late"],
+                counted["absent"],
                 _number(last.score if last else None),
                 _number(last.threshold if last else None),
                 _number(median(norms[client]) if client in norms else None),
                 "evicted" if client in run.evicted else last.decision if last else "-",
             ]
         )
-    head = ["Client", "Accepted", "Left out", "In quarantine", "Late", "Last evidence", "Limit"]
-    head += ["Median norm", "At the end"]
-    return section("Clients", table(head, rows, numbers=range(1, 8)))
+    head = ["Client", "Accepted", "Left out", "In quarantine", "Late", "Absent"]
+    head += ["Last evidence", "Limit", "Median norm", "At the end"]
+    return section("Clients", table(head, rows, numbers=range(1, 9)))
 
 
 def _rounds(run: FinishedRun) -> Html:
@@ -189,12 +190,13 @@ def _rounds(run: FinishedRun) -> Html:
                 record.status if record.status == "published" else f"failed: {record.reason}",
                 len(record.participants),
                 left_out,
-                len(record.missing),
+                len(record.late),
+                len(record.missing) - len(record.late),
                 *(percent(run.curves[f"accuracy_{kind}"][number]) for kind in curves),
                 f"{seconds:.2f} s" if seconds else "-",
             ]
         )
-    head = ["Round", "Result", "Updates", "Not accepted", "Late"]
+    head = ["Round", "Result", "Updates", "Not accepted", "Late", "Absent"]
     head += [f"Accuracy, {name}" for name in curves.values()] + ["Time"]
     numbers = [0, *range(2, len(head))]
     return section("Rounds", table(head, rows, numbers=numbers))

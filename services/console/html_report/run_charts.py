@@ -25,7 +25,8 @@ DECISIONS = {
     "evicted": "evicted",
     "away": "in quarantine",
     "out": "after an eviction",
-    "late": "no update in time",
+    "late": "update too late",
+    "absent": "no update",
 }
 """What the colours of the matrix of verdicts mean."""
 
@@ -148,10 +149,10 @@ def _line(decisions: Sequence[str]) -> list[str]:
 
 
 def decided_in(record: RoundFacts) -> dict[str, str]:
-    """The decision on each client in a round; "away" or "late" for clients without a decision."""
+    """The decision on each client in a round; "away", "late" or "absent" if there is none."""
     away = dict.fromkeys(record.quarantined, "away")
-    late = dict.fromkeys(record.missing, "late")
-    return away | late | {v.client: v.decision for v in record.verdicts}
+    missing = dict.fromkeys(record.missing, "absent") | dict.fromkeys(record.late, "late")
+    return away | missing | {v.client: v.decision for v in record.verdicts}
 
 
 def _weight(counts: Counter[str]) -> int:

@@ -63,7 +63,7 @@ svg text { font-size: 12px; fill: var(--soft); } svg text.row { font-size: 11px;
 .rejected { color: var(--warn); } .abstained { color: var(--four); }
 .quarantined, .proposed { color: var(--six); } .evicted { color: var(--bad); }
 .away { color: var(--away); opacity: .35; } .out { color: var(--bad); opacity: .15; }
-.late { color: var(--five); opacity: .6; }
+.late { color: var(--five); opacity: .6; } .absent { color: var(--away); opacity: .2; }
 .legend { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; list-style: none; margin: .2rem 0;
   padding: 0; font-size: .87rem; color: var(--soft); }
 .key { display: inline-block; width: .9rem; height: .7rem; margin-right: .4rem;

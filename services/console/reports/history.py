@@ -8,9 +8,18 @@ from typing import Any
 from rampart_fl.services.console.reports.reading import RunReader
 from rampart_fl.shared.protocol.messages import RunState
 from rampart_fl.shared.protocol.runs import Member, RunInfo
-from rampart_fl.shared.protocol.stored_rounds import VERDICT_CODES, VerdictMatrix
+from rampart_fl.shared.protocol.stored_rounds import (
+    ABSENT,
+    LATE,
+    VERDICT_CODES,
+    VerdictMatrix,
+)
 
-DECISIONS: Mapping[str, str] = {code: decision for decision, code in VERDICT_CODES.items()}
+DECISIONS: Mapping[str, str] = {
+    **{code: decision for decision, code in VERDICT_CODES.items()},
+    LATE: "late",
+    ABSENT: "absent",
+}
 
 
 @dataclass(frozen=True)
@@ -22,7 +31,8 @@ class Part:
         state: state of the run.
         answer: "accepted", "declined", or "" if the client gave no answer.
         slot: the client's slot; None if it is no member.
-        decisions: how often each decision was made about the client.
+        decisions: how often each decision was made about the client, and how often its update was
+            late or absent.
         barred: why the client is evicted or in quarantine; "" if it is not.
         reason: why the client declined.
     """

@@ -1,11 +1,12 @@
-"""Copies a finished run to a tracker."""
+"""Copies a run to a tracker: a finished one at once, or one that is executed as it happens."""
 
 import json
 import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from math import isfinite
 from pathlib import Path
@@ -16,38 +17,83 @@ from urllib.parse import quote
 from rampart_fl.services.console.finished import FinishedRun
 from rampart_fl.services.console.progress import Progress
 from rampart_fl.services.console.tracking.tracker import Tracker
+from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import BARRING
 from rampart_fl.shared.protocol.messages import RoundFacts
 
 
+@dataclass(frozen=True)
+class TrackedRound:
+    """A round as it is copied.
+
+    Args:
+        record: the round's record.
+        curves: the accuracies and errors after the round, such as "accuracy_local".
+        acts: what operators did with clients since the last round, keyed by client.
+    """
+
+    record: RoundFacts
+    curves: Mapping[str, float | None]
+    acts: Mapping[str, str]
+
+
 def track(run: FinishedRun, tracker: Tracker) -> None:
-    """Copies a run: parameters, the figures of each round, evictions, final models.
+    """Copies a finished run: parameters, the figures of each round, evictions, final models.
 
     Args:
         run: the run.
         tracker: an unused tracker.
     """
-    ends = [record.closed_at for record in run.records if record.closed_at]
-    now = time.time()  # A simulation records no times.
-    digest = run.experiment.digest()
-    facts = {"experiment": run.experiment.name, "experiment_digest": digest}
-    begins = [record.opened_at for record in run.records if record.opened_at]
-    tracker.begin(parameters(run.experiment.tables()), facts, min(begins, default=now))
-    try:
+
+    def rounds() -> Iterator[TrackedRound]:
         with Progress("rounds tracked", len(run.records)) as progress:
             for number, record in enumerate(run.records):
-                metrics = round_metrics(record, {k: v[number] for k, v in run.curves.items()})
-                tracker.round(record.round, metrics, barrings(record), record.closed_at or now)
+                curves = {name: values[number] for name, values in run.curves.items()}
+                yield TrackedRound(record, curves, {})
                 progress.show(number + 1)
-        known = {"evicted": " ".join(run.evicted) or "nobody"}
-        if run.figures.get("models_digest"):
-            known["models_digest"] = str(run.figures["models_digest"])
-        with tempfile.TemporaryDirectory() as folder:
-            keep(run, Path(folder))
-            tracker.end(numbers(run.figures), known, Path(folder), max(ends, default=now))
+
+    begins = [record.opened_at for record in run.records if record.opened_at]
+    began = min(begins, default=time.time())
+    copy(run.experiment, rounds(), lambda _: run, tracker, began)
+
+
+def copy(
+    experiment: Experiment,
+    rounds: Iterable[TrackedRound],
+    finished: Callable[[Path], FinishedRun],
+    tracker: Tracker,
+    began: float,
+) -> FinishedRun:
+    """Copies each round as soon as it is there, then the end of the run.
+
+    Args:
+        experiment: the run's experiment.
+        rounds: the rounds, until the run ends.
+        finished: gives the whole run after its end; may write it to an empty folder.
+        tracker: an unused tracker.
+        began: Unix time at which the run began.
+    """
+    facts = {"experiment": experiment.name, "experiment_digest": experiment.digest()}
+    tracker.begin(parameters(experiment.tables()), facts, began)
+    now = time.time()  # A simulation records no times.
+    try:
+        for one in rounds:
+            metrics, closed = round_metrics(one.record, one.curves), one.record.closed_at
+            tracker.round(
+                one.record.round, metrics, {**one.acts, **barrings(one.record)}, closed or now
+            )
+        with tempfile.TemporaryDirectory() as read, tempfile.TemporaryDirectory() as kept:
+            run = finished(Path(read))
+            known = {"evicted": " ".join(run.evicted) or "nobody"}
+            if run.figures.get("models_digest"):
+                known["models_digest"] = str(run.figures["models_digest"])
+            keep(run, Path(kept))
+            ends = [record.closed_at for record in run.records if record.closed_at]
+            tracker.end(numbers(run.figures), known, Path(kept), max(ends, default=now))
     except BaseException:
         tracker.fail()
         raise
+    return run
 
 
 def parameters(tables: Mapping[str, Any]) -> dict[str, str]:
@@ -80,7 +126,8 @@ def round_metrics(record: RoundFacts, curves: Mapping[str, float | None]) -> dic
         **curves,
         **{f"verdicts_{decision}": float(count) for decision, count in decisions.items()},
         "updates": float(len(record.participants)),
-        "late": float(len(record.missing)),
+        "late": float(len(record.late)),
+        "absent": float(len(record.missing) - len(record.late)),
         "failed": float(record.status == "failed"),
         "median_norm": median(norms) if norms else None,
         "seconds": sum(record.timings.values()) or None,

@@ -68,3 +68,25 @@ def test_the_disk_of_the_blobs_is_measured(tmp_path: Path) -> None:
     value = metrics.registry.get_sample_value("rampart_disk_bytes", {"part": "total"})
     assert value == shutil.disk_usage(folder).total
     assert "rampart_disk_bytes{" not in Metrics().text().decode()
+
+
+def test_no_series_is_kept_for_a_run_or_a_client() -> None:
+    """Otherwise a process would keep the series of all runs that it has ever seen."""
+    metrics, record = Metrics(), RoundRecord(round=0, status="published", timings={"load": 1.0})
+    metrics.observe_round(record, None)
+    first = metrics.text().count(b"\n")
+    for number in range(50):
+        metrics.observe_round(record.model_copy(update={"round": number}), None)
+    assert metrics.text().count(b"\n") == first
+    families = metrics.registry.collect()
+    labels = {name for family in families for one in family.samples for name in one.labels}
+    assert labels <= {
+        "phase",
+        "state",
+        "kind",
+        "outcome",
+        "route",
+        "status",
+        "step",
+        "decision",
+    } | {*("part", "le")}

@@ -15,6 +15,7 @@ import pytest
 from rampart_fl.services.console.__main__ import app
 from rampart_fl.services.console.commands import connection
 from rampart_fl.services.console.operator import Operator
+from rampart_fl.shared.agent.http_client import SOFTWARE
 from rampart_fl.shared.protocol.messages import RoundRecord, VerdictRecord
 from rampart_fl.shared.protocol.runs import RunStatus
 from tests.integration.hosted import FEDCAP, Hold, Hosted, experiment, host
@@ -75,6 +76,7 @@ def test_a_federation_is_shown_and_steered(hosted: Hosted, rampart: Rampart) -> 
 
     clients = parsed(rampart("clients", "--json"))
     assert [client["client_id"] for client in clients] == NAMES
+    assert {client["software"] for client in clients} == {SOFTWARE}
     assert all(name in rampart("clients").out for name in NAMES)
 
     assert len(parsed(rampart("tokens", "--count", "2", "--json"))["tokens"]) == 2
@@ -153,7 +155,8 @@ def test_a_round_and_the_status_can_be_read_on_a_narrow_terminal(
         )
         for number in range(2)
     ]
-    record = RoundRecord(round=4, status="published", missing=["client-02"], verdicts=verdicts)
+    missing, late = ["client-02", "client-03"], ["client-03"]
+    record = RoundRecord(round=4, status="published", missing=missing, late=late, verdicts=verdicts)
     status = RunStatus(
         run="one-1",
         name="one",
@@ -173,8 +176,9 @@ def test_a_round_and_the_status_can_be_read_on_a_narrow_terminal(
     lines = rampart("rounds", "4").out.splitlines()
     for verdict in verdicts:
         assert any(f"│ {verdict.client} │ {verdict.decision}" in line for line in lines)
-    assert lines[-2:] == [f"client-b9dd51e23ce1 evicted: {reason}", "missing: client-02"]
-    assert len(lines) < 12
+    assert lines[-3] == f"client-b9dd51e23ce1 evicted: {reason}"
+    assert lines[-2:] == ["late: client-03", "absent: client-02"]
+    assert len(lines) < 13
     listed = rampart("rounds").out
     assert all(word in listed for word in ("published", "customized", "personalized"))
     assert "backdoor" not in listed

@@ -31,6 +31,34 @@ def test_what_is_no_aggregator_is_named(body: str) -> None:
     operator.close()
 
 
+def test_lists_that_come_in_pages_are_read_to_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rampart_fl.services.console.operator.PAGE", 2)
+    entry = {"name": "x", "experiment": "d" * 64, "submission": "s", "submitted_at": 0.0}
+    runs = [
+        {**entry, "run": f"x-{number}", "submitted_by": "ada", "rounds": 1, "state": "queued"}
+        for number in range(5)
+    ]
+    known = {"registered_at": 0.0, "last_seen": None, "online": False}
+    clients = [{**known, "client_id": f"c-{number}"} for number in range(4)]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        query, limit = request.url.params, int(request.url.params["limit"])
+        if request.url.path == "/v1/clients":
+            later = [one for one in clients if one["client_id"] > query.get("after", "")]
+            return httpx.Response(200, json=later[:limit])
+        older = [one for one in runs if one["run"] < query.get("before", "y")]
+        return httpx.Response(200, json=older[-limit:])
+
+    operator = Operator("http://test", "t" * 43)
+    operator.close()
+    operator._http = httpx.Client(base_url="http://test", transport=httpx.MockTransport(answer))
+    assert [info.run for info in operator.runs()] == [f"x-{number}" for number in range(5)]
+    assert [info.run for info in operator.runs(last=3)] == ["x-2", "x-3", "x-4"]
+    assert [info.run for info in operator.runs("x-3", 3)] == ["x-0", "x-1", "x-2"]
+    assert [one.client_id for one in operator.clients()] == [f"c-{number}" for number in range(4)]
+    operator.close()
+
+
 def test_a_url_with_no_port_is_named() -> None:
     with pytest.raises(ConfigurationError, match="Invalid port: 'abc'"):
         Operator("http://127.0.0.1:abc", "t" * 43)

@@ -2,7 +2,8 @@
 
 import secrets
 import time
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 
@@ -13,8 +14,10 @@ from rampart_fl.services.aggregator.api.deps import (
     CallerDep,
     OperatorDep,
     RuntimeDep,
+    software_of,
 )
 from rampart_fl.services.aggregator.api.identities import Known
+from rampart_fl.services.aggregator.api.links import OF_CLIENT, OF_JOIN_TOKENS
 from rampart_fl.services.aggregator.api.routes import PROBLEMS, problems
 from rampart_fl.services.aggregator.api.runtime import Runtime
 from rampart_fl.services.aggregator.state.audit_log import Attribution
@@ -23,6 +26,7 @@ from rampart_fl.shared.protocol.messages import (
     CLIENT_ID,
     DIGEST,
     UNSAID,
+    ClientId,
     ClientInfo,
     Decision,
     Joined,
@@ -36,13 +40,13 @@ from rampart_fl.shared.protocol.messages import (
 from rampart_fl.shared.runtime.tokens import mint, token_hash
 
 router = APIRouter(prefix="/v1", tags=["clients"], responses=PROBLEMS)
-ClientPath = Annotated[str, Path(pattern=CLIENT_ID)]
+ClientPath = Annotated[str, Path(pattern=CLIENT_ID, examples=["client-07"])]
 ReasonQuery = Annotated[Reason, Query(examples=["a leak"])]
 ROTATIONS = 20
 """Largest number of token changes by one client per minute; each change clears all token caches."""
 
 
-@router.post("/join-tokens")
+@router.post("/join-tokens", responses={200: {**OF_JOIN_TOKENS}})
 async def mint_join_tokens(
     runtime: RuntimeDep, actor: ActorDep, body: JoinTokenRequest
 ) -> JoinTokens:
@@ -89,7 +93,11 @@ async def revoke_join_token(
         raise refusals.Conflict("a client has joined with this token; revoke the client's token")
 
 
-@router.post("/clients", status_code=201, responses=problems(refusals.Conflict, refusals.TooMany))
+@router.post(
+    "/clients",
+    status_code=201,
+    responses={201: {**OF_CLIENT}, **problems(refusals.Conflict, refusals.TooMany)},
+)
 async def join(request: Request, runtime: RuntimeDep, token: Bearer, body: JoinRequest) -> Joined:
     """Registers a client that presents a join token; repeating the request is idempotent."""
     settings, now = runtime.settings, time.time()
@@ -113,7 +121,7 @@ async def join(request: Request, runtime: RuntimeDep, token: Bearer, body: JoinR
         raise refusals.Conflict("this token is in use")
     if answer != "joined":
         raise refusals.Unauthorized(f"join token {answer}")
-    runtime.hub.saw(client_id)
+    runtime.hub.saw(client_id, software_of(request))
     return Joined(
         client_id=client_id,
         sample_cap=client.get("sample_cap"),
@@ -173,11 +181,29 @@ async def change_token(
 
 
 @router.get("/clients", dependencies=[OperatorDep])
-async def clients(runtime: RuntimeDep) -> list[ClientInfo]:
-    """Lists all clients with their labels, and with whether each one is online or barred."""
+async def clients(
+    runtime: RuntimeDep,
+    after: Annotated[
+        ClientId | None, Query(description="only clients whose ids come after this one")
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
+) -> list[ClientInfo]:
+    """Lists clients by id, with their labels, and with whether each one is online or barred."""
+    records = await runtime.stores.clients.records()
+    chosen = [client_id for client_id in records if after is None or client_id > after][:limit]
+    return await described(runtime, {client_id: records[client_id] for client_id in chosen})
+
+
+async def described(runtime: Runtime, known: Mapping[str, Mapping[str, Any]]) -> list[ClientInfo]:
+    """Clients as operators see them.
+
+    Args:
+        runtime: the parts of the process.
+        known: the clients' records, keyed by id.
+    """
     stores = runtime.stores
-    known, seen = await stores.clients.records(), await stores.clients.seen()
-    barred = await stores.clients.barred()
+    seen = await stores.clients.seen()
+    barred, software = await stores.clients.barred(), await stores.clients.software()
     since = time.time() - runtime.settings.offline_after
     return [
         ClientInfo(
@@ -187,6 +213,7 @@ async def clients(runtime: RuntimeDep) -> list[ClientInfo]:
             labels=client.get("labels", {}),
             last_seen=seen.get(client_id),
             online=seen.get(client_id, 0) > since,
+            software=software.get(client_id, ""),
             barred=barred.get(client_id),
             token_expires_at=client["expires_at"] if client["token_hash"] else None,
         )
@@ -199,10 +226,11 @@ async def client(runtime: RuntimeDep, caller: CallerDep, client_id: ClientPath) 
     """Shows one client; a client may only see itself."""
     if caller not in (None, client_id):
         raise refusals.Forbidden("a client may see itself only")
-    for info in await clients(runtime):
-        if info.client_id == client_id:
-            return info
-    raise refusals.NotFound(f"no client {client_id}")
+    record = await runtime.stores.clients.record(client_id)
+    if record is None:
+        raise refusals.NotFound(f"no client {client_id}")
+    (info,) = await described(runtime, {client_id: record})
+    return info
 
 
 @router.put("/clients/{client_id}/labels", responses=problems(refusals.NotFound))

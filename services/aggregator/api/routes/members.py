@@ -76,7 +76,8 @@ async def members(
     ] = None,
 ) -> list[Member]:
     """Lists the clients that answered the run's offer, take part in it, or are barred from it."""
-    stores, seen = run.stores, await runtime.stores.clients.seen()
+    stores, clients = run.stores, runtime.stores.clients
+    seen, software = await clients.seen(), await clients.software()
     answers, slots = await stores.members.answers(), await stores.members.slots()
     barred, tickets = await stores.evictions.barred(), await stores.tickets.outstanding()
     since = time.time() - runtime.settings.offline_after
@@ -90,6 +91,7 @@ async def members(
             reason=answers.get(client, {}).get("reason", ""),
             slot=slots.get(client),
             online=seen.get(client, 0) > since,
+            software=software.get(client, ""),
             evicted=client in barred.evicted,
             eviction=barred.evicted.get(client),
             quarantine=barred.quarantined.get(client),

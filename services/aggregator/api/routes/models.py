@@ -29,7 +29,9 @@ async def model(
     runtime: RuntimeDep,
     caller: CallerDep,
     run: RunDep,
-    name: Annotated[str, Path(pattern=rf"^(global|reference|{DIGEST[1:-1]})$")],
+    name: Annotated[
+        str, Path(pattern=rf"^(global|reference|{DIGEST[1:-1]})$", examples=["global"])
+    ],
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Sends the model that has the given digest or name.

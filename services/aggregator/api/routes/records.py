@@ -36,7 +36,7 @@ LONGEST = 1000
 """The largest number of rounds in one answer."""
 SUMMED = 200
 """The largest number of rounds whose records are read to answer one request for figures."""
-RoundNumber = Annotated[int, Path(ge=0, le=10**9)]
+RoundNumber = Annotated[int, Path(ge=0, le=10**9, examples=[3])]
 JSON = "application/json"
 
 

@@ -14,6 +14,7 @@ from rampart_fl.services.aggregator.api.deps import (
     RunDep,
     RuntimeDep,
 )
+from rampart_fl.services.aggregator.api.links import OF_STATUS
 from rampart_fl.services.aggregator.api.routes import problems
 from rampart_fl.services.aggregator.api.routes.runs import described
 from rampart_fl.services.aggregator.api.run_parts import RunParts
@@ -45,7 +46,7 @@ ABSTAINING = (
 )
 
 
-@router.get("/rounds/current")
+@router.get("/rounds/current", responses={200: {**OF_STATUS}})
 async def current(runtime: RuntimeDep, run: RunDep) -> RunStatus:
     """Shows the run's current status."""
     stores, state = run.stores, await run.state()

@@ -4,19 +4,22 @@ import asyncio
 import json
 import time
 import uuid
-from typing import Any
+from math import inf
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 
 from rampart_fl.services.aggregator.api.deps import ActorDep, OperatorDep, RunDep, RuntimeDep
+from rampart_fl.services.aggregator.api.links import OF_RUN
 from rampart_fl.services.aggregator.api.routes import PROBLEMS, problems
 from rampart_fl.services.aggregator.api.routes.clients import ReasonQuery
 from rampart_fl.services.aggregator.api.runtime import Runtime
+from rampart_fl.services.aggregator.state.run_registry import number_of
 from rampart_fl.shared.errors import ConfigurationError, Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol import refusals
 from rampart_fl.shared.protocol.estimates import Estimate
-from rampart_fl.shared.protocol.messages import UNSAID
+from rampart_fl.shared.protocol.messages import RUN_ID, UNSAID
 from rampart_fl.shared.protocol.runs import LIVE, CheckRequest, RunInfo, RunRequest
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], responses=PROBLEMS, dependencies=[OperatorDep])
@@ -25,9 +28,18 @@ PATIENCE = 30.0
 
 
 @router.get("")
-async def runs(runtime: RuntimeDep) -> list[RunInfo]:
-    """Lists all runs in the order of their submission, and says what each waiting run waits for."""
-    found, queue = await runtime.stores.runs.entries(), await runtime.stores.runs.queue()
+async def runs(
+    runtime: RuntimeDep,
+    before: Annotated[
+        str | None, Query(pattern=RUN_ID, description="only runs submitted before this one")
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=1000, description="newest runs to list")] = 100,
+) -> list[RunInfo]:
+    """Lists the newest runs in the order of their submission, and says what each one waits for."""
+    last = inf if before is None else number_of(before)
+    entries = await runtime.stores.runs.entries()
+    found = [info for info in entries if number_of(info.run) < last][-limit:]
+    queue = await runtime.stores.runs.queue()
     current = await runtime.stores.runs.current()
     return list(await asyncio.gather(*(present(runtime, info, queue, current) for info in found)))
 
@@ -37,6 +49,7 @@ async def runs(runtime: RuntimeDep) -> list[RunInfo]:
     status_code=201,
     responses={
         200: {"model": RunInfo, "description": "The run that was submitted with this key before"},
+        201: {**OF_RUN},
         **problems(refusals.InvalidExperiment),
     },
 )
@@ -95,14 +108,18 @@ async def delete_run(
     runtime.hub.deletions += 1
 
 
-async def check(runtime: Runtime, tables: dict[str, Any]) -> tuple[Experiment, Estimate]:
+async def check(runtime: Runtime, given: dict[str, Any] | str) -> tuple[Experiment, Estimate]:
     """The experiment after a worker's check, and an estimate of its memory, disk space and traffic.
 
+    Args:
+        runtime: the parts of the process.
+        given: the tables of an experiment's file, or the file's text.
     Raises:
         InvalidExperiment: the experiment cannot be run; the error says why.
         Unavailable: no worker has answered in time.
     """
     try:
+        tables = Experiment.tables_of(given) if isinstance(given, str) else given
         Experiment.from_tables(tables)
     except ConfigurationError as error:
         raise refusals.InvalidExperiment(error.detail) from None

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends, Header, Query, Response
 from fastapi.responses import JSONResponse
 
 from rampart_fl.services.aggregator.api.deps import CallerDep, ClientDep, RunDep, RuntimeDep
+from rampart_fl.services.aggregator.api.links import OF_TICKET
 from rampart_fl.services.aggregator.api.model_responses import model_response
 from rampart_fl.services.aggregator.api.routes import BYTES, PROBLEMS, problems
 from rampart_fl.services.aggregator.api.run_parts import RunParts
@@ -87,7 +88,11 @@ async def eligible(runtime: Runtime, client: str, experiment: Experiment) -> boo
     "/ticket",
     response_model=Ticket,
     responses={
-        200: {"description": "The ticket; or its model, the ticket in a header", "content": BYTES},
+        200: {
+            "description": "The ticket; or its model, the ticket in a header",
+            "content": BYTES,
+            **OF_TICKET,
+        },
         204: {"description": "Nothing new yet"},
         **problems(refusals.TooMany),
     },

@@ -64,7 +64,7 @@ BODY = (
 async def evaluation(
     client: ClientDep,
     run: RunDep,
-    round: Annotated[int, Path(ge=0, le=10**9)],  # noqa: A002 - the path's name
+    round: Annotated[int, Path(ge=0, le=10**9, examples=[3])],  # noqa: A002 - the path's name
     body: Evaluation,
 ) -> Receipt:
     """Records what a client measured with the final models."""
@@ -97,7 +97,7 @@ async def upload(
     known: KnownDep,
     run: RunDep,
     wish: WishDep,
-    round: Annotated[int, Path(ge=0, le=10**9)],  # noqa: A002 - the path's name
+    round: Annotated[int, Path(ge=0, le=10**9, examples=[3])],  # noqa: A002 - the path's name
     kind: Literal["update", "probe"],
 ) -> Response:
     """Accepts an update or the answer to a probe, as safetensors with a report in the metadata.
@@ -117,6 +117,8 @@ async def upload(
         outcome = "accepted"
     except refusals.Refusal as refusal:
         outcome = refusal.slug
+        if isinstance(refusal, refusals.Late) and kind == "update":
+            await run.stores.uploads.note_late(known.client, round)
         raise
     finally:
         runtime.metrics.uploads.labels(kind, outcome).inc()

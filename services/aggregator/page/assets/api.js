@@ -2,6 +2,9 @@
 
 import { session } from "./session.js";
 
+/** Clients in one answer. */
+const PAGE = 1000;
+
 /** A refusal or a failure, with the text of the API's problem document. */
 export class Problem extends Error {
   /**
@@ -48,6 +51,22 @@ export async function request(path, options = {}) {
  */
 export async function get(path, signal) {
   return (await request(path, { signal })).json();
+}
+
+/**
+ * All clients of the federation, which come in pages.
+ *
+ * @param {string} path
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<any[]>}
+ */
+export async function get_clients(path, signal) {
+  const found = [];
+  for (let after = ""; ; after = `&after=${encodeURIComponent(found[found.length - 1].client_id)}`) {
+    const page = await get(`${path}?limit=${PAGE}${after}`, signal);
+    found.push(...page);
+    if (page.length < PAGE) return found;
+  }
 }
 
 /**

@@ -40,7 +40,8 @@ export const DECISIONS = [
     },
   },
   { code: "e", name: "evicted", title: "barred for good", severity: 6, mark: strokes([0.26, 0.26, 0.74, 0.74], [0.26, 0.74, 0.74, 0.26]) },
-  { code: "-", name: "absent", title: "no update in time: late or away", severity: 1, mark: strokes([0.44, 0.5, 0.56, 0.5]) },
+  { code: "l", name: "late", title: "the update came after the end of the round", severity: 1, mark: strokes([0.5, 0.26, 0.5, 0.52], [0.5, 0.52, 0.68, 0.64]) },
+  { code: "-", name: "absent", title: "no update", severity: 1, mark: strokes([0.44, 0.5, 0.56, 0.5]) },
   { code: "x", name: "failed", title: "the whole round failed", severity: 0, mark: strokes([0.2, 0.5, 0.5, 0.2], [0.5, 0.8, 0.8, 0.5]) },
   { code: "d", name: "declined", title: "the client declined the run", severity: 0, mark: strokes([0.3, 0.3, 0.7, 0.7]) },
   { code: "", name: "barred", title: "evicted in an earlier round", severity: 0 },
@@ -53,4 +54,4 @@ DECISIONS.forEach((decision, index) => {
   if (decision.code) INDEX[decision.code.charCodeAt(0)] = index;
 });
 export const NONE = DECISIONS.length - 1;
-export const [EVICTED, DECLINED, BARRED] = ["evicted", "declined", "barred"].map((name) => DECISIONS.findIndex((decision) => decision.name === name));
+export const [EVICTED, LATE, ABSENT, DECLINED, BARRED] = ["evicted", "late", "absent", "declined", "barred"].map((name) => DECISIONS.findIndex((decision) => decision.name === name));

@@ -9,9 +9,10 @@ import { session } from "./session.js";
  *
  * @param {string | null} path null asks nothing
  * @param {number} [every] 0 asks once
+ * @param {(path: string, signal: AbortSignal) => Promise<any>} [load]
  * @returns {{data: any, error: string, again: () => void}}
  */
-export function useAnswer(path, every = 0) {
+export function useAnswer(path, every = 0, load = get) {
   const [answer, set] = useState(/** @type {any} */ ({ path: "", data: null, error: "" }));
   const [asked, again] = useReducer((count) => count + 1, 0);
   useEffect(() => {
@@ -20,7 +21,7 @@ export function useAnswer(path, every = 0) {
     let timer = 0;
     const ask = async () => {
       try {
-        const data = await get(path, abort.signal);
+        const data = await load(path, abort.signal);
         set({ path, data, error: "" });
       } catch (error) {
         if (abort.signal.aborted) return;

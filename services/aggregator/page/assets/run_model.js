@@ -148,6 +148,9 @@ export class RunModel extends EventTarget {
     this.events.push(...burst);
     if (this.events.length > KEPT) this.events.splice(0, this.events.length - KEPT);
     this.tell("events");
+    const late = burst.filter((event) => event.type === "late");
+    for (const event of late) this.table.mark_late(event.data.client, Number(event.data.round));
+    if (late.length) this.tell("verdicts");
     this.touch(
       "status",
       ...(burst.some((event) => ENDS.has(event.type)) ? ["rounds"] : []),

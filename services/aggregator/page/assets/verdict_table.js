@@ -1,6 +1,6 @@
 /** The verdicts that are loaded: one column of decisions per round, one row per client. */
 
-import { BARRED, DECISIONS, DECLINED, EVICTED, INDEX, NONE } from "./decisions.js";
+import { ABSENT, BARRED, DECISIONS, DECLINED, EVICTED, INDEX, LATE, NONE } from "./decisions.js";
 
 export class VerdictTable {
   constructor() {
@@ -71,6 +71,17 @@ export class VerdictTable {
     });
     const last = this.rounds.length - wide - 1;
     if (last >= 0 && wide && this.rounds[last] > matrix.rounds[0]) this.rounds.sort((a, b) => a - b);
+  }
+
+  /**
+   * Marks an absent client as late in a round that is loaded.
+   *
+   * @param {string} client
+   * @param {number} round
+   */
+  mark_late(client, round) {
+    const [codes, row] = [this.columns.get(round), this.row_of.get(client)];
+    if (codes && row !== undefined && codes[row] === ABSENT) codes[row] = LATE;
   }
 
   /**

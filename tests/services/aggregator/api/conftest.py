@@ -33,7 +33,7 @@ class Api:
         self, method: str, path: str, token: str | None = None, **options: Any
     ) -> httpx.Response:
         """A request, by the owner unless a token is given."""
-        headers = {"Authorization": f"Bearer {token or self.owner}"}
+        headers = {"Authorization": f"Bearer {token or self.owner}", **options.pop("headers", {})}
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             return await client.request(method, path, headers=headers, **options)

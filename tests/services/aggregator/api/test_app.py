@@ -181,6 +181,24 @@ async def test_the_openapi_document_is_whole(runtime: Runtime) -> None:
         for parameter in re.findall(r"\{(\w+)\}", name):
             named = {p["name"] for p in operation.get("parameters", []) if p["in"] == "path"}
             assert parameter in named, name
+        for given in operation.get("parameters", []):
+            choices = given["schema"].get("enum")
+            assert not given["required"] or choices or given["schema"].get("examples"), name
+    linked = [
+        (name, link["operationId"], link.get("parameters", {}))
+        for name, operation in operations.items()
+        for response in operation["responses"].values()
+        for link in response.get("links", {}).values()
+    ]
+    by_id = {operation["operationId"]: operation for operation in operations.values()}
+    assert {name for name, _, _ in linked} >= {
+        "POST /v1/runs",
+        "POST /v1/clients",
+        "GET /v1/ticket",
+    }
+    for name, target, parameters in linked:
+        known = {p["name"] for p in by_id[target].get("parameters", [])}
+        assert set(parameters) <= known, (name, target)
     public = {"GET /healthz", "GET /readyz", "GET /metrics"}
     assert {name for name, o in operations.items() if "security" not in o} == public
     upload = operations["PUT /v1/runs/{run}/rounds/{round}/{kind}"]

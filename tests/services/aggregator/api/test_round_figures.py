@@ -17,7 +17,8 @@ RECORD = RoundRecord(
     round=3,
     status="published",
     participants=["a", "b", "c"],
-    missing=["d"],
+    missing=["d", "f"],
+    late=["f"],
     verdicts=[verdict("a", "accepted"), verdict("b", "accepted"), verdict("c", "evicted")],
     weights={"a": 0.75, "b": 0.25},
     norms={"a": 1.0, "b": 2.0, "c": 9.0},
@@ -35,7 +36,7 @@ JSON = RECORD.model_dump_json().encode()
 def test_figures_sum_a_record_up() -> None:
     found = round_figures(JSON)
     assert (found.round, found.status, found.seconds) == (3, "published", 2.5)
-    assert (found.participants, found.absent) == (3, 1)
+    assert (found.participants, found.absent, found.late) == (3, 2, 1)
     assert found.decisions == {"accepted": 2, "evicted": 1}
     assert found.accuracies == {"customized": 0.5, "local": 1.0}
     norms = [1.0, 2.0, 9.0]
@@ -52,7 +53,10 @@ def test_figures_tell_what_one_client_did() -> None:
     assert own.metrics == RECORD.metrics["b"]
     absent = round_figures(JSON, "d").client
     assert absent is not None
-    assert absent.absent
+    assert (absent.absent, absent.late) == (True, False)
+    late = round_figures(JSON, "f").client
+    assert late is not None
+    assert (late.absent, late.late) == (True, True)
     assert absent.verdict is absent.norm is absent.weight is None
     nobody = round_figures(JSON, "e").client
     assert nobody is not None

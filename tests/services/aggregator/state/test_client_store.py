@@ -78,9 +78,10 @@ async def test_tokens_are_rotated_and_revoked(founded: Any) -> None:
 async def test_when_clients_were_seen(stores: Stores) -> None:
     await stores.clients.saw({})
     assert await stores.clients.seen() == {}
-    await stores.clients.saw({"a": NOW, "b": NOW + 0.125})
-    await stores.clients.saw({"a": NOW + 1})
+    await stores.clients.saw({"a": (NOW, "rampart-fl/0.1"), "b": (NOW + 0.125, "")})
+    await stores.clients.saw({"a": (NOW + 1, "rampart-fl/0.2")})
     assert await stores.clients.seen() == {"a": NOW + 1, "b": NOW + 0.125}
+    assert await stores.clients.software() == {"a": "rampart-fl/0.2", "b": ""}
 
 
 async def test_labels_come_with_the_join_token_and_may_change(stores: Stores) -> None:

@@ -127,33 +127,33 @@ class Moving(RedisAccess):
         answer = await super().ask(command, *args, **options)
         self._asked += 1
         if self._asked == 1:
-            await publish(self._founded, self._founded.records, ROUNDS - 1)
+            await publish(self._founded, self._founded.records, ROUNDS)
         return answer
 
 
 async def test_a_reader_misses_no_entry_that_moves_meanwhile(founded: Any) -> None:
-    await publish(founded, founded.records, *range(ROUNDS - 1))
+    await publish(founded, founded.records, *range(ROUNDS))
     moving = replace(founded.records, redis=Moving(founded))
-    assert list(await moving.entries(0, ROUNDS - 2)) == list(range(ROUNDS - 1))
+    assert list(await moving.entries(0, ROUNDS - 1)) == list(range(ROUNDS))
     keys, client = founded.run.rounds.keys, founded.stores.redis.client
-    assert await client.hlen(keys.history) == 0, "the entries did move"
+    assert await client.hkeys(keys.history) == [str(ROUNDS)], "the entries did move"
 
 
 async def test_nothing_in_use_is_missed_while_entries_move(founded: Any) -> None:
-    await publish(founded, founded.records, *range(ROUNDS - 1))
+    await publish(founded, founded.records, *range(ROUNDS))
     before = await founded.records.referenced()
-    assert len(before) == 2 * (ROUNDS - 1)
+    assert len(before) == 2 * ROUNDS
     assert before <= await replace(founded.records, redis=Moving(founded)).referenced()
 
 
 async def test_only_the_newest_records_are_kept_if_that_is_set(founded: Any) -> None:
     records = replace(founded.records, kept=10)
-    await publish(founded, records, *range(ROUNDS + 9))
+    await publish(founded, records, *range(ROUNDS + 10))
     assert await read(records, 0) == record(0), "a segment goes as a whole"
-    await publish(founded, records, *range(ROUNDS + 9, 2 * ROUNDS))
+    await publish(founded, records, *range(ROUNDS + 10, 2 * ROUNDS + 1))
     assert await read(records, ROUNDS - 1) is None
     old = await founded.records.entries(0, 999)
-    assert list(old) == list(range(ROUNDS, 2 * ROUNDS))
+    assert list(old) == list(range(ROUNDS, 2 * ROUNDS + 1))
     unswept = set(records.blobs.digests())
     records.blobs.sweep(await records.referenced(), -1)
     assert set(records.blobs.digests()) == await records.referenced() < unswept
@@ -171,12 +171,69 @@ async def test_a_reader_finishes_although_the_record_is_swept(founded: Any) -> N
 
 
 async def test_a_missing_segment_is_told_to_who_would_sweep(founded: Any) -> None:
-    await publish(founded, founded.records, *range(ROUNDS))
+    await publish(founded, founded.records, *range(ROUNDS + 1))
     (segment,) = await founded.stores.redis.client.hvals(founded.run.rounds.keys.segments)
     founded.records.blobs.delete([segment])
     with pytest.raises(FileNotFoundError):
         await founded.records.referenced()
-    assert await founded.records.entries(0, ROUNDS) == {}
+    assert list(await founded.records.entries(0, ROUNDS)) == [ROUNDS]
+
+
+async def late(records: RecordStore, *rounds: int) -> dict[int, list[str]]:
+    """The late clients of these rounds, as entries and as records name them."""
+    entries = await records.entries(0, 999)
+    for number in rounds:
+        assert await records.entry(number) == entries[number]
+        data = await records.record_json(entries[number])
+        assert data is not None
+        assert StoredRound.model_validate_json(data).late == entries[number].late
+    return {number: entries[number].late for number in rounds}
+
+
+async def test_late_uploads_show_in_entries_and_records(founded: Any) -> None:
+    records, note = founded.records, founded.run.uploads.note_late
+    away = record(0).model_copy(update={"missing": ["a", "b", "c"]})
+    await founded.open(0, [])
+    await note("a", 0)  # The round is open, so no upload for it is late.
+    await founded.run.rounds.close(founded.fence, 0, "0-0")
+    await note("b", 0)
+    await published(founded, records, away)
+    assert await late(records, 0) == {0: ["b"]}
+    for _ in range(2):
+        await note("a", 0)
+    await note(CLIENTS[0], 0)  # Its first update was in time, and has a verdict.
+    await note("a", 7)
+    assert await late(records, 0) == {0: ["a", "b"]}
+    assert (await founded.happened()).count("late") == 3
+
+    for number in range(1, ROUNDS):
+        await publish(founded, records, number)
+    await founded.open(ROUNDS, [])
+    await published(founded, records, away.model_copy(update={"round": ROUNDS}))
+    keys, client = founded.run.rounds.keys, founded.stores.redis.client
+    assert await client.hkeys(keys.history) == [str(ROUNDS)]
+    assert await client.exists(keys.late) == 0, "the notes moved with their entries"
+    await note("c", 0)  # Its entry is in a blob, which does not change.
+    await note("c", ROUNDS)
+    found = {0: ["a", "b"], ROUNDS: ["c"]}
+    assert await late(records, 0, ROUNDS) == found
+    await founded.run.state.end(founded.fence, 0.0, segment=await records.seal_rest())
+    assert await client.exists(keys.late, keys.history) == 0
+    assert await late(records, 0, ROUNDS) == found
+
+
+async def test_late_uploads_count_against_the_bound(founded: Any) -> None:
+    records = replace(founded.records, bound=3500)
+    clients = [f"{number:050}" for number in range(20)]
+    for number in range(6):
+        await founded.open(number, [])
+        one = RoundRecord(round=number, status="published", missing=clients)
+        await published(founded, records, one)
+        for client in clients:
+            await founded.run.uploads.note_late(client, number)
+        keys = founded.run.rounds.keys
+        assert await founded.stores.redis.client.hlen(keys.late) == 1
+    assert await late(records, *range(6)) == dict.fromkeys(range(6), clients)
 
 
 KILLED = """
@@ -196,11 +253,11 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("before", [1, ROUNDS - 1])
+@pytest.mark.parametrize("before", [1, ROUNDS])
 async def test_killing_a_worker_before_it_publishes_loses_nothing_and_leaks_nothing(
     founded: Any, redis_url: str, before: int
 ) -> None:
-    """This also holds if the round would have been the last round of a segment."""
+    """This also holds if the round would have moved entries to a segment."""
     records = founded.records
     await publish(founded, records, *range(before))
     whole = set(records.blobs.digests())
@@ -214,7 +271,7 @@ async def test_killing_a_worker_before_it_publishes_loses_nothing_and_leaks_noth
     )
     assert child.returncode == -9
     left = set(records.blobs.digests()) - whole
-    assert len(left) == (3 if before == ROUNDS - 1 else 2), "the record, its weights, the segment"
+    assert len(left) == (3 if before == ROUNDS else 2), "the record, its weights, the segment"
     assert await records.entry(before) is None
     assert not left & await records.referenced()
 

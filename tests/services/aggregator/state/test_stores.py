@@ -8,7 +8,7 @@ import pytest
 
 from rampart_fl.services.aggregator.state.redis_access import Fenced
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
-from rampart_fl.services.aggregator.state.stores import Stores
+from rampart_fl.services.aggregator.state.stores import OPEN, Stores
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.modelspec import ModelSpec
@@ -77,3 +77,11 @@ async def test_closing_answers_no_question_that_is_still_open(
         asyncio.CancelledError,
         asyncio.CancelledError,
     ]
+
+
+async def test_a_process_keeps_the_stores_of_few_runs(stores: Stores) -> None:
+    for number in range(3 * OPEN):
+        stores.of_run(f"run-{number}")
+    assert len(stores._of_runs) == OPEN
+    newest = f"run-{3 * OPEN - 1}"
+    assert stores.of_run(newest) is stores.of_run(newest)

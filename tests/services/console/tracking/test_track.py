@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from rampart_fl.services.console.finished import read_run
 from rampart_fl.services.console.tracking.track import track
@@ -60,6 +61,7 @@ def test_a_tracker_gets_all_of_a_run(finished: Path) -> None:
             "verdicts_accepted": 1.0,
             "updates": 3.0,
             "late": 0.0,
+            "absent": 0.0,
             "failed": 0.0,
             "median_norm": 1.5,
         },
@@ -98,6 +100,7 @@ def test_a_library_that_is_missing_is_named(
 ) -> None:
     for library, module in {"mlflow": "mlflow", "tensorboard": "torch.utils.tensorboard"}.items():
         monkeypatch.setitem(sys.modules, module, None)
+        monkeypatch.delattr(torch.utils, library, raising=False)  # Another test has imported it.
         said = rampart("track", str(finished), str(tmp_path / "to"), "--to", library)
         assert said.code == 1
         assert f"pip install 'rampart-fl[{library}]'" in said.err

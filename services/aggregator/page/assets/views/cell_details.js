@@ -55,7 +55,7 @@ function Standing({ model, client, again }) {
 /** @param {{figures: any, own: any}} props */
 function Part({ figures, own }) {
   const { verdict } = own;
-  const decision = verdict ? verdict.decision : own.absent ? "absent" : figures.status === "failed" ? "failed" : "none";
+  const decision = verdict ? verdict.decision : own.late ? "late" : own.absent ? "absent" : figures.status === "failed" ? "failed" : "none";
   return html`
     <p><${DecisionMark} name=${decision} />${verdict && verdict.asked && html`<span class="muted"> the detector asked for “${verdict.asked}”</span>`}</p>
     ${verdict && html`<p class="reason">${verdict.reason}</p>`}

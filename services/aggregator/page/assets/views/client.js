@@ -34,6 +34,7 @@ export function ClientView({ client }) {
     ${data &&
     html`<dl class="facts">
       <${Fact} name="Last heard">${relative(data.last_seen)}<//>
+      <${Fact} name="Software">${data.software || "–"}<//>
       <${Fact} name="Registered">${clock(data.registered_at)}<//>
       <${Fact} name="Token">${token(data)}<//>
       <${Fact} name="Most samples it may claim">${data.sample_cap ?? "set by each run"}<//>
@@ -78,10 +79,9 @@ function useParts(client) {
   useEffect(() => {
     const abort = new AbortController();
     const load = async () => {
-      const runs = (await get("/v1/runs", abort.signal)).reverse().slice(0, RUNS);
+      const runs = (await get(`/v1/runs?limit=${RUNS}`, abort.signal)).reverse();
       for (const run of runs) {
-        const members = await get(`/v1/runs/${run.run}/members`, abort.signal).catch(() => []);
-        const member = members.find((/** @type {any} */ one) => one.client_id === client);
+        const [member] = await get(`/v1/runs/${run.run}/members?client=${encodeURIComponent(client)}`, abort.signal).catch(() => []);
         if (!member || abort.signal.aborted) continue;
         const first = Math.max(0, run.round - ROUNDS + 1);
         const figures = await get(`/v1/runs/${run.run}/figures?from=${first}&limit=${ROUNDS}&client=${encodeURIComponent(client)}`, abort.signal).catch(() => []);
@@ -103,7 +103,7 @@ function counts(figures) {
   /** @type {Record<string, number>} */
   const found = {};
   for (const { client } of figures) {
-    const name = client.verdict ? client.verdict.decision : client.absent ? "absent" : "";
+    const name = client.verdict ? client.verdict.decision : client.late ? "late" : client.absent ? "absent" : "";
     if (name) found[name] = (found[name] || 0) + 1;
   }
   return Object.entries(found);

@@ -1,6 +1,7 @@
 /** All clients of the federation. */
 
 import { html, useState } from "../vendor/preact.js";
+import { get_clients } from "../api.js";
 import { clock, plural, relative } from "../format.js";
 import { useAnswer } from "../hooks.js";
 import { href } from "../router.js";
@@ -9,7 +10,7 @@ import { Failure } from "../widgets.js";
 const SHOWN = 200;
 
 export function ClientsView() {
-  const { data, error } = useAnswer("/v1/clients", 5000);
+  const { data, error } = useAnswer("/v1/clients", 5000, get_clients);
   const [filter, write] = useState("");
   const wanted = filter.trim().toLowerCase();
   const clients = data || [];
@@ -18,19 +19,20 @@ export function ClientsView() {
     <div class="heading">
       <h1>Clients</h1>
       <p class="muted">${data ? `${plural(clients.length, "client")}, ${clients.filter((/** @type {any} */ one) => one.online).length} online` : "Loading…"}</p>
-      <input type="search" aria-label="Filter clients" placeholder="Filter by id or label" value=${filter}
+      <input type="search" aria-label="Filter clients" placeholder="Filter by id, label or software" value=${filter}
         onInput=${(/** @type {any} */ event) => write(event.target.value)} />
     </div>
     <${Failure} error=${error} />
     <div class="table-box" tabindex="0" role="region" aria-label="Clients">
       <table>
-        <thead><tr><th scope="col">Client</th><th scope="col">Liveness</th><th scope="col">Last heard</th><th scope="col">Labels</th><th scope="col">Registered</th><th scope="col">Token</th></tr></thead>
+        <thead><tr><th scope="col">Client</th><th scope="col">Liveness</th><th scope="col">Last heard</th><th scope="col">Software</th><th scope="col">Labels</th><th scope="col">Registered</th><th scope="col">Token</th></tr></thead>
         <tbody>
           ${found.slice(0, SHOWN).map(
             (/** @type {any} */ one) => html`<tr key=${one.client_id}>
               <th scope="row"><a class="id" href=${href("clients", one.client_id)}>${one.client_id}</a></th>
               <td>${one.barred ? html`<span class="alarm">barred</span>` : one.online ? html`<span class="good">online</span>` : html`<span class="muted">offline</span>`}</td>
               <td>${relative(one.last_seen)}</td>
+              <td>${one.software || "–"}</td>
               <td>${Object.entries(one.labels).map(([key, value]) => `${key}=${value}`).join(", ") || "–"}</td>
               <td>${clock(one.registered_at)}</td>
               <td>${token(one)}</td>
@@ -51,5 +53,5 @@ export function token(client) {
 
 /** @param {any} client */
 function text(client) {
-  return `${client.client_id} ${Object.entries(client.labels).join(" ")} ${client.barred ? "barred" : ""}`.toLowerCase();
+  return `${client.client_id} ${client.software} ${Object.entries(client.labels).join(" ")} ${client.barred ? "barred" : ""}`.toLowerCase();
 }

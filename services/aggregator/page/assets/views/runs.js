@@ -14,10 +14,13 @@ import { Submit } from "./submit.js";
 const EVERY = 3000;
 /** Runs whose accuracy is shown. */
 const MEASURED = 50;
+/** Runs in one answer. */
+const PAGE = 100;
 const LIVE = ["running", "paused", "stopping"];
 
 export function RunsView() {
-  const { data, error, again } = useAnswer("/v1/runs", EVERY);
+  const [before, page_to] = useState("");
+  const { data, error, again } = useAnswer(`/v1/runs?limit=${PAGE}${before && `&before=${before}`}`, EVERY);
   const [chosen, choose] = useState(/** @type {string[]} */ ([]));
   const runs = data ? [...data].reverse() : [];
   const accuracies = useAccuracies(runs.slice(0, MEASURED));
@@ -25,7 +28,7 @@ export function RunsView() {
   return html`
     <div class="heading">
       <h1>Runs</h1>
-      <p class="muted">${data ? summary(runs) : "Loading…"}</p>
+      <p class="muted">${data ? summary(runs, before) : "Loading…"}</p>
     </div>
     <${Failure} error=${error} />
     <div class="table-box" tabindex="0" role="region" aria-label="Runs">
@@ -64,18 +67,25 @@ export function RunsView() {
           )}
         </tbody>
       </table>
-      ${data && !runs.length && html`<p class="empty">The federation has no runs yet.</p>`}
+      ${data && !runs.length && html`<p class="empty">${before ? "There are no older runs." : "The federation has no runs yet."}</p>`}
     </div>
+    <p class="buttons">
+      ${before && html`<button type="button" onClick=${() => page_to("")}>Newest runs</button>`}
+      ${runs.length === PAGE && html`<button type="button" onClick=${() => page_to(runs[PAGE - 1].run)}>Older runs</button>`}
+    </p>
     ${chosen.length > 0 && html`<${Compare} runs=${runs.filter((run) => chosen.includes(run.run))} />`}
     <${Submit} runs=${runs} done=${again} />
   `;
 }
 
-/** @param {any[]} runs */
-function summary(runs) {
+/**
+ * @param {any[]} runs
+ * @param {string} before the run that follows them; "" if they are the newest
+ */
+function summary(runs, before) {
   const live = runs.filter((run) => LIVE.includes(run.state)).length;
   const queued = runs.filter((run) => run.state === "queued").length;
-  return `${live} in progress, ${queued} queued, ${runs.length - live - queued} ended`;
+  return `${live} in progress, ${queued} queued, ${runs.length - live - queued} ended${before || runs.length === PAGE ? " of the runs below" : ""}`;
 }
 
 /**

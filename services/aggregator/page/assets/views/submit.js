@@ -1,4 +1,4 @@
-/** Where an operator submits an experiment: its tables as JSON, often those of an earlier run. */
+/** Where an operator submits an experiment: its file as TOML, or the tables of an earlier run. */
 
 import { html, useState } from "../vendor/preact.js";
 import { get, send } from "../api.js";
@@ -16,11 +16,11 @@ export function Submit({ runs, done }) {
     if (!event.target.value) return;
     write(JSON.stringify(await get(`/v1/runs/${event.target.value}/experiment`), null, 2));
   };
-  const attempt = (/** @type {(tables: any) => Promise<string>} */ work) => async (/** @type {Event} */ event) => {
+  const attempt = (/** @type {(experiment: any) => Promise<string>} */ work) => async (/** @type {Event} */ event) => {
     event.preventDefault();
     tell({ text: "", error: "" });
     try {
-      tell({ text: await work(JSON.parse(text)), error: "" });
+      tell({ text: await work(text.trimStart().startsWith("{") ? JSON.parse(text) : text), error: "" });
     } catch (error) {
       tell({ text: "", error: error instanceof Error ? error.message : String(error) });
     }
@@ -59,7 +59,7 @@ export function Submit({ runs, done }) {
           <input id="submit-reason" value=${reason} maxlength="500" onInput=${(/** @type {any} */ event) => explain(event.target.value)} />
         </p>
       </div>
-      <label for="submit-text">Experiment, as JSON</label>
+      <label for="submit-text">Experiment, as TOML or JSON</label>
       <textarea id="submit-text" class="code" rows="14" required spellcheck="false" value=${text}
         onInput=${(/** @type {any} */ event) => write(event.target.value)}></textarea>
       <p role="status" class=${told.error ? "error" : "notice"} hidden=${!told.error && !told.text}>${told.error || told.text}</p>

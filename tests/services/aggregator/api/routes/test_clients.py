@@ -1,7 +1,10 @@
 """Tests of what operators are shown about a client's token."""
 
+import asyncio
+
 import pytest
 
+from rampart_fl.shared.runtime.tokens import mint, token_hash
 from tests.services.aggregator.api.conftest import Api
 
 pytestmark = pytest.mark.anyio
@@ -15,3 +18,47 @@ async def test_the_end_of_a_token_is_shown_until_it_is_revoked(api: Api) -> None
     assert shown["token_expires_at"] == record["expires_at"]
     assert (await api.ask("DELETE", "/v1/clients/ada/token")).status_code == 204
     assert (await api.ask("GET", "/v1/clients/ada")).json()["token_expires_at"] is None
+
+
+@pytest.mark.parametrize(
+    ("sent", "shown"),
+    [
+        ("rampart-fl/0.2 (linux) httpx/1", "rampart-fl/0.2"),
+        ("<b>&amp;/1", "<b>&amp;/1"),
+        ("x" * 65, ""),
+        ("", ""),
+        ("caf\u00e9/1", ""),
+    ],
+)
+async def test_the_software_of_a_client_is_shown_as_its_last_request_named_it(
+    api: Api, sent: str, shown: str
+) -> None:
+    await api.founded.join("ada")
+    api.runtime.hub.saw("ada", "older/1")
+    token = mint()
+    change = {"token_hash": token_hash(token)}
+    assert (await api.ask("PUT", "/v1/clients/ada/token", json=change)).status_code == 200
+    named = {"User-Agent": sent.encode("latin-1")}
+    answer = await api.ask("POST", "/v1/heartbeat", token, headers=named)
+    assert answer.status_code == 204
+    flushing = asyncio.create_task(api.runtime.hub.run())
+    while await api.founded.stores.clients.software() == {}:
+        await asyncio.sleep(0.01)
+    flushing.cancel()
+    for path in ("/v1/clients/ada", "/v1/clients"):
+        found = (await api.ask("GET", path)).json()
+        assert (found if isinstance(found, dict) else found[0])["software"] == shown
+
+
+async def test_clients_come_in_pages_by_id(api: Api) -> None:
+    await api.founded.join("cleo", "ada", "dan", "bob")
+    pages = []
+    for query in (
+        {"limit": 3},
+        {"limit": 3, "after": "cleo"},
+        {"after": "bobby"},
+        {"after": "dan"},
+    ):
+        answer = await api.ask("GET", "/v1/clients", params=query)
+        pages.append([one["client_id"] for one in answer.json()])
+    assert pages == [["ada", "bob", "cleo"], ["dan"], ["cleo", "dan"], []]

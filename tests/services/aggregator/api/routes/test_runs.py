@@ -11,6 +11,7 @@ import pytest
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.aggregator.worker.worker import Worker
+from rampart_fl.services.console.launcher.local import to_toml
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.estimate import estimate
 from rampart_fl.shared.protocol.estimates import Estimate
@@ -81,6 +82,37 @@ async def test_an_experiment_is_checked_and_queued(working: Api) -> None:
     assert third.waits_for == "the end of test-1 and 1 more runs"
     listed = (await working.ask("GET", "/v1/runs")).json()
     assert [one["run"] for one in listed] == ["test-1", "tuesday-2", "next-3"]
+
+
+async def test_runs_come_in_pages_newest_first(working: Api) -> None:
+    for _ in range(4):
+        await submit(working)
+    names = ["test-1", *(f"next-{number}" for number in range(2, 6))]
+
+    async def listed(**query: Any) -> list[str]:
+        answer = await working.ask("GET", "/v1/runs", params=query)
+        assert answer.status_code == 200, answer.text
+        return [one["run"] for one in answer.json()]
+
+    assert await listed() == names
+    assert await listed(limit=2) == names[3:]
+    assert await listed(limit=2, before="next-4") == names[1:3]
+    assert await listed(limit=2, before="next-2") == names[:1]
+    assert await listed(before="test-1") == []
+    assert (await working.ask("DELETE", "/v1/runs/next-3")).status_code == 204
+    assert await listed(limit=2, before="next-3") == names[:2], "a deleted run still has a place"
+    for query in ({"limit": 0}, {"limit": 1001}, {"before": "none"}):
+        assert (await working.ask("GET", "/v1/runs", params=query)).status_code == 422
+
+
+async def test_an_experiment_may_come_as_the_text_of_its_file(working: Api) -> None:
+    answer = await submit(working, experiment=to_toml(TABLES))
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["experiment"] == Experiment.from_tables(TABLES).digest()
+    for text, reason in {"rounds = ": "not a TOML file", "at = 1979-05-27": "at"}.items():
+        refused = await submit(working, experiment=text)
+        assert (refused.status_code, slug(refused)) == (422, "invalid-experiment")
+        assert reason in refused.json()["detail"]
 
 
 async def test_an_experiment_is_estimated_without_a_submission(working: Api) -> None:

@@ -1,0 +1,50 @@
+"""Links of the OpenAPI document: which operations an answer leads to, and with which parameters."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi.routing import APIRoute
+
+Link = dict[str, Any]
+
+
+def operation_id(route: APIRoute) -> str:
+    """The id of an operation in the OpenAPI document, to which links refer."""
+    return route.name
+
+
+def link(operation: str, **parameters: str) -> Link:
+    """A link to an operation, with parameters from the answer.
+
+    Args:
+        operation: the operation's id.
+        parameters: for each parameter, the field of the answer's JSON that has the value.
+
+    >>> link("one_run", run="run")
+    {'operationId': 'one_run', 'parameters': {'run': '$response.body#/run'}}
+    """
+    values = {name: f"$response.body#/{field}" for name, field in parameters.items()}
+    return {"operationId": operation, **({"parameters": values} if values else {})}
+
+
+def _named(*links: Link) -> Mapping[str, Any]:
+    return {"links": {one["operationId"]: one for one in links}}
+
+
+OF_RUN = _named(
+    *(link(name, run="run") for name in ("one_run", "current", "events", "verdicts")),
+    *(link(name, run="run") for name in ("pause", "stop", "delete_run")),
+)
+"""From a run to what it does, and to what operators do with it."""
+OF_STATUS = _named(link("one_round", run="run", round="round"), link("rounds", run="run"))
+"""From a run's status to its rounds."""
+OF_CLIENT = _named(link("client", client_id="client_id"), link("ticket"))
+"""From a client that has joined to its entry, and to its first ticket."""
+OF_TICKET = _named(
+    link("model", run="run", name="models/model"),
+    link("upload", run="run", round="round"),
+    link("acceptance", run="run"),
+)
+"""From a ticket to the model that it names, and to the upload that it asks for."""
+OF_JOIN_TOKENS = _named(link("join"))
+"""From join tokens to the request that uses one of them."""

@@ -1,0 +1,94 @@
+"""Copies a run of a federation to a tracker while the run is executed."""
+
+from collections.abc import Iterator
+from itertools import tee
+from pathlib import Path
+
+from rampart_fl.services.console.finished import (
+    FinishedRun,
+    curve_point,
+    honest_clients,
+    read_run,
+)
+from rampart_fl.services.console.operator import Operator
+from rampart_fl.services.console.reports.export import export
+from rampart_fl.services.console.reports.reading import RunReader
+from rampart_fl.services.console.tracking.track import TrackedRound, copy
+from rampart_fl.services.console.tracking.tracker import Tracker
+from rampart_fl.shared.errors import Unavailable
+from rampart_fl.shared.figures.final import newer
+from rampart_fl.shared.protocol.messages import RoundRecord
+from rampart_fl.shared.protocol.runs import OVER
+
+PAGE = 100
+"""Number of records in one answer."""
+ACTS = frozenset({"evicted", "confirmed", "dismissed", "reinstated", "released"})
+"""Events that change who is barred; a round's own verdicts replace them."""
+ENDS = frozenset({"tick", "published", "failed", "ended"})
+"""Events after which there may be another record."""
+PATIENCE = 60.0
+"""Seconds to wait for an aggregator that restarts."""
+
+
+def track_live(reader: RunReader, tracker: Tracker) -> FinishedRun:
+    """Copies a run that has started, until it has ended; then copies its end.
+
+    Args:
+        reader: the run.
+        tracker: an unused tracker.
+    """
+    run, operator, began = reader.info.run, reader.operator, reader.info.started_at
+    assert began is not None
+
+    def finished(folder: Path) -> FinishedRun:
+        export(RunReader.of(operator, run), folder / run)
+        return read_run(folder / run)
+
+    return copy(reader.experiment, rounds(reader), finished, tracker, began)
+
+
+def rounds(reader: RunReader) -> Iterator[TrackedRound]:
+    """The rounds of a run, each as soon as it has ended."""
+    operator, acts, slots = reader.operator, dict[str, str](), dict[str, int]()
+
+    def ended() -> Iterator[RoundRecord]:
+        since = 0
+        for event in heard(operator):
+            kind = event.get("type", "tick")
+            if kind in ACTS:
+                acts[event["client"]] = f"{kind}: {event.get('reason', '')}"
+            if kind not in ENDS:
+                continue
+            over = operator.info().state in OVER
+            while page := operator.rounds(since, PAGE, mixing=False):
+                yield from page
+                since = page[-1].round + 1
+            if over:
+                return
+
+    told, measured = tee(ended())
+    for record, newest in zip(told, newer(one.metrics for one in measured), strict=True):
+        if not slots.keys() >= newest.keys():
+            slots |= RunReader(operator, reader.info).slots
+        curves = curve_point(newest, honest_clients(reader.experiment, slots))
+        yield TrackedRound(record, curves, dict(acts))
+        acts.clear()
+
+
+def heard(operator: Operator) -> Iterator[dict[str, str]]:
+    """The events of a run; goes on after a lost connection.
+
+    While nothing happens, there is an empty event now and then, after all events so far.
+
+    Raises:
+        Unavailable: the aggregator has not answered for too long.
+    """
+    last = "0-0"
+    while True:
+        try:
+            for event in operator.events(last, ticks=True):
+                last = event.get("id", last)
+                yield event
+        except Unavailable:
+            pass  # The aggregator restarts. What it cannot send again, the records tell.
+        operator.ready(PATIENCE)

@@ -1,0 +1,27 @@
+"""A process returns the memory that it has freed."""
+
+import ctypes
+import os
+from pathlib import Path
+
+import pytest
+
+from rampart_fl.shared.runtime.memory import release_free_memory
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(
+    not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="only glibc has malloc_trim"
+)
+def test_freed_memory_is_returned_although_a_later_block_is_in_use() -> None:
+    blocks = [bytes(2000) for _ in range(40_000)]
+    last = [bytes(2000) for _ in range(100)]  # It is above the others, so the heap cannot shrink.
+    blocks.clear()
+    before = resident()
+    release_free_memory()
+    assert before - resident() > 40_000 * 2000 / 2
+    assert len(last) == 100

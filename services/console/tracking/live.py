@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import tee
+from math import inf
 from pathlib import Path
 
 from rampart_fl.services.console.finished import (
@@ -24,8 +25,8 @@ PAGE = 100
 """Number of records in one answer."""
 ACTS = frozenset({"evicted", "confirmed", "dismissed", "reinstated", "released"})
 """Events that change who is barred; a round's own verdicts replace them."""
-ENDS = frozenset({"tick", "published", "failed", "ended"})
-"""Events after which there may be another record."""
+CLOSES = frozenset({"published", "failed"})
+"""Events after which the record of their round can be read."""
 PATIENCE = 60.0
 """Seconds to wait for an aggregator that restarts."""
 
@@ -51,20 +52,26 @@ def rounds(reader: RunReader) -> Iterator[TrackedRound]:
     """The rounds of a run, each as soon as it has ended."""
     operator, acts, slots = reader.operator, dict[str, str](), dict[str, int]()
 
+    def records(since: int, last: float) -> Iterator[RoundRecord]:
+        while since <= last and (page := operator.rounds(since, PAGE, mixing=False)):
+            yield from (record for record in page if record.round <= last)
+            since = page[-1].round + 1
+
     def ended() -> Iterator[RoundRecord]:
-        since = 0
+        since, over = 0, False
         for event in heard(operator):
             kind = event.get("type", "tick")
             if kind in ACTS:
                 acts[event["client"]] = f"{kind}: {event.get('reason', '')}"
-            if kind not in ENDS:
-                continue
-            over = operator.info().state in OVER
-            while page := operator.rounds(since, PAGE, mixing=False):
-                yield from page
-                since = page[-1].round + 1
-            if over:
+            elif kind in CLOSES:
+                yield from records(since, int(event["round"]))
+                since = int(event["round"]) + 1
+            elif kind == "ended" or (kind == "tick" and over):
+                yield from records(since, inf)
                 return
+            elif kind == "tick":
+                # The events up to the run's end arrive before the next tick.
+                over = operator.info().state in OVER
 
     told, measured = tee(ended())
     for record, newest in zip(told, newer(one.metrics for one in measured), strict=True):

@@ -60,6 +60,8 @@ def test_rounds_come_as_they_end_and_once_although_the_aggregator_restarts(hoste
     assert [number for number, *_ in notebook.rounds] == [0, 1, 2]
     records = hosted.operator.rounds()
     assert [at for *_, at in notebook.rounds] == [record.closed_at for record in records]
+    acts = [events for _, _, events, _ in notebook.rounds]
+    assert acts == [{}, {"bob": "evicted: a test"}, {}]
     assert [metrics["updates"] for _, metrics, _, _ in notebook.rounds] == [3.0, 2.0, 2.0]
     assert notebook.end_facts["evicted"] == "bob"
     provenance = json.loads(notebook.files["provenance.json"])

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
 
 from rampart_fl.services.aggregator.api.deps import bearer, identify
+from rampart_fl.services.aggregator.api.identities import Known
 from rampart_fl.services.aggregator.api.problems import Receive, Scope, Send, answer_error
 from rampart_fl.services.aggregator.api.routes import tickets, training
 from rampart_fl.services.aggregator.api.runtime import Runtime
@@ -67,7 +68,7 @@ class Shortcuts:
         return None
 
     async def _show_ticket(self, request: Request, run: str | None) -> Response:
-        known = await identify(request, self._runtime, await bearer(request, None))
+        known = await self._identify(request)
         return await tickets.ticket(
             self._runtime,
             known.client,
@@ -79,10 +80,14 @@ class Shortcuts:
     async def _take_upload(
         self, request: Request, run: str, number: int, kind: Literal["update", "probe"]
     ) -> Response:
-        known = await identify(request, self._runtime, await bearer(request, None))
+        known = await self._identify(request)
         parts = await self._runtime.run(run)
         wish = await self._wish(request)
         return await training.upload(request, self._runtime, known, parts, wish, number, kind)
+
+    async def _identify(self, request: Request) -> Known:
+        await self._runtime.await_conversion()
+        return await identify(request, self._runtime, await bearer(request, None))
 
     async def _wish(self, request: Request) -> tickets.Wish:
         prefer, accept, held = map(request.headers.get, ("prefer", "accept", "rampart-model"))

@@ -286,9 +286,11 @@ async def test_a_request_waits_only_so_long_for_the_conversion(
     monkeypatch.setattr("rampart_fl.services.aggregator.api.runtime.CONVERSION", 0.01)
     await stored("2")
     app, owner = create_app(runtime), {"Authorization": f"Bearer {TOKEN}"}
-    answer = await ask(app, "GET", "/v1/runs", headers=owner)
-    assert (answer.status_code, slug(answer)) == (503, "unavailable")
-    assert "Redis holds schema 2" in answer.json()["detail"]
+    upload = "/v1/runs/digits-1/rounds/0/update"
+    for method, path in (("GET", "/v1/runs"), ("GET", "/v1/ticket"), ("PUT", upload)):
+        answer = await ask(app, method, path, headers=owner)
+        assert (answer.status_code, slug(answer)) == (503, "unavailable")
+        assert "Redis holds schema 2" in answer.json()["detail"]
     assert (await ask(app, "GET", "/readyz")).status_code == 200, "so that a rollout goes on"
     await stored("3")
     assert (await ask(app, "GET", "/v1/runs", headers=owner)).json() == []

@@ -1,6 +1,6 @@
 /** Everything about one client in one round, and its evidence over rounds. */
 
-import { html, useEffect, useRef } from "../vendor/preact.js";
+import { html, useLayoutEffect, useRef } from "../vendor/preact.js";
 import { acts } from "../acts.js";
 import { ActButton } from "../dialog.js";
 import { duration, number, percent } from "../format.js";
@@ -17,7 +17,8 @@ export function CellDetails({ model, client, round, close }) {
   const figures = data && data[0];
   const own = figures && figures.client;
   const again = () => model.touch("status", "standing");
-  useEffect(() => {
+  // A layout effect, so that Escape works from the moment that the details are visible.
+  useLayoutEffect(() => {
     const leave = (/** @type {KeyboardEvent} */ event) => {
       if (event.key === "Escape" && !document.querySelector("dialog[open]")) close();
     };

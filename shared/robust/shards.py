@@ -148,7 +148,7 @@ class Part:
         return drawn_NR.to(block_ND.device)
 
     def whole(self, held_D: Tensor) -> Tensor:
-        """A tensor (..., D) over all coordinates, of which each rank gives its own; on the CPU."""
+        """Joins the ranks' coordinates to one tensor (..., D) on the CPU."""
         if self.group is None:
             return held_D
         whole_D = torch.empty(*held_D.shape[:-1], self.dim, dtype=held_D.dtype)

@@ -160,7 +160,7 @@ class EventHub:
                         positions[self._stores.of_run(self._run).events.key] = "0-0"
                     await self._dispatch(event)
                 if any(event.type == "taken_over" for _, event in found):
-                    # This worker may have converted the state, and so renamed keys.
+                    # The worker that took over may have converted the state and renamed keys.
                     positions = self._lose_track()
                 await asyncio.sleep(PAUSE)
             except Unavailable as error:
@@ -170,7 +170,7 @@ class EventHub:
                 self._wake_all()
 
     def _lose_track(self) -> dict[str, str]:
-        """Invalidates what requests have cached; returns the positions, which are no more known."""
+        """Invalidates what requests have cached; returns no positions, so reading starts anew."""
         self.listening = False
         self.token_changes += 1
         self.deletions += 1

@@ -26,7 +26,7 @@ RUN = re.compile(RUN_ID)
 
 
 class Shortcuts:
-    """Calls the busiest routes directly; all other requests take the usual way.
+    """Calls the busiest routes directly, and passes all other requests on to the application.
 
     Args:
         app: the application to which other requests are passed.

@@ -26,7 +26,7 @@ models and updates are kept in the blob store. The keys of the federation (`Fede
     current      string  the run that is executed now; absent if there is none
     deleted      set     deleted runs whose keys and blobs a worker still has to remove
     checks:Q     string  an experiment that a worker is asked to check, or the worker's answer
-    events       stream  what happens to runs, clients and tokens, and takeovers by workers
+    events       stream  what happens to runs, clients and tokens; when workers take over
 
 The keys of one run (`RunKeys`), which all begin with `run:` and the run's id:
 

@@ -1,4 +1,4 @@
-"""A rank above 0: computes on its coordinates what rank 0 calls, and talks to nobody else."""
+"""A rank above 0: runs the methods that rank 0 calls on its own coordinates."""
 
 from contextlib import suppress
 

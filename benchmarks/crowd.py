@@ -100,7 +100,7 @@ class Meter:
         """Waits until the api has answered all that it was asked, at most as long as a poll."""
         before = self.processor()["api"]
         for _ in range(WAIT // 2):
-            time.sleep(2.0)
+            time.sleep(2.0)  # The processor time of this span is the measurement.
             after = self.processor()["api"]
             if after - before < 2.0 * SETTLED:
                 return
@@ -119,13 +119,13 @@ def event_cost(federation: LocalFederation, meter: Meter, run: str, waiting: int
     """
     stream = f"{{rampart}}:run:{run}:events"
     before = meter.processor()["api"]
-    time.sleep(WAIT)
+    time.sleep(WAIT)  # The span without events, whose processor time is subtracted.
     quiet = meter.processor()["api"] - before
     with redis.Redis(port=federation.redis_port, password=federation.redis_password) as server:
         for _ in range(EVENTS):
             # A round opens that draws nobody.
             server.xadd(stream, {"type": "opened", "round": "0", "phase": "collecting"})
-            time.sleep(WAIT / EVENTS)
+            time.sleep(WAIT / EVENTS)  # The events take as long as the span without them.
     spent = meter.processor()["api"] - before - quiet
     return 1e6 * (spent - quiet) / EVENTS / waiting
 

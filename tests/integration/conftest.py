@@ -25,6 +25,7 @@ from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.runtime.tokens import mint, token_hash
 from tests.integration import hosted
+from tests.integration.parted import Parted
 
 SMALL = """
 name = "small"
@@ -293,3 +294,19 @@ def host(tmp_path: Path, redis_url: str) -> Iterator[Callable[..., hosted.Hosted
             return started.enter_context(serving)
 
         yield start
+
+
+@pytest.fixture
+def parted(tmp_path: Path, redis_url: str) -> Iterator[Callable[[Experiment], Parted]]:
+    """Makes a federation of several processes, which are all stopped in the end."""
+    made: list[Parted] = []
+
+    def make(given: Experiment) -> Parted:
+        folder = tmp_path / "parted"
+        folder.mkdir()
+        made.append(Parted(given, folder, redis_url))
+        return made[-1].__enter__()
+
+    yield make
+    for one in made:
+        one.stop()

@@ -8,12 +8,14 @@ from pathlib import Path
 import psutil
 import redis
 
+from benchmarks.chaos import comparable
 from rampart_fl.services.console.launcher.forked import ForkedProcesses
 from rampart_fl.services.console.launcher.local import to_toml
 from rampart_fl.services.console.launcher.processes import Processes, free_port
 from rampart_fl.services.console.operator import Operator
 from rampart_fl.services.console.testing import PATIENCE, TestClients
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.protocol.messages import RoundRecord
 
 
 class Parted(TestClients):
@@ -89,3 +91,8 @@ class Parted(TestClients):
         self.__exit__(None, None, None)
         self.operator.close()
         self.processes.stop_all()
+
+
+def outcome(records: list[RoundRecord]) -> list[dict[str, object]]:
+    """The records without what depends on the clock."""
+    return [comparable(record) for record in records]

@@ -1,15 +1,12 @@
 """A worker whose ranks divide the coordinates comes to the same as a worker of one process."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
-from benchmarks.chaos import comparable
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.protocol.messages import RoundRecord
 from tests.integration.hosted import Hold, Hosted, Scripted, experiment, until
-from tests.integration.parted import Parted
+from tests.integration.parted import Parted, outcome
 
 NAMES = ["ada", "bob", "cleo", "dan", "eve"]
 SERVER = {
@@ -23,30 +20,9 @@ LARGE = {"name": "mlp", "hidden": [2000]}
 """A model with 150,010 parameters, which are three shards."""
 
 
-@pytest.fixture
-def ranked(tmp_path: Path, redis_url: str) -> Iterator[Callable[[Experiment], Parted]]:
-    """Makes a federation of an api and a worker with ranks; both are stopped in the end."""
-    made: list[Parted] = []
-
-    def make(given: Experiment) -> Parted:
-        folder = tmp_path / "ranked"
-        folder.mkdir()
-        made.append(Parted(given, folder, redis_url))
-        return made[-1].__enter__()
-
-    yield make
-    for one in made:
-        one.stop()
-
-
-def outcome(records: list[RoundRecord]) -> list[dict[str, object]]:
-    """The records without what depends on the clock."""
-    return [comparable(record) for record in records]
-
-
 @pytest.mark.timeout(400)
 def test_a_rank_that_is_killed_in_the_middle_of_a_round_changes_nothing(
-    host: Callable[..., Hosted], ranked: Callable[[Experiment], Parted]
+    host: Callable[..., Hosted], parted: Callable[[Experiment], Parted]
 ) -> None:
     given = experiment(5, 4, fraction=0.8, seed=7, server=SERVER, model=LARGE)
     scales = {"eve": 10.0}
@@ -55,7 +31,7 @@ def test_a_rank_that_is_killed_in_the_middle_of_a_round_changes_nothing(
     calm.take_part("eve", Scripted("eve", scale=10.0))
     calm.wait()
 
-    running, hold = ranked(given), Hold(2)
+    running, hold = parted(given), Hold(2)
     running.start("api", "api")
     running.start_ranks("worker", 2)
     running.operator.ready()
@@ -81,9 +57,9 @@ def test_a_rank_that_is_killed_in_the_middle_of_a_round_changes_nothing(
 
 
 def test_what_ranks_cannot_divide_ends_the_run_with_the_reason(
-    ranked: Callable[[Experiment], Parted],
+    parted: Callable[[Experiment], Parted],
 ) -> None:
-    running = ranked(experiment(3, 1, server={"rule": "foolsgold"}))
+    running = parted(experiment(3, 1, server={"rule": "foolsgold"}))
     running.start("api", "api")
     running.start_ranks("worker", 2)
     running.operator.ready()

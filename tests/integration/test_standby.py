@@ -1,41 +1,17 @@
 """One federation over several processes: an api, a worker, and a standby."""
 
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import httpx
 import pytest
 
-from benchmarks.chaos import comparable
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.protocol.messages import RoundRecord
 from tests.integration.hosted import FEDCAP, Hold, Hosted, Scripted, experiment
-from tests.integration.parted import Parted
+from tests.integration.parted import Parted, outcome
 
 NAMES = ["ada", "bob", "cleo", "dan"]
 SERVER = {**FEDCAP, "detectors": [{"name": "norm_bound", "threshold": 5}]}
-
-
-@pytest.fixture
-def parted(tmp_path: Path, redis_url: str) -> Iterator[Callable[[Experiment], Parted]]:
-    """Makes a federation of several processes, which are all stopped in the end."""
-    made: list[Parted] = []
-
-    def make(given: Experiment) -> Parted:
-        folder = tmp_path / "parted"
-        folder.mkdir()
-        made.append(Parted(given, folder, redis_url))
-        return made[-1].__enter__()
-
-    yield make
-    for one in made:
-        one.stop()
-
-
-def outcome(records: list[RoundRecord]) -> list[dict[str, object]]:
-    """The records without what depends on the clock."""
-    return [comparable(record) for record in records]
 
 
 @pytest.mark.timeout(300)

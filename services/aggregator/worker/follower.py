@@ -14,7 +14,7 @@ def follow(settings: Settings, blobs: RunBlobs, ranks: Ranks) -> None:
     set_up_torch(settings)
     round_engine: RoundEngine | None = None
     while (call := ranks.next_call()) is not None:
-        name, arguments = call
+        name, arguments, named = call
         with suppress(*Refused):  # Rank 0 raises the same error, and handles it.
             if name == "begin":
                 run, experiment, spec = arguments
@@ -29,4 +29,4 @@ def follow(settings: Settings, blobs: RunBlobs, ranks: Ranks) -> None:
             elif name == "release":
                 round_engine = None
             else:
-                getattr(round_engine, name)(*arguments)
+                getattr(round_engine, name)(*arguments, **named)

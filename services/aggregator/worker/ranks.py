@@ -32,6 +32,8 @@ Refused = (ConfigurationError, PreconditionError)
 """Errors that follow from the arguments of a call alone, so that every rank raises them."""
 
 P = ParamSpec("P")
+Call = tuple[str, tuple[Any, ...], dict[str, Any]]
+"""The name of a method, its positional arguments, and its named arguments."""
 R = TypeVar("R")
 
 
@@ -89,7 +91,7 @@ class Ranks:
         return torch.device(f"cuda:{self.local}" if own else setting)
 
     @contextmanager
-    def calling(self, name: str, *arguments: Any) -> Iterator[None]:
+    def calling(self, name: str, /, *arguments: Any, **named: Any) -> Iterator[None]:
         """Has the other ranks call the method that rank 0 runs in this context.
 
         Raises:
@@ -99,17 +101,17 @@ class Ranks:
             yield
             return
         try:
-            _broadcast((name, arguments), self.calls)
+            _broadcast((name, arguments, named), self.calls)
             yield
         except Refused:
             raise
         except Exception as error:
             raise RankFailed(f"{name} on {self.size} ranks: {error}") from error
 
-    def next_call(self) -> tuple[str, tuple[Any, ...]] | None:
+    def next_call(self) -> Call | None:
         """The next call of rank 0; None if rank 0 has ended."""
         try:
-            call: tuple[str, tuple[Any, ...]] = _broadcast(None, self.calls)
+            call: Call = _broadcast(None, self.calls)
         except RuntimeError:  # The connection was closed. torchrun knows why rank 0 ended.
             return None
         return call
@@ -149,7 +151,8 @@ class Ranks:
 
 
 def _broadcast(value: Any, group: Group | None) -> Any:
-    # The ranks unpickle only what rank 0 of the same worker pickled.
+    # Unpickling runs code. The ranks unpickle only what rank 0 of the same worker has pickled, and
+    # the manual says to let no other machine reach their ports.
     held = [value]
     distributed.broadcast_object_list(held, group=group, group_src=0)
     return held[0]
@@ -171,7 +174,7 @@ def on_every_rank(
 
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with self.ranks.calling(method.__name__, *args):
+        with self.ranks.calling(method.__name__, *args, **kwargs):
             return method(self, *args, **kwargs)
 
     return call

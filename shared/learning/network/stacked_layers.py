@@ -134,7 +134,7 @@ def _convolution(name: str, layer: nn.Conv2d) -> Layer:
             layer.dilation,
             groups=run.k,
         )
-        # A single input channel has the same strides in both forms, so torch returns the slower one.
+        # A single input channel is in both forms at once, and torch then returns the slower one.
         # A single sample stays as it is, because the last bits of its gradient would differ.
         return h.contiguous(memory_format=form) if small and len(h) > 1 else h
 

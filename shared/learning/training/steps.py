@@ -53,8 +53,8 @@ def take_steps(
     ended = []
     for some in groups:
         part = (cohort.part(some), batches.part(some), received_KD[some], local.part(some))
-        hostile_too = None if hostile_K is None else hostile_K[some]
-        ended.append(_steps(learner, *part, at_K[some] - some.start, hostile_too, apart))
+        bad_K = None if hostile_K is None else hostile_K[some]
+        ended.append(_steps(learner, *part, at_K[some] - some.start, bad_K, apart))
     parts, noised = zip(*ended, strict=True)
     local, noised_K = _joined(parts), torch.cat(noised)
     if not moved:
@@ -64,9 +64,10 @@ def take_steps(
 
 
 def _apart(learner: Learner, clients: int) -> int:
-    """How far clients may move: not at all if the number of clients decides how a batch is split.
+    """The multiples by which clients may move; they stay where batches are split.
 
-    Privacy and the objective's terms split batches, so that per-sample gradients fit in cache.
+    Under privacy, and with terms that read samples, the number of clients decides how a batch is
+    split, because per-sample gradients must fit in cache. How it is split changes the last bits.
     """
     split = learner.training.privacy or any(term.reads_samples for term in learner.terms)
     return clients if split else unit(learner.spec.dim)
@@ -96,14 +97,15 @@ def _steps(
         if count < len(local.model_KD):
             ended.insert(0, local.part(slice(count, None)).copied())
             local = local.part(some)
-        left = batches.part(some)
-        hostile_too = None if hostile_K is None else hostile_K[some]
+        left, start_KD, row_K = batches.part(some), received_KD[some], clients_K[some]
+        bad_K = None if hostile_K is None else hostile_K[some]
         for s in steps:
-            at = (clients_K[some, None], index_KSB[some, s])
+            at = (row_K[:, None], index_KSB[some, s])
             x_KB, y_KB = cohort.x_train_KN[at], cohort.y_train_KN[at]
+            # Whether all clients of the group have whole batches, also those that have left.
             batch = Batch(x_KB, y_KB, weight_KSB[some, s], whole=batches.whole(s))
-            task = learner.task(cohort, left, received_KD[some], s, hostile_too, clients_K)
-            after = learner.personalizer.step(local, received_KD[some], batch, task)
+            task = learner.task(cohort, left, start_KD, s, bad_K, row_K)
+            after = learner.personalizer.step(local, start_KD, batch, task)
             local = _hold(done_SK[s, some], local, after) if s >= min(left.steps_K) else after
             if isinstance(task, PrivateTask):
                 noised_K[some] += len(task.spent) * ~done_SK[s, some]

@@ -29,12 +29,12 @@ class LocalTask:
         scoring: the task's loss.
         training: the experiment's `training` table.
         terms: the objective's terms besides the mean loss; terms with weight 0 change nothing.
-        cohort: the data of all clients with which the round began.
+        cohort: the data of all clients with which the steps began.
         received_KD: the models with which the round began.
         draws: each client's random numbers for this step.
         hostile_K: the clients that train without the terms; None means that no client does.
-        clients_K: the positions in the cohort of the clients, the first of which take this step;
-            None means that they are in the order of the cohort.
+        clients_K: the position in the cohort of each client that takes this step; None means that
+            all clients take it, in the order of the cohort.
         prior_KC: what is added to the logits of the models that are trained for upload.
         rate: factor by which this round multiplies the learning rate.
     """
@@ -70,7 +70,7 @@ class LocalTask:
         """
         counts_KC = self.cohort.counts_KC
         if self.clients_K is not None:
-            counts_KC = counts_KC[self.clients_K[: len(self.received_KD)]]
+            counts_KC = counts_KC[self.clients_K]
         return replace(self, prior_KC=counts_KC.to(self.received_KD.dtype).log())
 
     def gradients(
@@ -152,8 +152,8 @@ def mean_loss_gradients(
         models: P tensors (K, D).
         priors: for each of the models, what is added to its logits (K, B, C): a tensor (K, C), or
             None for nothing.
-        clients: the number of clients that decides on the passes; by default K. The steps of a
-            round need the same passes although clients leave, or the last bits would differ.
+        clients: the number of clients that decides on the passes; by default K. It is the same in
+            all steps, also after clients have left, because other passes change the last bits.
     """
     p, k = len(models), len(batch.x_KB)
     added = list(priors) or [None] * p

@@ -143,7 +143,7 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
     challenges: bool = True
     """Whether suspects are challenged. If not, every round counts, and honest clients whose loss
     has negative curvature may be evicted. The mode `observe` challenges nobody, either."""
-    strength: float = Field(default=3.0, gt=0)
+    strength: float = Field(default=8.0, gt=0)
     """Length of a challenge, as a multiple of the median upload's length."""
 
     @model_validator(mode="after")

@@ -411,14 +411,14 @@ def until_suspected(federation: Quadratics, flipped: int) -> Tensor:
     return signs
 
 
-def test_a_suspect_gets_a_challenge_of_three_median_lengths_and_nobody_else() -> None:
+def test_a_suspect_gets_a_challenge_of_eight_median_lengths_and_nobody_else() -> None:
     federation = Quadratics(10, 2)
     until_suspected(federation, 4)
     assert federation.challenges.keys() == {"c04"}
     shift_D = federation.challenges["c04"] - federation.global_D
     known = recalled(federation.state, memories=2, shares=3)
     middle = sorted(one.length for one in known.values())[4:6]
-    assert float(shift_D.norm()) == pytest.approx(3 * sum(middle) / 2, rel=1e-4)
+    assert float(shift_D.norm()) == pytest.approx(8 * sum(middle) / 2, rel=1e-4)
     assert known["c04"].due is not None and known["c05"].due is None
 
 
@@ -447,6 +447,7 @@ def test_a_server_that_only_observes_counts_every_round() -> None:
     federation = Quadratics(10, 2)
     signs = until_suspected(federation, 4)
     standing, state, verdict = Standing(10, 10, mode="observe"), federation.state, None
+    federation.challenges = {}
     for _ in range(8):
         federation.global_D = federation.global_D + federation.honest().mean(0)
         traces = Traces(

@@ -8,7 +8,7 @@ with more steps. Clients that have taken all their steps leave their group (see 
 Legend: K clients, S steps in a round, B samples in a batch, D parameters.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
 from rampart_fl.shared.learning.training.learner import Learner
 from rampart_fl.shared.learning.training.personalizers import Batch, Local
-from rampart_fl.shared.learning.training.places import order, stretches, unit
+from rampart_fl.shared.learning.training.places import ALIGNED, order, stretches, unit
 from rampart_fl.shared.learning.training.privacy import PrivateTask
 from rampart_fl.shared.learning.training.task import runs
 from rampart_fl.shared.runtime.device import to_device
@@ -38,29 +38,37 @@ def take_steps(
         cohort: the clients' data.
         batches: which samples the clients see in which step.
         received_KD: the models with which the round began.
-        local: the models and state before the first step.
+        local: the models and state before the first step; the models are those of `received_KD`.
         hostile: positions of the clients that train without the objective's terms and without
             noise.
     """
     groups = runs(len(received_KD), learner.network.trained_at_once(cohort.like(batches.width)))
     apart = _apart(learner, len(received_KD))
     placed = [some.start + k for some in groups for k in order(batches.steps_K[some], apart)]
-    moved = placed != list(range(len(placed)))
     at_K = to_device(placed, received_KD.device, torch.long)
-    if moved:
-        received_KD, local, batches = received_KD[at_K], local.pick(at_K), batches.pick(placed)
     hostile_K = _among(placed, hostile, learner, received_KD.device)
-    ended = []
+    ended, noised_K = local.blank(), torch.zeros_like(at_K, dtype=torch.float64)
+    stay = placed == list(range(len(placed)))
     for some in groups:
-        part = (cohort.part(some), batches.part(some), received_KD[some], local.part(some))
+        start_KD, own = received_KD[some], local.part(some).personal
+        if not stay:
+            start_KD = _placed(received_KD, at_K, some)
+            own = {name: _placed(tensor, at_K, some) for name, tensor in local.personal.items()}
+        part = (cohort.part(some), batches.pick(placed[some]), start_KD, Local(start_KD, own))
         bad_K = None if hostile_K is None else hostile_K[some]
-        ended.append(_steps(learner, *part, at_K[some] - some.start, bad_K, apart))
-    parts, noised = zip(*ended, strict=True)
-    local, noised_K = _joined(parts), torch.cat(noised)
-    if not moved:
-        return local, noised_K
-    back_K = at_K.argsort()
-    return local.pick(back_K), noised_K[back_K]
+        for left, after, noised in _steps(learner, *part, at_K[some] - some.start, bad_K, apart):
+            if stay and len(after.model_KD) == len(placed):  # All at once: a copy would be in vain.
+                return replace(after, velocity={}), noised
+            to_K = at_K[some][left]
+            ended.put(to_K, after)
+            noised_K[to_K] = noised
+    return ended, noised_K
+
+
+def _placed(tensor_KD: Tensor, at_K: Tensor, some: slice) -> Tensor:
+    """The clients at these places; they are aligned as they are in the tensor of all clients."""
+    skipped = some.start % ALIGNED
+    return tensor_KD[at_K[some.start - skipped : some.stop]][skipped:]
 
 
 def _apart(learner: Learner, clients: int) -> int:
@@ -82,8 +90,13 @@ def _steps(
     clients_K: Tensor,
     hostile_K: Tensor | None,
     apart: int,
-) -> tuple[Local, Tensor]:
-    """`take_steps` for clients that train in one pass; `clients_K` are their rows in the cohort."""
+) -> Iterator[tuple[slice, Local, Tensor]]:
+    """`take_steps` for clients that train in one pass; clients are yielded when they leave.
+
+    Args:
+        clients_K: the clients' rows in the cohort; the other arguments have the clients in order of
+            their places.
+    """
     device = received_KD.device
     # Copy everything that the steps need to the device first, so that no step waits for the host.
     index_KSB = to_device(batches.index_KSB, device)
@@ -91,11 +104,10 @@ def _steps(
     steps_K = to_device(batches.steps_K, device)
     done_SK = steps_K <= torch.arange(batches.steps, device=device)[:, None]
     noised_K = torch.zeros(len(clients_K), dtype=torch.float64, device=device)
-    ended = list[Local]()
     for count, steps in stretches(batches.steps_K, apart):
-        some = slice(count)
-        if count < len(local.model_KD):
-            ended.insert(0, local.part(slice(count, None)).copied())
+        some, rest = slice(count), slice(count, len(local.model_KD))
+        if count < rest.stop:
+            yield rest, local.part(rest), noised_K[rest]
             local = local.part(some)
         left, start_KD, row_K = batches.part(some), received_KD[some], clients_K[some]
         bad_K = None if hostile_K is None else hostile_K[some]
@@ -109,17 +121,8 @@ def _steps(
             local = _hold(done_SK[s, some], local, after) if s >= min(left.steps_K) else after
             if isinstance(task, PrivateTask):
                 noised_K[some] += len(task.spent) * ~done_SK[s, some]
-    return _joined([local, *ended]), noised_K
-
-
-def _joined(parts: Sequence[Local]) -> Local:
-    """The clients of all parts in order, without momenta."""
-    if len(parts) == 1:
-        return replace(parts[0], velocity={})
-    personal = {
-        name: torch.cat([part.personal[name] for part in parts]) for name in parts[0].personal
-    }
-    return Local(torch.cat([part.model_KD for part in parts]), personal)
+    last = slice(len(local.model_KD))
+    yield last, local, noised_K[last]
 
 
 def _among(

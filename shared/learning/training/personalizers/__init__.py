@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from rampart_fl.shared.families.registry import Member, Registry
@@ -64,15 +65,16 @@ class Local:
         velocity = {name: tensor[some] for name, tensor in self.velocity.items()}
         return Local(self.model_KD[some], personal, velocity)
 
-    def pick(self, at_K: Tensor) -> "Local":
-        """The models and the state of the clients with these indices; momenta are left out."""
-        personal = {name: tensor[at_K] for name, tensor in self.personal.items()}
-        return Local(self.model_KD[at_K], personal)
+    def blank(self) -> "Local":
+        """Models and state of the same shapes, with arbitrary values and without momenta."""
+        personal = {name: torch.empty_like(tensor) for name, tensor in self.personal.items()}
+        return Local(torch.empty_like(self.model_KD), personal)
 
-    def copied(self) -> "Local":
-        """Copies of the models and the state, which keep no larger tensor in memory."""
-        personal = {name: tensor.clone() for name, tensor in self.personal.items()}
-        return Local(self.model_KD.clone(), personal)
+    def put(self, at_K: Tensor, part: "Local") -> None:
+        """Overwrites the models and the state of the clients with these indices."""
+        self.model_KD[at_K] = part.model_KD
+        for name, tensor in self.personal.items():
+            tensor[at_K] = part.personal[name]
 
     def with_personal(self, **tensors: Tensor) -> "Local":
         """A copy in which these tensors replace the personal tensors of the same names."""

@@ -2,9 +2,9 @@
 
     python -m benchmarks.soak [--rounds 10000] [--clients 10] [--every 50] [--json FILE]
 
-Api and worker are separate processes. The clients run in this process: they upload almost the same
-bytes in each round, so that nearly all time goes into the aggregator. The model has 85 parameters and is
-customized by FedCAP, so every record has mixing weights.
+Api and worker are separate processes. The clients run in this process: their uploads hardly differ
+from round to round, so that nearly all time goes into the aggregator. The model has 85 parameters
+and is customized by FedCAP, so every record has mixing weights.
 
 Slopes are least squares over the samples after the first quarter, in which caches fill. Their 95 %
 intervals come from a bootstrap that resamples blocks of residuals, because successive samples

@@ -75,7 +75,7 @@ PASS = {
 sets they were measured on noise of the same shape."""
 UPLOAD = 0.002
 """Seconds on one core per client and round that do not depend on the number of samples."""
-LONGEST = 200.0
+LONGEST = 60.0
 """Largest estimated seconds of a run on one core; it limits the samples per client."""
 SAMPLES, SAMPLES_SIZED = 100, 200
 """Mean number of samples per client if nothing caps it; the second if the partition is `SIZED`."""

@@ -20,6 +20,7 @@ JUDGES = (
     "shared/robust/copies.py",
     "shared/robust/engine.py",
     "shared/robust/eviction.py",
+    "shared/robust/objections.py",
     "shared/robust/public_evaluation.py",
     "shared/robust/responses.py",
     "shared/robust/sequential.py",

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import isfinite
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -20,6 +21,8 @@ from rampart_fl.shared.robust.models import Block, Models, together
 from rampart_fl.shared.robust.sketch import sketch
 from rampart_fl.shared.runtime.device import to_device
 
+LEAST = 3
+"""Smallest number of rows from which challenges are drawn."""
 PREFIX = "challenge:"
 """Prefix of the names of challenged models."""
 
@@ -85,7 +88,14 @@ class Joined(Models):
 
 
 class Challenger(Detector):
-    """A detector that changes the models from which some clients start their next round."""
+    """A detector that changes the models from which some clients start their next round.
+
+    A client has at most one challenge at a time. A detector that needs challenges of its own draws
+    them before detectors that can use any challenge (`own`).
+    """
+
+    own: ClassVar[bool] = True
+    """Whether the detector needs to know how a challenge was drawn."""
 
     @abstractmethod
     def challenge(
@@ -134,10 +144,8 @@ def sketches(rows: Rows, count: int, size: int) -> Tensor:
     sketched_BMK = torch.empty(count, len(rows), size)
     for place in range(len(rows)):
         row_D = rows.row(place)
-        for block, (first, last) in enumerate(_own_blocks(rows, count)):
-            part_D = torch.zeros_like(row_D)
-            part_D[first:last] = row_D[first:last]
-            sketched_BMK[block, place] = sketch(part_D, size, rows.place)
+        for block, ends in enumerate(_own_blocks(rows, count)):
+            sketched_BMK[block, place] = sketch(row_D, size, rows.place, ends)
     return sketched_BMK
 
 
@@ -198,7 +206,7 @@ def challenged(
     return replace(
         customization,
         models=shifted if models is None else Joined.of(models, shifted),
-        challenged=names,
+        challenged={**customization.challenged, **names},
     )
 
 

@@ -75,6 +75,11 @@ class Context:
     standing: Standing | None = None
 
     @property
+    def observes(self) -> bool:
+        """Whether verdicts are only recorded, so that no client is challenged either."""
+        return self.standing is not None and self.standing.mode == "observe"
+
+    @property
     def trainable(self) -> int:
         """Number of parameters of the model; defined only if the model has running statistics."""
         return self.statistics[0][1]

@@ -242,15 +242,16 @@ def _decide(
     ended: Callable[[str], None],
 ) -> RoundOutcome:
     """Runs one round on rows that hold parameters only."""
-    assert context.reference_D is not None
     states = split_state(state)
     judged = rows if similar is None else similar
     heard_of = len(rows) + len(rows.dropped)
     standing = context.standing or Standing(heard_of, heard_of)
+    standing = replace(standing, mode=standing.mode or plan.eviction.mode)
+    context = replace(context, standing=standing)
+    assert context.reference_D is not None
 
     screened = _judge(plan, "screen", judged, states, context)
-    observes = (standing.mode or plan.eviction.mode) == "observe"
-    accepted = rows if observes else _accepted(rows, screened)
+    accepted = rows if context.observes else _accepted(rows, screened)
     ended("screen")
     global_D = context.reference_D.clone()
     reports: tuple[Report, ...] = ()
@@ -282,15 +283,18 @@ def _decide(
     customization, states["customizer"] = plan.customizer.apply(
         survivors, _accepted(judged, verdicts), states.get("customizer", State()), context
     )
-    challengers = {} if observes else plan.stages()
-    for key, stage in challengers.items():
-        if not isinstance(stage, Challenger):
-            continue
+    for key, stage in [] if context.observes else _challengers(plan):
         customization, states[key] = stage.challenge(
             survivors, customization, global_D, states.get(key, State()), context
         )
     ended("customize")
     return RoundOutcome(global_D, survivors, customization, verdicts, join_states(states), reports)
+
+
+def _challengers(plan: Plan) -> list[tuple[str, Challenger]]:
+    """The detectors that challenge clients; those that can use any challenge come last."""
+    found = [(key, one) for key, one in plan.stages().items() if isinstance(one, Challenger)]
+    return sorted(found, key=lambda pair: not pair[1].own)
 
 
 def _judge(

@@ -6,6 +6,7 @@ Legend: H clients remembered, A memories, K numbers of a sketch.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from torch import Tensor
 from rampart_fl.shared.robust.base import State
 from rampart_fl.shared.robust.betting import evidence
 
-NUMBERS = ("rounds", "limit", "longest")
+NUMBERS = ("rounds", "limit", "longest", "length")
 """Names of the numbers that are remembered for every client."""
 NONE = 2.0
 """The number that represents a missing correlation in a stored state. With NaN instead, no two
@@ -22,6 +23,11 @@ NEAR = 1e-5
 """Two starting models are treated as equal if their distance, relative to their length, is below
 this number.
 """
+
+
+Start = Literal["usual", "challenged", "refused"]
+"""What an upload started from: a model without a challenge, the client's challenge, or another
+model although the client was challenged."""
 
 
 @dataclass(frozen=True)
@@ -96,18 +102,33 @@ class Known:
         limit: evidence above which the client is evicted.
         pasts: the client's past, once for each of the detector's memories.
         rounds: number of rounds whose results were bet on.
-        longest: length of the client's longest upload.
+        longest: length of the client's longest upload that started from no challenge.
+        length: length of the client's last such upload.
+        due: sketch (K,) of the challenged model that the client is to start from next.
     """
 
     limit: float
     pasts: tuple[Past, ...]
     rounds: int = 0
     longest: float = 0.0
+    length: float = 0.0
+    due: Tensor | None = field(default=None, repr=False)
 
     @property
     def evidence(self) -> float:
         """Logarithm of the mean e-value over all memories and expected shares."""
         return evidence([won for past in self.pasts for won in past.wealth], self.rounds)
+
+    def started(self, start_K: Tensor) -> Start:
+        """What an upload with this sketch of its starting model started from.
+
+        The client's challenge is then no longer due.
+        """
+        due_K, self.due = self.due, None
+        if due_K is None:
+            return "usual"
+        near = NEAR * max(float(start_K.norm()), float(due_K.norm()))
+        return "challenged" if float((start_K.double() - due_K).norm()) <= near else "refused"
 
 
 def respond(upload_K: Tensor, start_K: Tensor, before_K: Tensor, from_K: Tensor) -> Response | None:
@@ -142,7 +163,7 @@ def recalled(state: State, memories: int, shares: int) -> dict[str, Known]:
     state = State({name: held.cpu() for name, held in state.tensors.items()}, state.ids)
     numbers = {name: state.by_id(name) for name in NUMBERS}
     wealth, correlations = state.by_id("wealth"), state.by_id("correlation")
-    uploads, starts = state.by_id("upload"), state.by_id("start")
+    uploads, starts, due = state.by_id("upload"), state.by_id("start"), state.by_id("due")
 
     def past(client: str, place: int) -> Past:
         averages = None
@@ -167,6 +188,8 @@ def recalled(state: State, memories: int, shares: int) -> dict[str, Known]:
             pasts=tuple(past(client, place) for place in range(memories)),
             rounds=int(numbers["rounds"][client]),
             longest=float(numbers["longest"][client]),
+            length=float(numbers["length"].get(client, numbers["longest"][client])),
+            due=due[client].double() if client in due else None,
         )
         for client in numbers["limit"]
     }
@@ -201,5 +224,9 @@ def remembered(known: Mapping[str, Known], heard: int) -> State:
             tensors[name] = torch.stack(
                 [torch.stack([one[place] for one in traced[c]]) for c in ids[name]]
             ).float()
+    challenged = {c: one.due for c, one in known.items() if one.due is not None}
+    if challenged:
+        ids["due"] = tuple(sorted(challenged))
+        tensors["due"] = torch.stack([challenged[c] for c in ids["due"]]).float()
     tensors["heard"] = torch.tensor(heard)
     return State(tensors, ids)

@@ -24,7 +24,9 @@ def _signs(dim: int, size: int, device: torch.device, start: int, stop: int) -> 
     return (drawn_D[start:stop] * 2 - 1).to(device)
 
 
-def sketch(vector_D: Tensor, size: int, part: Part | None = None) -> Tensor:
+def sketch(
+    vector_D: Tensor, size: int, part: Part | None = None, within: tuple[int, int] | None = None
+) -> Tensor:
     """Sketch (K,) of a vector, in float32 on the CPU: signed sums of every K-th coordinate.
 
     y_k = sum_j s_{k + jK} x_{k + jK} with random signs s. Inner products are preserved in
@@ -35,19 +37,25 @@ def sketch(vector_D: Tensor, size: int, part: Part | None = None) -> Tensor:
         vector_D: a vector; never written to.
         size: K, the size of the sketch.
         part: which coordinates the vector has here, if other ranks hold the others.
+        within: the bounds of the coordinates that count, counted from the first one held here; all
+            others count as 0.
 
     >>> x = torch.arange(4.0)
     >>> float(sketch(x, 8) @ sketch(2 * x, 8))
     28.0
+    >>> float(sketch(x, 8, within=(2, 4)).norm() ** 2)
+    13.0
     """
     place = part or Part(len(vector_D), 0, len(vector_D))
+    first, last = within or (0, len(vector_D))
     signs_D = _signs(place.dim, size, vector_D.device, place.start, place.stop)
     step = max(1, AT_ONCE // size) * size
     sums = (
         (start, _summed(vector_D[start:stop], signs_D[start:stop], size, place.start + start))
         for begin, end in place.own()
-        for start in range(begin, end, step)
-        for stop in [min(start + step, end)]
+        for piece in range(begin, end, step)
+        for start, stop in [(max(piece, first), min(piece + step, end, last))]
+        if start < stop
     )
     return place.total(sums, (size,)).float()
 

@@ -31,8 +31,7 @@ answer is a standard normal number. Such a number reaches the lowest limit, `sha
 0.25, with probability 0.4. An honest client is expected to reach this limit in nine rounds of
 ten."""
 LEAST = 3
-"""Smallest number of clients not on trial for which their median answer is meaningful. It is also
-the smallest number of rows from which challenges are drawn."""
+"""Smallest number of clients not on trial for which their median answer is meaningful."""
 EQUAL = 1e-4
 """Two uploads are treated as equal if their distance 1 - cosine is below this number."""
 NEAR = 1e-5
@@ -201,11 +200,12 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         for one in known.values():
             one.due_start = one.due_shift = None
         on_trial = {client for client, one in known.items() if one.trial}
-        if not on_trial or len(rows) < LEAST or not any(k.length for k in known.values()):
+        lengths = [one.length for one in known.values() if one.length]
+        if not on_trial or len(rows) < challenges.LEAST or not lengths:
             return customization, remembered(known, heard)
         draws = context.generator(self.name)
         pool_BMK = challenges.sketches(rows, self.blocks, self.sketch)
-        length = self.strength * median(k.length for k in known.values() if k.length)
+        length = self.strength * median(lengths)
         clients = sorted(on_trial | self._controls(known, len(rows), draws))
         weights = {
             client: challenges.draw(pool_BMK, length, 1 + self.decoys, draws) for client in clients

@@ -4,62 +4,40 @@ Legend: M rows of the round, H clients remembered, K numbers of a sketch.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import exp, inf, isfinite, log
 from statistics import median
 from typing import Annotated, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
+from torch import Tensor
 
-from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust import challenges, linalg
 from rampart_fl.shared.robust.base import Context, Rows, State, Verdict
+from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.detectors import detectors
-from rampart_fl.shared.robust.responses import Known, Past, Response, recalled, remembered
+from rampart_fl.shared.robust.objections import (
+    Objection,
+    Responses,
+    Upload,
+    Usual,
+    objection_to,
+    why,
+)
+from rampart_fl.shared.robust.responses import Known, Past, recalled, remembered
 from rampart_fl.shared.robust.sequential import SUSPECT, SequentialDetector, Share
-from rampart_fl.shared.robust.sketch import Traces
+from rampart_fl.shared.robust.sketch import Traces, sketch
 
 DEVIATIONS = 3.0
 """A response is turned only if its correlation is below 0 by more than this many standard
 deviations. The standard deviation is that of the correlation of two random directions."""
-PULLS = 0.3
-"""A strong response overshoots only if its correlation is above this number. At a lower
-correlation, a response may seem strong only because of noise in the upload, if the model moved
-little."""
-
-
-@dataclass(frozen=True)
-class Usual:
-    """The typical values with which the clients of a round are compared.
-
-    Args:
-        length: length of the median client's longest upload.
-        most: longest upload that is accepted, as a multiple of `length`.
-        informative: for each memory, whether half of the clients pull back, so that a turned
-            response is meaningful.
-        turned: correlation below which a response is turned.
-    """
-
-    length: float
-    most: float
-    informative: tuple[bool, ...]
-    turned: float
-
-    def times(self, length: float) -> float:
-        """A length divided by the length of the median client's longest upload."""
-        if self.length > 0:
-            return length / self.length
-        return inf if length else 0.0
-
-
+BLOCKS = 32
+"""Number of blocks of coordinates that a challenge changes independently."""
 Memory = Annotated[float, Field(ge=0, lt=1)]
-Responses = tuple[Response | None, ...]
-"""A client's responses in one round, one for each of the detector's memories."""
-Objection = Literal["", "too long", "turned", "overshoots"]
 
 
 @detectors.register("response")
-class ResponseDetector(SequentialDetector):
+class ResponseDetector(SequentialDetector, challenges.Challenger):
     """Evicts clients whose updates repeatedly react to the model unlike any honest training.
 
     Local training pulls a model towards parameters that fit the client's data. If the model that a
@@ -96,8 +74,16 @@ class ResponseDetector(SequentialDetector):
     number of rounds and for any clients that join the federation. An objection multiplies the
     wealth of a bet that expects a share q of objections by q / `tolerated`.
 
-    An upload is rejected in this round if it is too long, or if another objection applies and the
-    client's evidence is above ln 20.
+    A client whose evidence is above ln 20 is a suspect. Where a client's loss has negative
+    curvature, the responses of honest training are turned, too, perhaps for many rounds. A suspect
+    is therefore challenged (`challenges`): a random change is added to the model from which it
+    starts. Training undoes a large random change even where the loss has negative curvature along
+    the direction in which the model moves. As long as a client is a suspect, the detector bets only
+    on rounds in which the client started from a challenge. So nobody is evicted without objections
+    in such rounds.
+
+    An upload is rejected in this round if it is too long, if a suspect draws another objection in a
+    round that counts, or if a suspect did not start from its challenge.
 
     An update that is longer than usual, but not too long, is accepted if the client does not
     overshoot. A client with more samples could have sent such an update. If several clients'
@@ -119,7 +105,8 @@ class ResponseDetector(SequentialDetector):
         "Waudby-Smith and Ramdas, Estimating means by betting, 2023 (e-processes); our statistic"
     )
     breakdown = "none: an honest client answers for itself, but colluders move the model it is sent"
-    complexity = "O(nd), keeps n sketches"
+    complexity = "O(nd), keeps n sketches; n suspects: O(n²d) for their models"
+    own = False
     tolerated: float = Field(default=0.15, gt=0, lt=1)
     """Largest probability of an objection to an honest client in a round in which responses are
     informative."""
@@ -153,6 +140,11 @@ class ResponseDetector(SequentialDetector):
     spread: float = Field(default=3.0, ge=0)
     """An upload is not too long if its log length is at most this many median absolute deviations
     above the median log length."""
+    challenges: bool = True
+    """Whether suspects are challenged. If not, every round counts, and honest clients whose loss
+    has negative curvature may be evicted. The mode `observe` challenges nobody, either."""
+    strength: float = Field(default=3.0, gt=0)
+    """Length of a challenge, as a multiple of the median upload's length."""
 
     @model_validator(mode="after")
     def _other_rounds_tolerate_less(self) -> Self:
@@ -165,26 +157,80 @@ class ResponseDetector(SequentialDetector):
     def apply(
         self, rows: Rows, state: State, context: Context
     ) -> tuple[tuple[Verdict, ...], State]:
-        known = recalled(state, len(self.memories), len(self.expected))
-        heard = int(state.tensors.get("heard", torch.tensor(0)))
+        known, heard = self._recalled(state)
         heard = self._admit(known, (*rows.ids, *rows.dropped), heard, self._newcomer)
         traces = rows.traces or self._sketched(rows, context)
         lengths = dict(zip(rows.ids, self._lengths(rows), strict=True))
         lengths |= dict.fromkeys(rows.dropped, inf)
         fresh = dict(zip(rows.ids, rows.fresh(), strict=True))
+        starts = {
+            client: known[client].started(start_K)
+            for client, start_K in zip(rows.ids, traces.start_MK, strict=True)
+            if fresh[client]
+        }
         for client, length in lengths.items():
-            if isfinite(length):
+            # The answer to a challenge makes an upload longer.
+            # If such uploads counted, challenges would grow from round to round.
+            if isfinite(length) and starts.get(client) != "challenged":
+                known[client].length = length
                 known[client].longest = max(known[client].longest, length)
         responses = self._responses(rows.ids, traces, fresh, known)
         usual = self._usual(known, rows.whole_dim)
         silent = (None,) * len(self.memories)
+        passive = not self.challenges or context.observes
         verdicts = tuple(
-            self._judge(client, known[client], length, responses.get(client, silent), usual)
+            self._judge(
+                client,
+                known[client],
+                Upload(
+                    usual.times(length),
+                    responses.get(client, silent),
+                    starts.get(client, "usual"),
+                    passive,
+                ),
+                usual,
+            )
             if fresh.get(client, True)
             else self._stale(client, known[client])
             for client, length in lengths.items()
         )
         return verdicts, remembered(known, heard)
+
+    def challenge(
+        self,
+        rows: Rows,
+        customization: Customization,
+        global_D: Tensor,
+        state: State,
+        context: Context,
+    ) -> tuple[Customization, State]:
+        if not self.challenges:
+            return customization, state
+        known, heard = self._recalled(state)
+        suspects = sorted(client for client, one in known.items() if one.evidence > SUSPECT)
+        lengths = [one.length for one in known.values() if one.length]
+        if suspects and lengths and len(rows) >= challenges.LEAST:
+            draws = context.generator(self.name)
+            pool_BMK = challenges.sketches(rows, BLOCKS, self.sketch)
+            length = self.strength * median(lengths)
+            drawn = {
+                client: challenges.draw(pool_BMK, length, 1, draws)[0]
+                for client in suspects
+                if client not in customization.challenged
+            }
+            customization = challenges.challenged(customization, global_D, rows, drawn)
+        for client, one in known.items():
+            name = customization.challenged.get(client) if client in suspects else None
+            one.due = None
+            if name is not None:
+                assert customization.models is not None
+                one.due = sketch(customization.models.model(name), self.sketch, rows.place).double()
+        return customization, remembered(known, heard)
+
+    def _recalled(self, state: State) -> tuple[dict[str, Known], int]:
+        """What the state contains about each client, and how many clients ever joined."""
+        known = recalled(state, len(self.memories), len(self.expected))
+        return known, int(state.tensors.get("heard", torch.tensor(0)))
 
     def _newcomer(self, limit: float) -> Known:
         return Known(limit, tuple(Past(self._nothing) for _ in self.memories))
@@ -203,11 +249,11 @@ class ResponseDetector(SequentialDetector):
         turned = min(self.turned, -DEVIATIONS / min(dim, self.sketch) ** 0.5)
         lengths = {f"{one.longest:.6g}": one.longest for one in known.values() if one.longest > 0}
         if not lengths:
-            return Usual(0.0, self.long, informative, turned)
+            return Usual(0.0, self.long, informative, turned, self.overshoot, self.stretched)
         middle = median(lengths.values())
         deviation = median(abs(log(length / middle)) for length in lengths.values())
         most = max(self.long, exp(min(self.spread * deviation, 700.0)))
-        return Usual(middle, most, informative, turned)
+        return Usual(middle, most, informative, turned, self.overshoot, self.stretched)
 
     def _tells(self, correlations: Iterable[float | None]) -> bool:
         given = [one for one in correlations if one is not None]
@@ -229,15 +275,45 @@ class ResponseDetector(SequentialDetector):
                 found[client] = tuple(past.respond(upload_K, start_K, m) for past, m in pasts)
         return found
 
-    def _judge(
-        self, client: str, one: Known, length: float, responses: Responses, usual: Usual
-    ) -> Verdict:
+    def _judge(self, client: str, one: Known, upload: Upload, usual: Usual) -> Verdict:
         """Settles a client's bets with its new upload; returns the verdict on the upload."""
-        times = usual.times(length)
         objections = [
-            self._objection(response, tells, times, usual)
-            for response, tells in zip(responses, usual.informative, strict=True)
+            objection_to(upload.times, response, tells, usual)
+            for response, tells in zip(upload.responses, usual.informative, strict=True)
         ]
+        if upload.counts or one.evidence <= SUSPECT:
+            self._bet(one, upload.responses, objections, usual)
+        place = next((i for i, objection in enumerate(objections) if objection), 0)
+        proven = upload.counts and bool(objections[place])
+        convicted, suspected = one.evidence > one.limit, one.evidence > SUSPECT
+        decision: Literal["accepted", "rejected", "evicted"] = "accepted"
+        if convicted and proven:
+            decision = "evicted"
+        elif (
+            convicted
+            or (suspected and proven)
+            or upload.start == "refused"
+            or upload.times > usual.most
+        ):
+            decision = "rejected"
+        return Verdict(
+            client=client,
+            decision=decision,
+            detector=self.name,
+            score=min(one.evidence, 1e300),
+            threshold=one.limit,
+            reason=self._reason(decision, one, why(upload, place, objections[place], usual)),
+            evidence=one.evidence,
+        )
+
+    def _bet(
+        self,
+        one: Known,
+        responses: Responses,
+        objections: Sequence[Objection],
+        usual: Usual,
+    ) -> None:
+        """Settles a client's bets on the objections of this round."""
         one.rounds += 1
         for past, response, tells, objection in zip(
             one.pasts, responses, usual.informative, objections, strict=True
@@ -246,67 +322,18 @@ class ResponseDetector(SequentialDetector):
             past.wealth = self._settled(
                 past.wealth, one.rounds, one.limit, tolerated, bool(objection)
             )
-        place = next((i for i, objection in enumerate(objections) if objection), 0)
-        decision: Literal["accepted", "rejected", "evicted"] = "accepted"
-        if one.evidence > one.limit:
-            decision = "evicted"
-        elif times > usual.most or (objections[place] and one.evidence > SUSPECT):
-            decision = "rejected"
-        return Verdict(
-            client=client,
-            decision=decision,
-            detector=self.name,
-            score=min(one.evidence, 1e300),
-            threshold=one.limit,
-            reason=self._reason(decision, one, times, usual, responses[place], objections[place]),
-            evidence=one.evidence,
-        )
-
-    def _objection(
-        self, response: Response | None, tells: bool, times: float, usual: Usual
-    ) -> Objection:
-        """The objection to an upload that is `times` times as long as usual, or ""."""
-        if times > usual.most:
-            return "too long"
-        if response is None:
-            return ""
-        if tells and response.correlation < usual.turned:
-            return "turned"
-        far = response.strength > self.overshoot and response.correlation > PULLS
-        return "overshoots" if far and times > self.stretched else ""
 
     def _stale(self, client: str, one: Known) -> Verdict:
         return Verdict(
             client, "accepted", self.name, one.evidence, one.limit, "judged before", one.evidence
         )
 
-    def _reason(
-        self,
-        decision: str,
-        one: Known,
-        times: float,
-        usual: Usual,
-        response: Response | None,
-        objection: Objection,
-    ) -> str:
+    def _reason(self, decision: str, one: Known, because: str) -> str:
         """The verdict's reason in one sentence, with the quantity, limit, unit and cohort."""
-        if objection == "too long":
-            why = f"upload is {times:.3g} times as long as the median client's longest, above the "
-            why += f"limit of {usual.most:.3g}"
-        elif objection == "turned":
-            assert response is not None
-            why = f"response {response.correlation:.2f} to the model's movement is below "
-            why += f"{usual.turned:.2g}: it pushes where others pull back"
-        elif objection == "overshoots":
-            assert response is not None
-            why = f"upload undoes the model's movement {response.strength:.3g} times, above the "
-            why += f"limit of {self.overshoot:g}"
-        else:
-            pull = "" if response is None else f", response {response.correlation:.2f}"
-            why = f"upload is {times:.3g} times the median client's longest{pull}: no objection"
         if decision == "evicted":
             return (
                 f"evidence {one.evidence:.3g} exceeds {one.limit:.3g} after {one.rounds} rounds "
-                f"({self.odds}); {why}"
+                f"({self.odds}); {because}"
             )
-        return f"{why}; evidence {one.evidence:.3g} of {one.limit:.3g}"
+        suspect = "suspect with " if self.challenges and one.evidence > SUSPECT else ""
+        return f"{because}; {suspect}evidence {one.evidence:.3g} of {one.limit:.3g}"

@@ -1,6 +1,7 @@
 """One round: the order of its steps, who is in and who is out, the server step."""
 
-from typing import Literal
+from dataclasses import replace
+from typing import ClassVar, Literal
 
 import pytest
 import torch
@@ -10,6 +11,8 @@ from rampart_fl.shared.errors import ConfigurationError, PreconditionError, Unkn
 from rampart_fl.shared.experiment.eviction import Eviction
 from rampart_fl.shared.robust import Context, Rows, State, Verdict
 from rampart_fl.shared.robust.base import Detector
+from rampart_fl.shared.robust.challenges import Challenger, challenged
+from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.engine import Plan, RoundOutcome, ServerStep, run_round
 from rampart_fl.shared.robust.pipeline import substate
 from rampart_fl.shared.robust.rules import rules
@@ -128,6 +131,47 @@ def test_whoever_is_observed_counts_in_the_mean_and_in_the_pool() -> None:
     for mode, decision in (("reject", "rejected"), ("evict", "evicted")):
         torch.testing.assert_close(found[mode].global_D, reference_D + BLOCK_ND[:3].mean(dim=0))
         assert found[mode].verdicts[3].decision == decision
+
+
+class Challenges(Objects, Challenger):
+    """Challenges the client that it objects to, unless that client has a challenge."""
+
+    own: ClassVar[bool] = True
+
+    def challenge(
+        self,
+        rows: Rows,
+        customization: Customization,
+        global_D: Tensor,
+        state: State,
+        context: Context,
+    ) -> tuple[Customization, State]:
+        met = State({"met": torch.tensor(len(customization.challenged))})
+        if self.to in customization.challenged:
+            return customization, met
+        weights_BM = torch.tensor([[1.0] + [0.0] * (len(rows) - 1)], dtype=torch.float64)
+        return challenged(customization, global_D, rows, {self.to: weights_BM}), met
+
+
+class Reuses(Challenges):
+    """Can use any challenge."""
+
+    own: ClassVar[bool] = False
+
+
+def test_detectors_that_can_use_any_challenge_come_last() -> None:
+    plan = Plan.of("weighted_mean", screens=(Reuses(to="b"), Challenges(to="b"), Reuses(to="c")))
+    outcome = play(plan)
+    assert dict(outcome.customization.challenged) == {"b": "challenge:b", "c": "challenge:c"}
+    states = [substate(outcome.state, key).tensors["met"].item() for key in plan.stages()]
+    assert states == [1, 0, 1], "whom the second detector challenged, the first one met"
+
+
+def test_nobody_is_challenged_where_verdicts_are_only_recorded() -> None:
+    plan = replace(
+        Plan.of("weighted_mean", screens=(Challenges(to="b"),)), eviction=Eviction(mode="observe")
+    )
+    assert not play(plan).customization.challenged
 
 
 def test_the_detector_forgets_whom_it_got_barred_and_nobody_else() -> None:

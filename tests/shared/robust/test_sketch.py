@@ -32,6 +32,16 @@ def test_long_vectors_keep_their_angles_within_the_stated_deviation() -> None:
     assert 0.5 / 1024**0.5 < deviation < 2 / 1024**0.5
 
 
+@pytest.mark.parametrize("dim", [50, 5000, 200_000])
+@pytest.mark.parametrize("ends", [(0.0, 1.0), (0.0, 0.3), (0.21, 0.87), (0.5, 0.5)])
+def test_coordinates_out_of_bounds_count_as_zeros(dim: int, ends: tuple[float, float]) -> None:
+    x_D = torch.randn(dim, generator=torch.Generator().manual_seed(4))
+    first, last = (int(end * dim) for end in ends)
+    inside_D = torch.zeros(dim)
+    inside_D[first:last] = x_D[first:last]
+    torch.testing.assert_close(sketch(x_D, 64, within=(first, last)), sketch(inside_D, 64))
+
+
 def test_the_vector_is_not_written() -> None:
     x_D = torch.ones(10)
     sketch(x_D, 4)

@@ -42,7 +42,7 @@ EXPERIMENT = Experiment.from_tables(
         "server": {"sample_cap": 100},
     }
 )
-STANDING = Standing(CLIENTS, CLIENTS)
+STANDING = Standing(CLIENTS, CLIENTS, mode="evict")
 
 
 class Witness(Challenger):

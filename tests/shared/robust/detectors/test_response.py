@@ -11,14 +11,23 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment.eviction import Standing
 from rampart_fl.shared.robust import Context, Rows, State, Verdict
 from rampart_fl.shared.robust.betting import limit
+from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.detectors import detectors
 from rampart_fl.shared.robust.detectors.response import ResponseDetector
+from rampart_fl.shared.robust.models import Block
 from rampart_fl.shared.robust.responses import Known, Past, recalled, remembered, respond
-from rampart_fl.shared.robust.sketch import Traces
+from rampart_fl.shared.robust.sequential import SUSPECT
+from rampart_fl.shared.robust.sketch import Traces, sketch
 
 D = 400
+
+
+def sketched(vectors_ND: Tensor) -> Tensor:
+    """Sketches (N, K) of these vectors."""
+    return torch.stack([sketch(vector_D, 1024) for vector_D in vectors_ND])
 
 
 def judge(
@@ -31,8 +40,7 @@ def judge(
 ) -> tuple[dict[str, Verdict], State]:
     """The verdicts on uploads of clients that started from these models."""
     detector = detector or ResponseDetector()
-    # Vectors shorter than a sketch are as good as their sketches: inner products are the same.
-    traces = Traces(uploads_ND, starts_ND)
+    traces = Traces(sketched(uploads_ND), sketched(starts_ND))
     rows = Rows.of(
         uploads_ND,
         ids=ids or [f"c{i:02d}" for i in range(len(uploads_ND))],
@@ -41,6 +49,22 @@ def judge(
     )
     verdicts, after = detector.apply(rows, state, Context())
     return {verdict.client: verdict for verdict in verdicts}, after
+
+
+def challenged(
+    uploads_ND: Tensor,
+    global_D: Tensor,
+    state: State,
+    round_: int,
+    detector: ResponseDetector | None = None,
+) -> tuple[dict[str, Tensor], State]:
+    """The challenged models, by client; the changes combine these uploads."""
+    detector = detector or ResponseDetector()
+    rows, context = Rows.of(uploads_ND), Context(round=round_, seed=5)
+    custom, after = detector.challenge(rows, Customization(), global_D, state, context)
+    if custom.models is None:
+        return {}, after
+    return {c: custom.models.model(name) for c, name in custom.challenged.items()}, after
 
 
 class Quadratics:
@@ -58,10 +82,18 @@ class Quadratics:
         self.noise = noise
         self.state, self.evicted, self.rounds = State(), dict[str, int](), 0
         self.rejected: list[str] = []
+        self.suspects: set[str] = set()
+        self.challenges: dict[str, Tensor] = {}
+        self.ids = [f"c{i:02d}" for i in range(clients)]
+
+    @property
+    def starts_ND(self) -> Tensor:
+        """The model that every client starts from."""
+        return torch.stack([self.challenges.get(client, self.global_D) for client in self.ids])
 
     def honest(self) -> Tensor:
         """Every client's honest upload."""
-        way_ND = self.optima_ND - self.global_D
+        way_ND = self.optima_ND - self.starts_ND
         noise_ND = self.noise * torch.randn(way_ND.shape, generator=self.draws)
         return self.shares_N[:, None] * way_ND + noise_ND
 
@@ -71,16 +103,21 @@ class Quadratics:
         """Rounds of plain averaging over those that are accepted."""
         for _ in range(rounds):
             sent_ND = attack(self.honest())
-            starts_ND = self.global_D.expand(len(sent_ND), -1)
-            verdicts, self.state = judge(sent_ND, starts_ND, self.state)
+            verdicts, self.state = judge(sent_ND, self.starts_ND, self.state)
             for client, verdict in verdicts.items():
+                if verdict.evidence > SUSPECT:
+                    self.suspects.add(client)
                 if verdict.decision == "evicted":
                     self.evicted.setdefault(client, self.rounds)
                 elif verdict.decision == "rejected":
                     self.rejected.append(client)
             kept = [v.decision == "accepted" for v in verdicts.values()]
             if any(kept):
+                # As in a federation, a challenge does not move its client's row.
                 self.global_D = self.global_D + sent_ND[kept].mean(0)
+                self.challenges, self.state = challenged(
+                    sent_ND[kept], self.global_D, self.state, self.rounds
+                )
             self.rounds += 1
 
 
@@ -174,7 +211,7 @@ def wander(memory: float) -> dict[str, Verdict]:
         noise_ND = 0.25 * torch.randn(6, D, generator=draws)
         sent_ND = 0.3 * (theta_ND - here_D) + noise_ND
         sent_ND[5] = -sent_ND[5]
-        detector = ResponseDetector(memories=(memory,))
+        detector = ResponseDetector(memories=(memory,), challenges=False)
         verdicts, state = judge(sent_ND, here_D.expand(6, -1), state, detector)
     return verdicts
 
@@ -182,7 +219,8 @@ def wander(memory: float) -> dict[str, Verdict]:
 def test_averages_see_through_noise_that_hides_one_round_s_movement() -> None:
     """The model has moved further since the average than since the last round."""
     averaged, last = wander(0.8), wander(0)
-    assert averaged["c05"].decision == "evicted" and last["c05"].decision != "evicted"
+    for verdicts, found in ((averaged, True), (last, False)):
+        assert (verdicts["c05"].evidence > verdicts["c05"].threshold) is found
     for verdicts in (averaged, last):
         assert all(verdicts[client].evidence < 0 for client in names(range(5)))
 
@@ -213,6 +251,7 @@ def test_a_state_of_a_former_version_is_the_past_of_every_memory() -> None:
     assert [past.wealth for past in known["a"].pasts] == [(1.0, 1.0, 1.0)] * 2
     assert [past.averages for past in known["a"].pasts] == [None, None]
     assert [past.correlation for past in known["b"].pasts] == [0.5, 0.5]
+    assert (known["b"].length, known["b"].due) == (2.0, None)
     for past in known["b"].pasts:
         assert past.averages is not None and float(past.averages[0].sum()) == 64
 
@@ -221,16 +260,24 @@ def test_state_comes_back_as_it_was() -> None:
     torch.manual_seed(1)
     averages = (torch.randn(64).double(), torch.randn(64).double())
     known = {
-        "a": Known(9.0, (Past((0.1, 0.2)), Past((0.3, 0.4))), rounds=3, longest=1.5),
+        "a": Known(
+            9.0,
+            (Past((0.1, 0.2)), Past((0.3, 0.4))),
+            rounds=3,
+            longest=1.5,
+            length=0.5,
+            due=torch.randn(64).double(),
+        ),
         "b": Known(8.0, (Past((0.5, 0.6), 0.25, averages), Past((0.7, 0.8), None, averages))),
     }
     again = recalled(remembered(known, 2), memories=2, shares=2)
     for client, one in known.items():
-        assert (one.limit, one.rounds, one.longest) == (
-            again[client].limit,
-            again[client].rounds,
-            again[client].longest,
-        )
+        back = again[client]
+        assert (one.limit, one.rounds) == (back.limit, back.rounds)
+        assert (one.longest, one.length) == (back.longest, back.length)
+        assert (one.due is None) == (back.due is None)
+        if one.due is not None and back.due is not None:
+            torch.testing.assert_close(one.due, back.due, rtol=1e-6, atol=1e-7)
         for past, kept in zip(one.pasts, again[client].pasts, strict=True):
             assert (past.wealth, past.correlation) == (kept.wealth, kept.correlation)
             assert (past.averages is None) == (kept.averages is None)
@@ -249,7 +296,7 @@ def course(objected: Sequence[bool]) -> list[Verdict]:
         if hostile:  # Moves along with the model, from wherever it was before.
             sent_ND[5] = last_D + step_D
         last_D = sent_ND[5].clone()
-        detector = ResponseDetector(memories=(0,), tolerated=0.2, expected=(0.6,))
+        detector = ResponseDetector(memories=(0,), tolerated=0.2, expected=(0.6,), challenges=False)
         found, state = judge(sent_ND, here_D.expand(6, -1), state, detector)
         verdicts.append(found["c05"])
     return verdicts[1:]
@@ -310,6 +357,145 @@ def test_rounds_in_which_nobody_pulls_back_tell_nothing() -> None:
     assert max(v.evidence for v in verdicts.values()) < 0
 
 
+class Saddle(Quadratics):
+    """c00's loss has negative curvature along the direction in which the model moves.
+
+    The model moves along a line, and c00's upload grows by a tenth of the distance. Changes in any
+    other direction c00 undoes like everyone else.
+    """
+
+    def honest(self) -> Tensor:
+        sent_ND = super().honest()
+        along_D = self.line_D / self.line_D.norm()
+        moved = (self.starts_ND[0] - self.begun_D) @ along_D
+        across_D = sent_ND[0] - (sent_ND[0] @ along_D) * along_D
+        sent_ND[0] = across_D + (1 + 0.1 * moved) * along_D
+        return sent_ND
+
+    def __init__(self, clients: int, seed: int) -> None:
+        super().__init__(clients, seed, noise=0.0)
+        self.shares_N = torch.full((clients,), 0.05)
+        self.begun_D = self.global_D.clone()
+        self.line_D = self.optima_ND[1:].mean(0) - self.global_D
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_honest_client_on_a_saddle_is_acquitted_by_its_challenges(seed: int) -> None:
+    federation = Saddle(12, seed)
+    federation.run(40)
+    assert federation.suspects == {"c00"}
+    assert not federation.evicted
+    assert len(federation.rejected) <= 2, "its answers to challenges are honest"
+
+
+def test_without_challenges_the_same_client_would_be_evicted() -> None:
+    """The reason for the challenges: observed responses alone do not prove anything."""
+    federation, state, evicted = Saddle(12, 0), State(), set[str]()
+    detector = ResponseDetector(challenges=False)
+    for _ in range(40):
+        sent_ND = federation.honest()
+        verdicts, state = judge(sent_ND, federation.starts_ND, state, detector)
+        evicted |= {c for c, verdict in verdicts.items() if verdict.decision == "evicted"}
+        federation.global_D = federation.global_D + sent_ND.mean(0)
+    assert evicted == {"c00"}
+    unchanged = challenged(sent_ND, federation.global_D, state, 40, detector)
+    assert unchanged == ({}, state)
+
+
+def until_suspected(federation: Quadratics, flipped: int) -> Tensor:
+    """Runs until the client that flips signs is a suspect; returns the signs."""
+    signs = torch.ones(len(federation.ids), 1)
+    signs[flipped] = -1
+    while federation.ids[flipped] not in federation.suspects:
+        federation.run(1, lambda sent_ND: signs * sent_ND)
+    return signs
+
+
+def test_a_suspect_gets_a_challenge_of_three_median_lengths_and_nobody_else() -> None:
+    federation = Quadratics(10, 2)
+    until_suspected(federation, 4)
+    assert federation.challenges.keys() == {"c04"}
+    shift_D = federation.challenges["c04"] - federation.global_D
+    known = recalled(federation.state, memories=2, shares=3)
+    middle = sorted(one.length for one in known.values())[4:6]
+    assert float(shift_D.norm()) == pytest.approx(3 * sum(middle) / 2, rel=1e-4)
+    assert known["c04"].due is not None and known["c05"].due is None
+
+
+def test_only_challenges_count_against_a_suspect() -> None:
+    """No evidence comes of a round without a challenge, and an upload that dodges is left out."""
+    federation = Quadratics(10, 2)
+    signs = until_suspected(federation, 4)
+    before = recalled(federation.state, memories=2, shares=3)["c04"].evidence
+    dodged = federation.global_D.expand(10, -1)
+    verdicts, state = judge(signs * federation.honest(), dodged, federation.state)
+    assert verdicts["c04"].decision == "rejected"
+    assert "did not start from the model that challenges the client" in verdicts["c04"].reason
+    assert verdicts["c04"].evidence == pytest.approx(before)
+    # Nobody issued another challenge: nothing is due, and nothing counts.
+    verdicts, _ = judge(signs * federation.honest(), dodged + 0.01, state)
+    assert verdicts["c04"].evidence == pytest.approx(before)
+    assert verdicts["c04"].decision == "accepted"
+    answered, _ = judge(signs * federation.honest(), federation.starts_ND, federation.state)
+    assert answered["c04"].evidence > before
+    assert "to its challenge is below -0.15" in answered["c04"].reason
+    assert "suspect with evidence" in answered["c04"].reason
+
+
+def test_a_server_that_only_observes_counts_every_round() -> None:
+    """It challenges nobody. Its verdicts say whom the detector would evict, and bind nobody."""
+    federation = Quadratics(10, 2)
+    signs = until_suspected(federation, 4)
+    standing, state, verdict = Standing(10, 10, mode="observe"), federation.state, None
+    for _ in range(8):
+        federation.global_D = federation.global_D + federation.honest().mean(0)
+        traces = Traces(
+            sketched(signs * federation.honest()), sketched(federation.global_D.expand(10, -1))
+        )
+        rows = Rows.of(signs * federation.honest(), ids=federation.ids, traces=traces)
+        verdicts, state = ResponseDetector().apply(rows, state, Context(standing=standing))
+        verdict = verdicts[4]
+    assert verdict is not None and verdict.decision == "evicted"
+    assert not recalled(state, memories=2, shares=3)["c04"].due
+
+
+def test_who_was_convicted_while_observed_is_evicted_only_for_its_answer() -> None:
+    """Evidence from rounds without challenges does not suffice once the mode is `evict`."""
+    federation = Quadratics(10, 2)
+    federation.run(3)
+    known = recalled(federation.state, memories=2, shares=3)
+    for past in known["c03"].pasts:
+        past.wealth = tuple(1e6 for _ in past.wealth)
+    state = remembered(known, 10)
+    federation.challenges, federation.state = challenged(
+        federation.honest(), federation.global_D, state, 3
+    )
+    assert federation.challenges.keys() == {"c03"}
+    verdicts, _ = judge(federation.honest(), federation.starts_ND, federation.state)
+    assert verdicts["c03"].evidence > verdicts["c03"].threshold
+    assert verdicts["c03"].decision == "rejected"
+    flipped_ND = federation.honest()
+    flipped_ND[3] *= -1
+    verdicts, _ = judge(flipped_ND, federation.starts_ND, federation.state)
+    assert verdicts["c03"].decision == "evicted"
+
+
+def test_another_detector_s_challenge_serves_as_well() -> None:
+    federation = Quadratics(10, 2)
+    until_suspected(federation, 4)
+    uploads_ND, global_D = federation.honest(), federation.global_D
+    other = Customization(
+        models=Block(("challenge:c04",), (global_D + 1)[None]), challenged={"c04": "challenge:c04"}
+    )
+    custom, state = ResponseDetector().challenge(
+        Rows.of(uploads_ND), other, global_D, federation.state, Context()
+    )
+    assert custom.challenged == other.challenged and custom.models is other.models
+    due_K = recalled(state, memories=2, shares=3)["c04"].due
+    assert due_K is not None
+    torch.testing.assert_close(due_K, sketch(global_D + 1, 1024).double())
+
+
 def test_a_row_that_was_judged_before_is_not_judged_again() -> None:
     federation = Quadratics(6, 5)
     federation.run(3)
@@ -327,12 +513,12 @@ def test_who_is_not_drawn_is_judged_by_its_own_last_row() -> None:
     federation, signs = Quadratics(18, 6), torch.ones(18, 1)
     signs[13:] = -1
     own = dict.fromkeys(names(range(18)), 0)
-    for _ in range(90):
+    for round_ in range(90):
         drawn = sorted(torch.randperm(18, generator=federation.draws)[:6].tolist())
         drawn = [i for i in drawn if f"c{i:02d}" not in federation.evicted]
         sent_ND = (signs * federation.honest())[drawn]
         ids = [f"c{i:02d}" for i in drawn]
-        starts_ND = federation.global_D.expand(len(drawn), -1)
+        starts_ND = federation.starts_ND[drawn]
         verdicts, federation.state = judge(sent_ND, starts_ND, federation.state, ids=ids)
         for client, verdict in verdicts.items():
             own[client] += 1
@@ -341,6 +527,9 @@ def test_who_is_not_drawn_is_judged_by_its_own_last_row() -> None:
         kept = [v.decision == "accepted" for v in verdicts.values()]
         if any(kept):
             federation.global_D = federation.global_D + sent_ND[kept].mean(0)
+            federation.challenges, federation.state = challenged(
+                sent_ND[kept], federation.global_D, federation.state, round_
+            )
     assert federation.evicted.keys() == names(range(13, 18))
     assert sorted(federation.evicted.values())[2] <= 15
 
@@ -363,7 +552,7 @@ def test_what_clients_claim_changes_nothing() -> None:
     federation = Quadratics(8, 8)
     federation.run(4)
     sent_ND, starts_ND = federation.honest(), federation.global_D.expand(8, -1)
-    traces = Traces(sent_ND, starts_ND)
+    traces = Traces(sketched(sent_ND), sketched(starts_ND))
     found = [
         ResponseDetector().apply(
             Rows.of(sent_ND, weights=weights, traces=traces), federation.state, Context()
@@ -384,6 +573,7 @@ def test_what_clients_claim_changes_nothing() -> None:
         {"level": 0},
         {"turned": 0.2},
         {"sketch": 1},
+        {"strength": 0},
     ],
 )
 def test_parameters(wrong: dict[str, float]) -> None:

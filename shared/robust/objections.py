@@ -1,0 +1,122 @@
+"""Why the detector `response` objects to an upload."""
+
+from dataclasses import dataclass
+from math import inf
+from typing import Literal
+
+from rampart_fl.shared.robust.responses import Response, Start
+
+PULLS = 0.3
+"""A strong response overshoots only if its correlation is above this number. At a lower
+correlation, a response may seem strong only because of noise in the upload, if the model moved
+little."""
+
+
+@dataclass(frozen=True)
+class Usual:
+    """The typical values with which the clients of a round are compared.
+
+    Args:
+        length: length of the median client's longest upload.
+        most: longest upload that is accepted, as a multiple of `length`.
+        informative: for each memory, whether half of the clients pull back, so that a turned
+            response is meaningful.
+        turned: correlation below which a response is turned.
+        overshoot: strength of a response above which a stretched upload overshoots.
+        stretched: length above which an upload may overshoot, as a multiple of `length`.
+    """
+
+    length: float
+    most: float
+    informative: tuple[bool, ...]
+    turned: float
+    overshoot: float
+    stretched: float
+
+    def times(self, length: float) -> float:
+        """A length divided by the length of the median client's longest upload."""
+        if self.length > 0:
+            return length / self.length
+        return inf if length else 0.0
+
+
+Responses = tuple[Response | None, ...]
+"""A client's responses in one round, one for each of the detector's memories."""
+Objection = Literal["", "too long", "turned", "overshoots"]
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What a client's bets are settled with.
+
+    Args:
+        times: the upload's length, divided by the length of the median client's longest upload.
+        responses: the client's responses.
+        start: what the upload started from.
+        passive: whether nobody is challenged, so that every round counts.
+    """
+
+    times: float
+    responses: Responses
+    start: Start
+    passive: bool
+
+    @property
+    def counts(self) -> bool:
+        """Whether the upload counts against a suspect."""
+        return self.passive or self.start == "challenged"
+
+
+def objection_to(times: float, response: Response | None, tells: bool, usual: Usual) -> Objection:
+    """The objection to an upload, or "".
+
+    Args:
+        times: the upload's length, divided by the length of the median client's longest upload.
+        response: the client's response, relative to one memory.
+        tells: whether turned responses are meaningful in this round.
+        usual: the values that the upload is compared with.
+
+    >>> usual = Usual(1.0, 10.0, (True,), -0.1, overshoot=2.0, stretched=3.0)
+    >>> objection_to(1.0, Response(correlation=-0.3, strength=-0.2), True, usual)
+    'turned'
+    """
+    if times > usual.most:
+        return "too long"
+    if response is None:
+        return ""
+    if tells and response.correlation < usual.turned:
+        return "turned"
+    far = response.strength > usual.overshoot and response.correlation > PULLS
+    return "overshoots" if far and times > usual.stretched else ""
+
+
+def why(upload: Upload, place: int, objection: Objection, usual: Usual) -> str:
+    """The objection in words, with the quantity, its limit and the cohort.
+
+    Args:
+        upload: the upload.
+        place: number of the memory, relative to which the response was judged.
+        objection: the objection to the upload.
+        usual: the values that the upload was compared with.
+    """
+    response = upload.responses[place]
+    if upload.start == "refused":
+        return "upload did not start from the model that challenges the client"
+    if objection == "too long":
+        return (
+            f"upload is {upload.times:.3g} times as long as the median client's longest, "
+            f"above the limit of {usual.most:.3g}"
+        )
+    if response is not None and objection == "turned":
+        cause = "its challenge" if upload.start == "challenged" else "the model's movement"
+        return (
+            f"response {response.correlation:.2f} to {cause} is below {usual.turned:.2g}: "
+            "it pushes where others pull back"
+        )
+    if response is not None and objection == "overshoots":
+        return (
+            f"upload undoes the model's movement {response.strength:.3g} times, "
+            f"above the limit of {usual.overshoot:g}"
+        )
+    pull = "" if response is None else f", response {response.correlation:.2f}"
+    return f"upload is {upload.times:.3g} times the median client's longest{pull}: no objection"

@@ -1,13 +1,16 @@
 """Samples per second of local training: many clients at once, and a plain loop over clients.
 
-    python benchmarks/training.py [--networks fedcap_cifar lenet5 digits] [--threads 1 2] [--json]
+    python benchmarks/training.py [--networks fedcap_cifar lenet5 digits] [--threads 1 2]
+        [--spread 100] [--json]
 
-20 clients train one epoch per turn with SGD on batches of 10. Each client has 100 samples of random
-numbers, because speed does not depend on the data. All ways to train take turns in one process, so
-that other load on the machine affects all of them:
+20 clients train one epoch per turn with SGD on batches of 10. The clients have 100 samples of
+random numbers on average, because speed does not depend on the data. With a spread of 100, the
+largest client has 100 times as many samples as the smallest. All ways to train take turns in one
+process, so that other load on the machine affects all of them:
 
     plain      one torch module and one torch.optim.SGD per client, client after client
     rampart    `train` of `learning.training.local`, which the simulator and the agents use
+    measured   rampart, with the loss of every model before and after its training
     fedcap     rampart with FedCAP's personalizer: it trains two models, so samples count twice
 
 Each figure is the median over turns. The columns "processor" use the CPU time of this process
@@ -17,10 +20,11 @@ other load. With several threads, CPU time measures the work of all threads, not
 
 import argparse
 import json
+import random
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,7 +78,7 @@ class Work:
     received_KD: Tensor
 
     @staticmethod
-    def of(table: dict[str, Any], shape: tuple[int, ...], clients: int, samples: int) -> "Work":
+    def of(table: dict[str, Any], shape: tuple[int, ...], sizes: Sequence[int]) -> "Work":
         """Draws the data and the initial model."""
         draws = torch.Generator().manual_seed(1)
 
@@ -83,18 +87,18 @@ class Work:
                 CLASSES, (n,), generator=draws
             )
 
-        own = [ClientData(*data(samples), *data(1), CLASSES) for _ in range(clients)]
+        own = [ClientData(*data(size), *data(1), CLASSES) for size in sizes]
         module = models.parse(table).build(shape, CLASSES)
         training = Experiment.load("digits-benign").training.model_copy(update={"epochs": 1})
         learner = Learner(Stacked(module), personalizers.parse("none"), training)
-        names = [str(k) for k in range(clients)]
-        batches = Batches.draw([samples] * clients, names, training, 1, 0)
+        names = [str(k) for k in range(len(sizes))]
+        batches = Batches.draw(sizes, names, training, 1, 0)
         return Work(
             module,
             learner,
             Cohort.of(own),
             batches,
-            flatten(module).repeat(clients, 1).contiguous(),
+            flatten(module).repeat(len(sizes), 1).contiguous(),
         )
 
     def plain(self) -> Tensor:
@@ -103,7 +107,8 @@ class Work:
         for k, model_D in enumerate(self.received_KD):
             module = load(self.module, model_D).train()
             optimizer = torch.optim.SGD(module.parameters(), lr=self.learner.training.learning_rate)
-            for index_B in self.batches.index_KSB[k]:
+            for s in range(self.batches.steps_K[k]):
+                index_B = self.batches.index_KSB[k, s][self.batches.weight_KSB[k, s] > 0]
                 optimizer.zero_grad()
                 logits = module(self.cohort.x_train_KN[k, index_B])
                 loss = functional.cross_entropy(logits, self.cohort.y_train_KN[k, index_B])
@@ -112,12 +117,14 @@ class Work:
             after.append(flatten(module))
         return torch.stack(after)
 
-    def rampart(self) -> Tensor:
+    def rampart(self, measure: bool = False) -> Tensor:
         """Trains all clients at once."""
-        trained = train(
-            self.learner, self.cohort, self.batches, self.received_KD, {}, measure=False
-        )
+        trained = train(self.learner, self.cohort, self.batches, self.received_KD, {}, measure)
         return self.received_KD + trained.update_KD
+
+    def measured(self) -> Tensor:
+        """Trains all clients at once, and evaluates the models before and after."""
+        return self.rampart(measure=True)
 
     def fedcap(self) -> Tensor:
         """Trains all clients and their personal models at once."""
@@ -129,17 +136,29 @@ class Work:
         ).update_KD
 
 
-def measure(name: str, threads: int, clients: int, samples: int, turns: int) -> list[Speed]:
+def drawn(clients: int, samples: int, spread: float) -> list[int]:
+    """Numbers of samples with this mean, in no order; the largest is `spread` times the smallest.
+
+    >>> sorted(drawn(clients=3, samples=37, spread=100))
+    [1, 10, 100]
+    """
+    shares = [spread ** (k / max(1, clients - 1)) for k in range(clients)]
+    sizes = [max(1, round(share * clients * samples / sum(shares))) for share in shares]
+    return random.Random(1).sample(sizes, clients)
+
+
+def measure(name: str, threads: int, sizes: Sequence[int], turns: int) -> list[Speed]:
     """The speed of every way to train one network; the ways take turns."""
     torch.set_num_threads(threads)
     table, shape, _ = NETWORKS[name]
     torch.manual_seed(0)
-    work = Work.of(table, shape, clients, samples)
+    work = Work.of(table, shape, sizes)
     apart = (work.plain() - work.rampart()).abs().max().item()
     assert apart < 1e-3, f"{name}: the two ways differ by {apart}"
     ways: dict[str, tuple[Callable[[], Tensor], int]] = {
         "plain": (work.plain, 1),
         "rampart": (work.rampart, 1),
+        "measured": (work.measured, 1),
         "fedcap": (work.fedcap, 2),
     }
     for run, _ in ways.values():
@@ -149,7 +168,7 @@ def measure(name: str, threads: int, clients: int, samples: int, turns: int) -> 
         for way, (run, passes) in ways.items():
             wall, processor = time.perf_counter(), time.process_time()
             run()
-            count = clients * samples * passes
+            count = sum(sizes) * passes
             found[way].append(
                 (
                     count / (time.perf_counter() - wall),
@@ -177,7 +196,7 @@ def table(speeds: list[Speed]) -> str:
             for s in speeds
             if (s.network, s.threads, s.way) == (speed.network, speed.threads, "plain")
         )
-        target = "" if speed.way == "plain" else f"{NETWORKS[speed.network][2]:g}"
+        target = "" if speed.way in ("plain", "measured") else f"{NETWORKS[speed.network][2]:g}"
         lines.append(
             f"| {speed.network} | {speed.threads} | {speed.way} | {speed.wall:,.0f} | "
             f"{speed.wall / plain.wall:.2f} | {speed.processor:,.0f} | "
@@ -193,13 +212,14 @@ def main() -> None:
     parser.add_argument("--threads", nargs="+", type=int, default=[1, cpus.threads()])
     parser.add_argument("--clients", type=int, default=20)
     parser.add_argument("--samples", type=int, default=100)
+    parser.add_argument("--spread", type=float, default=1)
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    speeds = []
+    sizes, speeds = drawn(given.clients, given.samples, given.spread), list[Speed]()
     for name in given.networks:
         for threads in sorted(set(given.threads)):
-            speeds += measure(name, threads, given.clients, given.samples, given.turns)
+            speeds += measure(name, threads, sizes, given.turns)
     if given.json:
         sys.stdout.write(json.dumps([vars(speed) for speed in speeds]) + "\n")
     else:

@@ -125,7 +125,7 @@ def _convolution(name: str, layer: nn.Conv2d) -> Layer:
         # The copy of the weights pays off only if weights do not outnumber activations.
         small = weight.numel() <= h.numel()
         form = torch.channels_last if small else torch.contiguous_format
-        return functional.conv2d(
+        h = functional.conv2d(
             h.contiguous(memory_format=form),
             weight.contiguous(memory_format=form),
             bias,
@@ -134,6 +134,9 @@ def _convolution(name: str, layer: nn.Conv2d) -> Layer:
             layer.dilation,
             groups=run.k,
         )
+        # A single input channel is in both forms at once, and torch then returns the slower one.
+        # A single sample stays as it is, because the last bits of its gradient would differ.
+        return h.contiguous(memory_format=form) if small and len(h) > 1 else h
 
     return apply
 

@@ -221,6 +221,17 @@ class Batches:
             held=self.held[some],
         )
 
+    def pick(self, positions: Sequence[int]) -> "Batches":
+        """The batches of the clients with these indices, in the order of `positions`."""
+        return replace(
+            self,
+            index_KSB=self.index_KSB[list(positions)],
+            weight_KSB=self.weight_KSB[list(positions)],
+            steps_K=tuple(self.steps_K[k] for k in positions),
+            names=tuple(self.names[k] for k in positions),
+            held=tuple(self.held[k] for k in positions),
+        )
+
     @property
     def width(self) -> int:
         """The padded batch size B."""

@@ -98,6 +98,7 @@ class Learner:
         received_KD: Tensor,
         step: int,
         hostile_K: Tensor | None = None,
+        clients_K: Tensor | None = None,
     ) -> LocalTask:
         """The task for one step of a round that began with these models.
 
@@ -107,6 +108,7 @@ class Learner:
             received_KD: the models as received.
             step: number of the step in the round, from 0.
             hostile_K: the clients that train without the objective's terms and without noise.
+            clients_K: see `LocalTask`.
         """
         kind = LocalTask if self.training.privacy is None else PrivateTask
         return kind(
@@ -118,6 +120,7 @@ class Learner:
             received_KD,
             batches.draws(step),
             hostile_K,
+            clients_K,
             rate=self.schedule.share(batches.round, self.rounds),
         )
 

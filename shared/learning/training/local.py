@@ -25,6 +25,9 @@ from rampart_fl.shared.runtime.device import to_device
 
 EVALUATED = 4096
 """Highest number of samples, summed over clients, in one forward pass of an evaluation."""
+TILE = 16
+"""A forward pass has a multiple of this number of samples per client, where there are as many. With
+few samples, libraries use other matrix kernels, whose last bits differ."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,25 +225,23 @@ def unstack(personal: Mapping[str, Tensor], position: int) -> dict[str, Tensor]:
 def _test(learner: Learner, cohort: Cohort, models_KD: Tensor, kind: str) -> dict[str, Tensor]:
     """Test scores (K,) of the clients' models on their own samples, and the trigger's success."""
     x_KT, y_KT, trigger = cohort.x_test_KT, cohort.y_test_KT, learner.trigger
-    scores_KT = _each(learner, models_KD, x_KT, y_KT, learner.scoring.scores)
-    counts = {f"{learner.scoring.counted}_{kind}": _within(scores_KT, cohort.test_K).sum(1)}
+    scores_KT = _each(learner, models_KD, x_KT, y_KT, cohort.test_K, learner.scoring.scores)
+    counts = {f"{learner.scoring.counted}_{kind}": scores_KT.sum(1)}
     if trigger is not None:
         shown_KT = trigger.shown(x_KT.flatten(0, 1)).view_as(x_KT)
         target_KT = torch.full_like(y_KT, trigger.target)
-        fooled_KT = _each(learner, models_KD, shown_KT, target_KT, hits)
+        fooled_KT = _each(learner, models_KD, shown_KT, target_KT, cohort.test_K, hits)
         others_KT = (y_KT != trigger.target).double()
         counts["triggered_samples"] = _within(others_KT, cohort.test_K).sum(1)
-        counts[f"fooled_{kind}"] = _within(fooled_KT * others_KT, cohort.test_K).sum(1)
+        counts[f"fooled_{kind}"] = (fooled_KT * others_KT).sum(1)
     return counts
 
 
 def _loss(learner: Learner, cohort: Cohort, models_KD: Tensor) -> Tensor:
     """Mean loss (K,) of every client's model on the client's own training set."""
     x_KN, y_KN = cohort.x_train_KN, cohort.y_train_KN
-    losses_KN = _each(learner, models_KD, x_KN, y_KN, learner.scoring.losses)
-    return _within(losses_KN, cohort.train_K).sum(1) / to_device(
-        _counts(cohort.train_K), losses_KN.device
-    )
+    losses_KN = _each(learner, models_KD, x_KN, y_KN, cohort.train_K, learner.scoring.losses)
+    return losses_KN.sum(1) / to_device(_counts(cohort.train_K), losses_KN.device)
 
 
 def _held_loss(learner: Learner, cohort: Cohort, batches: Batches, models_KD: Tensor) -> Tensor:
@@ -248,9 +249,9 @@ def _held_loss(learner: Learner, cohort: Cohort, batches: Batches, models_KD: Te
     held_KV = to_device(pad_sequence(list(batches.held), batch_first=True), models_KD.device)
     client_K1 = torch.arange(len(models_KD), device=models_KD.device)[:, None]
     x_KV, y_KV = cohort.x_train_KN[client_K1, held_KV], cohort.y_train_KN[client_K1, held_KV]
-    losses_KV = _each(learner, models_KD, x_KV, y_KV, learner.scoring.losses)
     sizes = [len(one) for one in batches.held]
-    return _within(losses_KV, sizes).sum(1) / to_device(_counts(sizes), losses_KV.device)
+    losses_KV = _each(learner, models_KD, x_KV, y_KV, sizes, learner.scoring.losses)
+    return losses_KV.sum(1) / to_device(_counts(sizes), losses_KV.device)
 
 
 def _each(
@@ -258,20 +259,28 @@ def _each(
     models_KD: Tensor,
     x_KT: Tensor,
     y_KT: Tensor,
+    sizes: Sequence[int],
     score: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
-    """Scores (K, T). Each pass evaluates few models on many samples, which is fastest."""
+    """Scores (K, T) in float64; 0 for padding. Each pass evaluates few models on many samples.
+
+    A pass ends at the last sample of its clients, rounded up to `TILE`, not at the last sample of
+    the largest client.
+    """
     samples = min(EVALUATED, learner.network.at_once(x_KT[:, :1]))
     width = max(1, min(samples, x_KT.shape[1]))
-    parts = []
-    for models, x_KW, y_KW in zip(
-        *(torch.split(t, max(1, samples // width)) for t in (models_KD, x_KT, y_KT)), strict=True
-    ):
-        batches = zip(torch.split(x_KW, width, 1), torch.split(y_KW, width, 1), strict=True)
-        with torch.no_grad():
-            scores = [score(learner.network.logits(models, x_KB), y_KB) for x_KB, y_KB in batches]
-        parts.append(torch.cat(scores, 1))
-    return torch.cat(parts).double()
+    at_once = max(1, samples // width)
+    scores_KT = torch.zeros(y_KT.shape, dtype=torch.float64, device=y_KT.device)
+    for first in range(0, len(models_KD), at_once):
+        some = slice(first, first + at_once)
+        longest = max(sizes[some])
+        for start in range(0, longest, width):
+            tiles = -(-(longest - start) // TILE)
+            part = (some, slice(start, start + min(width, tiles * TILE)))
+            with torch.no_grad():
+                logits_KBC = learner.network.logits(models_KD[some], x_KT[part])
+            scores_KT[part] = score(logits_KBC, y_KT[part]).double()
+    return _within(scores_KT, sizes)
 
 
 def _within(values_KT: Tensor, sizes: Sequence[int]) -> Tensor:

@@ -3,7 +3,7 @@
 If one pass cannot train all clients (`Stacked.trained_at_once`), the clients are split into groups.
 The groups train one after the other, each from its first batch to its last batch. The memory that a
 group's steps use therefore stays in cache, and a group with few steps does not wait for a group
-with more steps.
+with more steps. Clients that have taken all their steps leave their group (see `places`).
 
 Legend: K clients, S steps in a round, B samples in a batch, D parameters.
 """
@@ -17,6 +17,7 @@ from torch import Tensor
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
 from rampart_fl.shared.learning.training.learner import Learner
 from rampart_fl.shared.learning.training.personalizers import Batch, Local
+from rampart_fl.shared.learning.training.places import order, stretches, unit
 from rampart_fl.shared.learning.training.privacy import PrivateTask
 from rampart_fl.shared.learning.training.task import runs
 from rampart_fl.shared.runtime.device import to_device
@@ -41,18 +42,35 @@ def take_steps(
         hostile: positions of the clients that train without the objective's terms and without
             noise.
     """
+    groups = runs(len(received_KD), learner.network.trained_at_once(cohort.like(batches.width)))
+    apart = _apart(learner, len(received_KD))
+    placed = [some.start + k for some in groups for k in order(batches.steps_K[some], apart)]
+    moved = placed != list(range(len(placed)))
+    at_K = to_device(placed, received_KD.device, torch.long)
+    if moved:
+        received_KD, local, batches = received_KD[at_K], local.pick(at_K), batches.pick(placed)
+    hostile_K = _among(placed, hostile, learner, received_KD.device)
     ended = []
-    for some in runs(len(received_KD), learner.network.trained_at_once(cohort.like(batches.width))):
-        bad = [k - some.start for k in hostile if some.start <= k < some.stop]
+    for some in groups:
         part = (cohort.part(some), batches.part(some), received_KD[some], local.part(some))
-        ended.append(_steps(learner, *part, bad))
-    if len(ended) == 1:
-        return ended[0]
+        bad_K = None if hostile_K is None else hostile_K[some]
+        ended.append(_steps(learner, *part, at_K[some] - some.start, bad_K, apart))
     parts, noised = zip(*ended, strict=True)
-    personal = {
-        name: torch.cat([one.personal[name] for one in parts]) for name in parts[0].personal
-    }
-    return Local(torch.cat([one.model_KD for one in parts]), personal), torch.cat(noised)
+    local, noised_K = _joined(parts), torch.cat(noised)
+    if not moved:
+        return local, noised_K
+    back_K = at_K.argsort()
+    return local.pick(back_K), noised_K[back_K]
+
+
+def _apart(learner: Learner, clients: int) -> int:
+    """The multiples by which clients may move; they stay where batches are split.
+
+    Under privacy, and with terms that read samples, the number of clients decides how a batch is
+    split, because per-sample gradients must fit in cache. How it is split changes the last bits.
+    """
+    split = learner.training.privacy or any(term.reads_samples for term in learner.terms)
+    return clients if split else unit(learner.spec.dim)
 
 
 def _steps(
@@ -61,33 +79,56 @@ def _steps(
     batches: Batches,
     received_KD: Tensor,
     local: Local,
-    hostile: Sequence[int],
+    clients_K: Tensor,
+    hostile_K: Tensor | None,
+    apart: int,
 ) -> tuple[Local, Tensor]:
-    """`take_steps` for clients that train in one pass."""
-    device, clients = received_KD.device, torch.arange(len(received_KD), device=received_KD.device)
+    """`take_steps` for clients that train in one pass; `clients_K` are their rows in the cohort."""
+    device = received_KD.device
     # Copy everything that the steps need to the device first, so that no step waits for the host.
     index_KSB = to_device(batches.index_KSB, device)
     weight_KSB = to_device(batches.weight_KSB, device, received_KD.dtype)
     steps_K = to_device(batches.steps_K, device)
     done_SK = steps_K <= torch.arange(batches.steps, device=device)[:, None]
-    hostile_K = torch.isin(clients, to_device(hostile, device)) if hostile else None
+    noised_K = torch.zeros(len(clients_K), dtype=torch.float64, device=device)
+    ended = list[Local]()
+    for count, steps in stretches(batches.steps_K, apart):
+        some = slice(count)
+        if count < len(local.model_KD):
+            ended.insert(0, local.part(slice(count, None)).copied())
+            local = local.part(some)
+        left, start_KD, row_K = batches.part(some), received_KD[some], clients_K[some]
+        bad_K = None if hostile_K is None else hostile_K[some]
+        for s in steps:
+            at = (row_K[:, None], index_KSB[some, s])
+            x_KB, y_KB = cohort.x_train_KN[at], cohort.y_train_KN[at]
+            # Whether all clients of the group have whole batches, also those that have left.
+            batch = Batch(x_KB, y_KB, weight_KSB[some, s], whole=batches.whole(s))
+            task = learner.task(cohort, left, start_KD, s, bad_K, row_K)
+            after = learner.personalizer.step(local, start_KD, batch, task)
+            local = _hold(done_SK[s, some], local, after) if s >= min(left.steps_K) else after
+            if isinstance(task, PrivateTask):
+                noised_K[some] += len(task.spent) * ~done_SK[s, some]
+    return _joined([local, *ended]), noised_K
+
+
+def _joined(parts: Sequence[Local]) -> Local:
+    """The clients of all parts in order, without momenta."""
+    if len(parts) == 1:
+        return replace(parts[0], velocity={})
+    personal = {
+        name: torch.cat([part.personal[name] for part in parts]) for name in parts[0].personal
+    }
+    return Local(torch.cat([part.model_KD for part in parts]), personal)
+
+
+def _among(
+    placed: Sequence[int], hostile: Sequence[int], learner: Learner, device: torch.device
+) -> Tensor | None:
+    """Which of the placed clients are hostile (bool); None if none is."""
     if learner.hostile:
-        hostile_K = torch.ones_like(clients, dtype=torch.bool)
-    noised_K = torch.zeros(len(clients), dtype=torch.float64, device=device)
-    for s in range(batches.steps):
-        at_KB = index_KSB[:, s]
-        batch = Batch(
-            cohort.x_train_KN[clients[:, None], at_KB],
-            cohort.y_train_KN[clients[:, None], at_KB],
-            weight_KSB[:, s],
-            whole=batches.whole(s),
-        )
-        task = learner.task(cohort, batches, received_KD, s, hostile_K)
-        after = learner.personalizer.step(local, received_KD, batch, task)
-        local = _hold(done_SK[s], local, after) if s >= min(batches.steps_K) else after
-        if isinstance(task, PrivateTask):
-            noised_K = noised_K + len(task.spent) * ~done_SK[s]
-    return replace(local, velocity={}), noised_K
+        return torch.ones(len(placed), dtype=torch.bool, device=device)
+    return to_device([k in hostile for k in placed], device) if hostile else None
 
 
 def _hold(done_K: Tensor, before: Local, after: Local) -> Local:

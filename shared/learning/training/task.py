@@ -29,10 +29,12 @@ class LocalTask:
         scoring: the task's loss.
         training: the experiment's `training` table.
         terms: the objective's terms besides the mean loss; terms with weight 0 change nothing.
-        cohort: the clients' data.
+        cohort: the data of all clients with which the steps began.
         received_KD: the models with which the round began.
         draws: each client's random numbers for this step.
         hostile_K: the clients that train without the terms; None means that no client does.
+        clients_K: the position in the cohort of each client that takes this step; None means that
+            all clients take it, in the order of the cohort.
         prior_KC: what is added to the logits of the models that are trained for upload.
         rate: factor by which this round multiplies the learning rate.
     """
@@ -45,6 +47,7 @@ class LocalTask:
     received_KD: Tensor
     draws: Draws
     hostile_K: Tensor | None = None
+    clients_K: Tensor | None = None
     prior_KC: Tensor | None = None
     rate: float = 1.0
 
@@ -65,7 +68,10 @@ class LocalTask:
         Classes that the client does not have are left out (Ren et al., Balanced meta-softmax,
         2020).
         """
-        return replace(self, prior_KC=self.cohort.counts_KC.to(self.received_KD.dtype).log())
+        counts_KC = self.cohort.counts_KC
+        if self.clients_K is not None:
+            counts_KC = counts_KC[self.clients_K]
+        return replace(self, prior_KC=counts_KC.to(self.received_KD.dtype).log())
 
     def gradients(
         self, batch: Batch, *models_KD: Tensor, personal: Sequence[Tensor] = ()
@@ -78,7 +84,10 @@ class LocalTask:
         """
         together, end = (*models_KD, *personal), self.network.spec.trainable
         priors = [self.prior_KC] * len(models_KD) + [None] * len(personal)
-        found = list(mean_loss_gradients(self.network, self.scoring, batch, together, priors))
+        began = max(len(self.cohort.train_K), len(batch.x_KB))
+        found = list(
+            mean_loss_gradients(self.network, self.scoring, batch, together, priors, began)
+        )
         if self.network.spec.statistics:
             found = [torch.cat([g[:, :end], g[:, end:] / self.learning_rate], 1) for g in found]
         for term in self.terms:
@@ -128,6 +137,7 @@ def mean_loss_gradients(
     batch: Batch,
     models: Sequence[Tensor],
     priors: Sequence[Tensor | None] = (),
+    clients: int | None = None,
 ) -> tuple[Tensor, ...]:
     """∇L (K, D) of the batch's mean loss at each of P models.
 
@@ -142,11 +152,13 @@ def mean_loss_gradients(
         models: P tensors (K, D).
         priors: for each of the models, what is added to its logits (K, B, C): a tensor (K, C), or
             None for nothing.
+        clients: the number of clients that decides on the passes; by default K. It is the same in
+            all steps, also after clients have left, because other passes change the last bits.
     """
     p, k = len(models), len(batch.x_KB)
     added = list(priors) or [None] * p
     most = network.trained_at_once(batch.x_KB)
-    if p * k <= most:
+    if p * (clients or k) <= most:
         x, y, weight = (_beside([t] * p) for t in (batch.x_KB, batch.y_KB, batch.weight_KB))
         together = Batch(x, y, weight, batch.whole)
         prior = next((one for one in added if one is not None), None)

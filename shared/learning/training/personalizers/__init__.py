@@ -64,6 +64,16 @@ class Local:
         velocity = {name: tensor[some] for name, tensor in self.velocity.items()}
         return Local(self.model_KD[some], personal, velocity)
 
+    def pick(self, at_K: Tensor) -> "Local":
+        """The models and the state of the clients with these indices; momenta are left out."""
+        personal = {name: tensor[at_K] for name, tensor in self.personal.items()}
+        return Local(self.model_KD[at_K], personal)
+
+    def copied(self) -> "Local":
+        """Copies of the models and the state, which keep no larger tensor in memory."""
+        personal = {name: tensor.clone() for name, tensor in self.personal.items()}
+        return Local(self.model_KD.clone(), personal)
+
     def with_personal(self, **tensors: Tensor) -> "Local":
         """A copy in which these tensors replace the personal tensors of the same names."""
         return replace(self, personal={**self.personal, **tensors})

@@ -1,6 +1,7 @@
 """Local training: the stacked form against a plain loop, and what a client reports."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,7 +14,13 @@ from rampart_fl.shared.learning.network.stacked import Stacked
 from rampart_fl.shared.learning.network.vector import load
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
 from rampart_fl.shared.learning.training.learner import Learner
-from rampart_fl.shared.learning.training.local import evaluate, evaluate_many, train, train_round
+from rampart_fl.shared.learning.training.local import (
+    TILE,
+    evaluate,
+    evaluate_many,
+    train,
+    train_round,
+)
 from rampart_fl.shared.seeding import generator
 
 MakeLearner = Callable[..., Learner]
@@ -252,6 +259,80 @@ def test_padding_is_not_fooled(make_learner: MakeLearner, clients: list[ClientDa
         assert metrics["triggered_samples"][k] == alone["triggered_samples"]
         assert metrics["fooled_customized"][k] == alone["fooled_customized"]
     assert {"fooled_local", "fooled_personalized"} <= metrics.keys()
+
+
+def unbalanced(sizes: Sequence[int]) -> list[ClientData]:
+    """Clients with these numbers of training samples, and about half as many test samples."""
+    draws = torch.Generator().manual_seed(4)
+
+    def sample(n: int) -> tuple[Tensor, Tensor]:
+        x = torch.rand(n, 1, 8, 8, generator=draws, dtype=torch.float64)
+        return x, torch.randint(10, (n,), generator=draws)
+
+    return [ClientData(*sample(n), *sample(n // 2 + 1), 10) for n in sizes]
+
+
+def with_nan_padding(cohort: Cohort) -> Cohort:
+    """The same data; padding is NaN."""
+
+    def padded(x_KN: Tensor, sizes: Sequence[int]) -> Tensor:
+        x_KN = x_KN.clone()
+        for x_N, size in zip(x_KN, sizes, strict=True):
+            x_N[size:] = float("nan")
+        return x_KN
+
+    return replace(
+        cohort,
+        x_train_KN=padded(cohort.x_train_KN, cohort.train_K),
+        x_test_KT=padded(cohort.x_test_KT, cohort.test_K),
+    )
+
+
+SIZES = (4, 160, 1, 33, 17)
+
+
+@pytest.mark.parametrize("most", [1, 7, 40, 100, 4096])
+def test_evaluation_ignores_padding(
+    make_learner: MakeLearner, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    learner = make_learner(evaluation={"trigger": {"name": "dba", "width": 3}})
+    data, names = unbalanced(SIZES), [str(k) for k in range(len(SIZES))]
+    received_KD, personal = start(learner, len(SIZES))
+    cohort = with_nan_padding(Cohort.of(data, torch.float64))
+    assert cohort.x_train_KN.isnan().any()
+    batches = Batches.draw(cohort.train_K, names, learner.training, seed=5, round_=3)
+    monkeypatch.setattr(Stacked, "at_once", lambda self, x: most)
+    trained = train(learner, cohort, batches, received_KD, personal)
+    for k, own in enumerate(data):
+        module = load(learner.network.module, received_KD[k])
+        hit = module(own.x_test).argmax(1) == own.y_test
+        assert trained.metrics["correct_customized"][k] == hit.sum()
+        loss = functional.cross_entropy(module(own.x_train), own.y_train)
+        assert trained.metrics["loss_before"][k].item() == pytest.approx(loss.item(), abs=1e-12)
+        module = load(learner.network.module, received_KD[k] + trained.update_KD[k])
+        loss = functional.cross_entropy(module(own.x_train), own.y_train)
+        assert trained.metrics["loss_after"][k].item() == pytest.approx(loss.item(), abs=1e-12)
+        assert trained.metrics["triggered_samples"][k] == (own.y_test != 2).sum()
+    assert all(bool(column.isfinite().all()) for column in trained.metrics.values())
+
+
+@pytest.mark.parametrize("most", [40, 100])
+def test_evaluation_computes_little_padding(
+    make_learner: MakeLearner, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    learner, cohort = make_learner(personalizer="none"), Cohort.of(unbalanced(SIZES))
+    models_KD = learner.initial_model().float().repeat(len(SIZES), 1)
+    learner.network.module.float()
+    passed, logits = list[int](), Stacked.logits
+
+    def counted(network: Stacked, models_KD: Tensor, x_KB: Tensor) -> Tensor:
+        passed.append(x_KB.shape[0] * x_KB.shape[1])
+        return logits(network, models_KD, x_KB)
+
+    monkeypatch.setattr(Stacked, "logits", counted)
+    monkeypatch.setattr(Stacked, "at_once", lambda self, x: most)
+    evaluate_many(learner, cohort, models_KD, {})
+    assert sum(passed) <= sum(size + TILE for size in cohort.test_K)
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 100])

@@ -1,4 +1,4 @@
-"""The steps of a round: groups of clients in turn as all at once; no wait for a device."""
+"""The steps of a round: groups in turn as all at once, clients that leave, no wait for a device."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,8 +10,12 @@ from torch import Tensor
 from rampart_fl.shared.learning.data.client_data import ClientData
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
 from rampart_fl.shared.learning.training.learner import Learner
-from rampart_fl.shared.learning.training.personalizers import Local, personalizers
+from rampart_fl.shared.learning.training.local import Trained, train, train_round
+from rampart_fl.shared.learning.training.personalizers import Batch, Local, personalizers
+from rampart_fl.shared.learning.training.places import unit
+from rampart_fl.shared.learning.training.privacy import STEPS
 from rampart_fl.shared.learning.training.steps import take_steps
+from rampart_fl.shared.learning.training.task import LocalTask
 from tests.pretended import NAME, PretendedDevice, far
 
 NAMES = ["a", "b", "c"]
@@ -66,6 +70,118 @@ def test_groups_of_clients_train_in_turn_as_all_at_once(
         assert torch.allclose(in_turn.personal[name], tensor, rtol=0, atol=1e-12)
     assert torch.equal(noised_K, noised_too_K)
     assert noised_K.tolist() == ([15, 10, 5] if learner.training.privacy else [0, 0, 0])
+
+
+SIZES = (3, 100, 1, 12, 40, 7, 2, 26)
+"""Samples of clients in no order, over two orders of magnitude."""
+UNBALANCED = pytest.mark.parametrize(
+    "tables",
+    [
+        *({"personalizer": name} for name in personalizers.names()),
+        {"personalizer": "fedcap", "training": {"momentum": 0.9, "weight_decay": 0.01}},
+        {"personalizer": "none", "training": {"objective": ["fedprox"], "momentum": 0.5}},
+        {"personalizer": "fedcap", "training": {"objective": ["hmsdfl"]}},
+        {"personalizer": "ditto", "training": {"privacy": {}}},
+        {"personalizer": "fedcap", "model": {"name": "mlp", "hidden": [7]}},
+    ],
+    ids=str,
+)
+
+
+def unbalanced(dtype: torch.dtype) -> list[ClientData]:
+    """Clients with `SIZES` samples; small clients lack most classes."""
+    draws = torch.Generator().manual_seed(2)
+
+    def sample(n: int) -> tuple[Tensor, Tensor]:
+        x = torch.rand(n, 1, 8, 8, generator=draws, dtype=dtype)
+        return x, torch.randint(10, (n,), generator=draws)
+
+    return [ClientData(*sample(n), *sample(1), 10) for n in SIZES]
+
+
+def begun_by_many(learner: Learner, dtype: torch.dtype) -> tuple[Tensor, dict[str, Tensor]]:
+    """The models that the unbalanced clients received, and their personal state."""
+    draws = torch.Generator().manual_seed(8)
+    noise_KD = torch.randn(len(SIZES), learner.spec.dim, generator=draws, dtype=dtype)
+    received_KD = learner.initial_model().to(dtype) + 0.01 * noise_KD
+    return received_KD, learner.first_states(received_KD.flip(0))
+
+
+def trained(learner: Learner, dtype: torch.dtype) -> Trained:
+    """A round of the unbalanced clients, two of which are hostile."""
+    received_KD, personal = begun_by_many(learner, dtype)
+    names = [str(k) for k in range(len(SIZES))]
+    held_out = learner.personalizer.held_out
+    batches = Batches.draw(SIZES, names, learner.training, 5, 3, held_out=held_out)
+    cohort = Cohort.of(unbalanced(dtype), dtype)
+    return train(learner, cohort, batches, received_KD, personal, measure=False, hostile=[1, 6])
+
+
+def several_epochs(tables: dict[str, Any]) -> dict[str, Any]:
+    """The tables with two epochs of batches of 5."""
+    training = {"epochs": 2, "batch_size": 5, **tables.get("training", {})}
+    return {**tables, "training": training}
+
+
+@pytest.mark.parametrize("at_once", [4, 100])
+@UNBALANCED
+def test_clients_that_leave_change_no_bit(
+    make_learner: MakeLearner,
+    monkeypatch: pytest.MonkeyPatch,
+    tables: dict[str, Any],
+    at_once: int,
+) -> None:
+    learner = make_learner(**several_epochs(tables))
+    learner.network.module.float()
+    monkeypatch.setattr(
+        "rampart_fl.shared.learning.network.stacked.Stacked.trained_at_once", lambda *_: at_once
+    )
+    found = trained(learner, torch.float32)
+    monkeypatch.setattr("rampart_fl.shared.learning.training.steps.unit", lambda _: len(SIZES))
+    stayed = trained(learner, torch.float32)
+    assert torch.equal(found.update_KD, stayed.update_KD)
+    assert found.personal.keys() == stayed.personal.keys()
+    for name, tensor in stayed.personal.items():
+        assert torch.equal(found.personal[name], tensor)
+
+
+@UNBALANCED
+def test_unbalanced_clients_train_together_as_each_alone(
+    make_learner: MakeLearner,
+    monkeypatch: pytest.MonkeyPatch,
+    tables: dict[str, Any],
+) -> None:
+    learner, dtype = make_learner(**several_epochs(tables)), torch.float64
+    received_KD, personal = begun_by_many(learner, dtype)
+    monkeypatch.setattr(
+        "rampart_fl.shared.learning.network.stacked.Stacked.trained_at_once", lambda *_: 4
+    )
+    together = trained(learner, dtype)
+    for k, data in enumerate(unbalanced(dtype)):
+        own = {name: tensor[k] for name, tensor in personal.items()}
+        usual = learner.as_attacker() if k in (1, 6) else learner
+        alone = train_round(usual, data, received_KD[k], own, seed=5, client=str(k), round_=3)
+        assert torch.allclose(alone.update_D, together.update_KD[k], rtol=0, atol=1e-12)
+        for name, tensor in together.personal.items():
+            if name != STEPS:
+                assert torch.allclose(alone.personal[name], tensor[k], rtol=0, atol=1e-12)
+
+
+def test_clients_that_have_taken_their_steps_compute_no_more(
+    make_learner: MakeLearner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = make_learner(personalizer="none", training={"epochs": 2, "batch_size": 5})
+    gradients, counts = LocalTask.gradients, list[int]()
+
+    def counted(task: LocalTask, batch: Batch, *models: Tensor, **own: Any) -> tuple[Tensor, ...]:
+        counts.append(len(batch.x_KB))
+        return gradients(task, batch, *models, **own)
+
+    monkeypatch.setattr(LocalTask, "gradients", counted)
+    trained(learner, torch.float64)
+    steps_K = [2 * -(-size // 5) for size in SIZES]
+    assert len(counts) == max(steps_K)
+    assert sum(counts) <= sum(steps_K) + unit(learner.spec.dim) * max(steps_K)
 
 
 def sends(learner: Learner, clients: list[ClientData]) -> int:

@@ -1,0 +1,46 @@
+"""The places of clients in a group: who comes first, who leaves when."""
+
+import pytest
+
+from rampart_fl.shared.learning.training.places import FEWEST, order, stretches, unit
+
+STEPS = [(7,), (3, 9), (4, 4, 4), (1, 30, 2, 2, 160, 7), tuple(range(1, 20)), (5, 1, 1, 1, 1, 1, 1)]
+
+
+@pytest.mark.parametrize("apart", [1, 2, 4, 100])
+@pytest.mark.parametrize("steps_K", STEPS, ids=str)
+def test_clients_move_by_multiples_and_those_with_more_steps_come_first(
+    steps_K: tuple[int, ...], apart: int
+) -> None:
+    placed = order(steps_K, apart)
+    assert sorted(placed) == list(range(len(steps_K)))
+    assert all((k - place) % apart == 0 for place, k in enumerate(placed))
+    for place, later in zip(placed, placed[apart:], strict=False):
+        assert steps_K[place] >= steps_K[later]
+
+
+@pytest.mark.parametrize("apart", [1, 2, 4, 100])
+@pytest.mark.parametrize("steps_K", STEPS, ids=str)
+def test_every_client_takes_all_of_its_steps_and_few_wait(
+    steps_K: tuple[int, ...], apart: int
+) -> None:
+    placed_K = [steps_K[k] for k in order(steps_K, apart)]
+    found = stretches(placed_K, apart)
+    assert [s for _, steps in found for s in steps] == list(range(max(steps_K)))
+    for count, steps in found:
+        assert (len(steps_K) - count) % apart == 0
+        assert count >= min(FEWEST, len(steps_K))
+        assert max(placed_K[count:], default=0) <= steps.start
+        smaller = count - apart
+        assert smaller < FEWEST or max(placed_K[smaller:]) >= steps.stop
+
+
+def test_clients_with_the_same_number_of_steps_stay() -> None:
+    assert order([6, 6, 6, 6], apart=1) == [0, 1, 2, 3]
+    assert stretches([6, 6, 6, 6], apart=1) == [(4, range(6))]
+
+
+@pytest.mark.parametrize("dim", range(1, 9))
+def test_places_a_unit_apart_begin_alike_in_memory(dim: int) -> None:
+    assert unit(dim) * dim % 4 == 0
+    assert all(places * dim % 4 for places in range(1, unit(dim)))

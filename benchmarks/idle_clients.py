@@ -1,4 +1,4 @@
-"""Clients that upload the same bytes in every round, so that all time goes into the aggregator.
+"""Clients that upload almost the same bytes in each round, so all time goes into the aggregator.
 
 Legend: D coordinates.
 """
@@ -14,6 +14,7 @@ from rampart_fl.shared.agent.loop import participate
 from rampart_fl.shared.agent.membership import next_run
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.protocol.messages import Ticket
 
 
 def perceptron(hidden: int) -> ModelSpec:
@@ -29,14 +30,18 @@ def perceptron(hidden: int) -> ModelSpec:
 
 
 class Idle:
-    """A participant that always uploads the same bytes."""
+    """A participant whose uploads differ only in the last number, which the round determines.
+
+    As with real clients, the aggregator can delete a round's bytes when the round is over.
+    """
 
     def __init__(self, upload: bytes) -> None:
         self._upload = upload
 
-    async def work(self, ticket: object, model: bytes) -> bytes:
-        """The bytes."""
-        return self._upload
+    async def work(self, ticket: Ticket, model: bytes) -> bytes:
+        """The bytes of the ticket's round."""
+        last = np.float32(1e-6 * (ticket.round + 1)).tobytes()
+        return self._upload[: -len(last)] + last
 
     async def evaluate(self, ticket: object, model: bytes) -> dict[str, float]:
         """Measures nothing."""

@@ -2,9 +2,9 @@
 
     python -m benchmarks.soak [--rounds 10000] [--clients 10] [--every 50] [--json FILE]
 
-Api and worker are separate processes. The clients run in this process: they upload the same bytes
-in every round, so that nearly all time goes into the aggregator. The model has 85 parameters and is
-customized by FedCAP, so every record has mixing weights.
+Api and worker are separate processes. The clients run in this process: their uploads hardly differ
+from round to round, so that nearly all time goes into the aggregator. The model has 85 parameters
+and is customized by FedCAP, so every record has mixing weights.
 
 Slopes are least squares over the samples after the first quarter, in which caches fill. Their 95 %
 intervals come from a bootstrap that resamples blocks of residuals, because successive samples
@@ -57,9 +57,10 @@ MEASURES = {
     "records": "Redis, keys of records",
     "blobs": "blobs, bytes",
     "files": "blobs, files",
+    "segments": "blobs, segments of uploads",
 }
 RECORDS = ("history", "segments")
-COUNTS = {"files", "keys"}
+COUNTS = {"files", "segments", "keys"}
 """Measures that are numbers, not bytes."""
 
 
@@ -125,8 +126,10 @@ def processes_of(federation: TwoProcesses, client: "redis.Redis[str]") -> dict[s
 def sample(federation: TwoProcesses, client: "redis.Redis[str]") -> dict[str, float]:
     """What everything holds now, in bytes."""
     sizes = blobs_of(federation)
+    segments = len(list((federation.folder / "blobs").glob("*/*/segments/*")))
     usage = [client.memory_usage(RUN + name, samples=0) or 0 for name in RECORDS]
-    records = {"records": sum(usage), "blobs": sum(sizes), "files": len(sizes)}
+    blobs = {"blobs": sum(sizes), "files": len(sizes), "segments": segments}
+    records = {"records": sum(usage), **blobs}
     return {**processes_of(federation, client), **records}
 
 

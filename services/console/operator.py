@@ -23,14 +23,11 @@ from rampart_fl.shared.protocol.messages import (
     UNSAID,
     ClientInfo,
     JoinTokens,
-    OperatorInfo,
-    OperatorToken,
     Proposal,
-    Role,
     RoundRecord,
-    WhoAmI,
 )
 from rampart_fl.shared.protocol.mixing import decode_mixing
+from rampart_fl.shared.protocol.operators import OperatorInfo, OperatorToken, Role, WhoAmI
 from rampart_fl.shared.protocol.runs import LIVE, Member, RunInfo, RunStatus
 from rampart_fl.shared.protocol.stored_rounds import StoredRound, VerdictMatrix
 from rampart_fl.shared.runtime.tokens import token_hash

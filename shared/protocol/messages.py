@@ -14,14 +14,27 @@ CLIENT_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 DIGEST = r"^[0-9a-f]{64}$"
 
 ClientId = Annotated[str, Field(pattern=CLIENT_ID, examples=["client-07"])]
-Digest = Annotated[str, Field(pattern=DIGEST, description="SHA-256 of the bytes, in hexadecimal")]
+Digest = Annotated[
+    str,
+    Field(
+        pattern=DIGEST,
+        description="SHA-256 of the bytes, in hexadecimal",
+        examples=["5f" * 32],
+    ),
+]
 MetricName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 PRINTABLE = "^[^\\u0000-\\u001f\\u007f-\\u009f\\u2028-\\u202e\\u2066-\\u2069]*$"
 """Text without control characters, such as line ends or reversals of the direction of writing."""
 UNSAID = "operator's decision"
 """The reason that is recorded for an act if the operator gives none."""
 Reason = Annotated[
-    str, Field(max_length=500, pattern=PRINTABLE, description="kept in the audit log")
+    str,
+    Field(
+        max_length=500,
+        pattern=PRINTABLE,
+        description="kept in the audit log",
+        examples=["its update was far from all others"],
+    ),
 ]
 LARGEST = 1e15
 """The largest absolute value that a metric may have."""
@@ -61,7 +74,9 @@ class Report(Message):
 class Evaluation(Message):
     """What a client measured on its own test data with the final models."""
 
-    metrics: dict[MetricName, Metric] = Field(default={}, max_length=64)
+    metrics: dict[MetricName, Metric] = Field(
+        default={}, max_length=64, examples=[{"test_samples": 20, "correct_local": 19}]
+    )
 
 
 RUN_ID = r"^[a-z0-9][a-z0-9-]{0,47}-[0-9]{1,9}$"
@@ -130,7 +145,9 @@ class JoinRequest(Message):
 
     token_hash: Digest
     client_id: ClientId | None = Field(
-        default=None, description="requested id; ignored if the token is bound to an id"
+        default=None,
+        description="requested id; ignored if the token is bound to an id",
+        examples=["client-07"],
     )
 
 
@@ -141,7 +158,7 @@ class TokenChange(Message):
     """
 
     token_hash: Digest
-    reason: Reason = UNSAID
+    reason: Reason = Field(default=UNSAID, examples=["the old token was lost"])
 
 
 class Joined(Message):
@@ -155,23 +172,32 @@ class Joined(Message):
 class JoinTokenRequest(Message):
     """An operator's request for join tokens; each token admits one client."""
 
-    count: int = Field(default=1, ge=1, le=10_000)
-    lifetime: float = Field(default=86_400, gt=0, le=31_536_000, description="seconds")
+    count: int = Field(default=1, ge=1, le=10_000, examples=[2])
+    lifetime: float = Field(
+        default=86_400, gt=0, le=31_536_000, description="seconds", examples=[3600]
+    )
     client_ids: list[ClientId] | None = Field(
-        default=None, min_length=1, description="ids to which the tokens are bound, one each"
+        default=None,
+        min_length=1,
+        description="ids to which the tokens are bound, one each",
+        examples=[["client-07", "client-08"]],
     )
     sample_cap: int | None = Field(
-        default=None, ge=1, le=10**9, description="largest sample count that a client may claim"
+        default=None,
+        ge=1,
+        le=10**9,
+        description="largest sample count that a client may claim",
+        examples=[5000],
     )
     labels: Labels = LABELS
-    reason: Reason = UNSAID
+    reason: Reason = Field(default=UNSAID, examples=["two new hospitals"])
 
 
 class LabelChange(Message):
     """The new labels of a client, which replace the client's present labels."""
 
     labels: Labels
-    reason: Reason = UNSAID
+    reason: Reason = Field(default=UNSAID, examples=["the site moved"])
 
 
 class JoinTokens(Message):
@@ -206,21 +232,8 @@ class Decision(Message):
 class ModeChange(Message):
     """An operator's choice of the strongest decision that the federation may take from now on."""
 
-    mode: Mode
-    reason: Reason = UNSAID
-
-
-Role = Literal["viewer", "operator"]
-"""A viewer may read everything that an operator may read, but may change nothing."""
-OPERATOR_NAME = r"^[a-z0-9][a-z0-9._@-]{0,63}$"
-OperatorName = Annotated[str, Field(pattern=OPERATOR_NAME, examples=["ada"])]
-
-
-class WhoAmI(Message):
-    """The operator that a token belongs to."""
-
-    name: OperatorName
-    role: Role = Field(examples=["viewer"])
+    mode: Mode = Field(examples=["quarantine"])
+    reason: Reason = Field(default=UNSAID, examples=["no evictions before the audit"])
 
 
 class Health(Message):
@@ -231,32 +244,6 @@ class Health(Message):
     worker: str | None = Field(
         default=None, description="name of the worker that holds the lease; None if none does"
     )
-
-
-class OperatorRequest(Message):
-    """A request to add an operator, who gets a token."""
-
-    name: OperatorName
-    role: Role = Field(examples=["viewer"])
-    lifetime_seconds: float | None = Field(
-        default=None, gt=0, le=31_536_000, description="None: until revoked", examples=[2_592_000]
-    )
-    reason: Reason = Field(default=UNSAID, examples=["on call in March"])
-
-
-class OperatorInfo(WhoAmI):
-    """An operator, with the creator and the lifetime of the operator's token."""
-
-    created_at: float = Field(description="Unix time", examples=[1_772_357_400.0])
-    created_by: str = Field(examples=["owner"])
-    expires_at: float | None = Field(default=None, examples=[1_774_949_400.0])
-    revoked_at: float | None = Field(default=None, examples=[None])
-
-
-class OperatorToken(OperatorInfo):
-    """A new operator with its token, which is shown once."""
-
-    token: str = Field(examples=["Jt0mOrAQvMpyP0pPHjyzyzb7gYMBZbWyNCRBTDAx7Xo"])
 
 
 class Proposal(Message):

@@ -123,7 +123,11 @@ class AcceptanceRequest(Message):
 
     accept: bool = Field(examples=[True])
     reason: str = Field(
-        default="", max_length=500, pattern=PRINTABLE, description="why a client declines"
+        default="",
+        max_length=500,
+        pattern=PRINTABLE,
+        description="why a client declines",
+        examples=[""],
     )
     slot: int | None = Field(
         default=None,

@@ -13,6 +13,7 @@ from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.console.launcher.forked import ForkedProcesses
 from rampart_fl.services.console.launcher.local import LocalFederation
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Ticket
 from tests.integration.hosted import FEDCAP, Hold, Hosted, experiment, until
 from tests.integration.hosted import host as hosting
@@ -106,18 +107,32 @@ def test_deleting_a_run_frees_its_blobs_and_no_others_even_if_they_are_the_same(
 
 
 def test_nothing_of_one_run_is_found_in_the_next(host: Host) -> None:
-    """Rows, tickets, evictions, models and receipts of a run are no other run's."""
+    """Rows, tickets, evictions, models and receipts of a run are no other run's.
+
+    A client's token is good for both runs, but each admits only what its own ticket asks for.
+    """
     hosted = host(three()[0])
     first, second = hosted.run, hosted.operator.submit(three()[1]).run
 
+    def refusal(run: str) -> str:
+        """Why a run refuses an upload of ada, who has a ticket for round 1 of the other run."""
+        headers = {"Authorization": f"Bearer {hosted.join('ada').token}"}
+        headers["Content-Type"] = wire.MEDIA_TYPE
+        url = f"{hosted.url}/v1/runs/{run}/rounds/1/update"
+        return str(httpx.put(url, content=b"an update", headers=headers).json()["type"])
+
     def evict(hold: Hold) -> None:
         hosted.operator.decide("cleo", "evict", "odd")
+        assert refusal(second) == "urn:rampart:not-started"
+
+    def look_back(hold: Hold) -> None:
+        assert refusal(first) == "urn:rampart:conflict", "it has ada's update of that round"
 
     play(hosted, first, evict)
     digest = hosted.record(0).models["global"]
     assert hosted.operator.status().evicted == ["cleo"]
 
-    play(hosted, second)
+    play(hosted, second, look_back)
     assert hosted.operator.status().evicted == []
     assert hosted.record(0).participants == NAMES, "an eviction belongs to its run"
     assert hosted.record(0).probed == [], "everybody begins anew"

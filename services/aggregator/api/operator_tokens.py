@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.state.operator_store import OWNER, OperatorStore
-from rampart_fl.shared.protocol.messages import Role
+from rampart_fl.shared.protocol.operators import Role
 from rampart_fl.shared.protocol.refusals import OperatorExpired, OperatorRevoked
 from rampart_fl.shared.runtime.tokens import matches, token_hash
 

@@ -167,12 +167,13 @@ class Blobs:
 
     def digests(self) -> Iterator[str]:
         """The digests of all blobs."""
-        yield from self._filed() | self._segments.digests()
+        yield from self._segments.digests().union(self._filed())
 
-    def _filed(self) -> set[str]:
+    def _filed(self) -> Iterator[str]:
         """The digests of the blobs that have a file of their own."""
-        folders = (path for path in self.folder.iterdir() if len(path.name) == 2 and path.is_dir())
-        return {path.name for folder in folders for path in folder.iterdir()}
+        for folder in self.folder.iterdir():
+            if len(folder.name) == 2 and folder.is_dir():
+                yield from (path.name for path in folder.iterdir())
 
     @touching()
     def sweep(self, referenced: set[str], age: float) -> int:

@@ -8,7 +8,7 @@ from rampart_fl.services.aggregator.state.audit_log import AUDITED, Act, Attribu
 from rampart_fl.services.aggregator.state.keys import FederationKeys
 from rampart_fl.services.aggregator.state.redis_access import RedisAccess
 from rampart_fl.shared.protocol.audit import timestamp
-from rampart_fl.shared.protocol.messages import Role
+from rampart_fl.shared.protocol.operators import Role
 
 OWNER = "owner"
 """The operator whose token is a setting of the aggregator."""

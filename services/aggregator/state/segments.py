@@ -10,7 +10,8 @@ import os
 import secrets
 import struct
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -105,15 +106,19 @@ class Segments:
         return set(self._places)
 
     def sweep(self, referenced: set[str], oldest: float) -> int:
-        """Deletes segments without referenced blobs that were written before a Unix time.
+        """Deletes segments that were written before a Unix time and that nobody needs.
+
+        A segment is needed if one of its blobs is referenced, and no newer segment has this blob.
+        So clients that upload the same bytes in every round do not leave a segment of each round.
 
         Returns:
             The number of deleted segments.
         """
-        self._scan()
-        removed = 0
-        for name, live in list(self._live.items()):
-            if live.isdisjoint(referenced) and self._written(name) < oldest:
+        removed, covered = 0, set[str]()
+        for written, name in sorted(self._written(), reverse=True):
+            needed = (self._digests_in(name) & referenced) - covered
+            covered |= needed
+            if not needed and written < oldest:
                 self._drop(name)
                 removed += 1
         return removed
@@ -127,10 +132,7 @@ class Segments:
     def _scan(self) -> None:
         """Reads the indices of new segments, and forgets segments that do not exist any more."""
         with self._lock:
-            try:
-                names = {path.name for path in self._folder.iterdir()}
-            except FileNotFoundError:
-                names = set()
+            names = self._names()
             for name in self._live.keys() - names:
                 self._forget(name)
             for name in names - self._live.keys():
@@ -139,12 +141,31 @@ class Segments:
                 except FileNotFoundError:
                     continue
 
-    def _learn(self, name: str) -> None:
+    def _names(self) -> set[str]:
+        """The names of all segments."""
+        try:
+            return {path.name for path in self._folder.iterdir()}
+        except FileNotFoundError:
+            return set()
+
+    def _index(self, name: str) -> tuple[list[tuple[str, int]], int]:
+        """The digest and size of each blob in a segment, and the position of the first one."""
         with (self._folder / name).open("rb") as file:
             (length,) = LENGTH.unpack(file.read(LENGTH.size))
-            index = json.loads(file.read(length))
+            return json.loads(file.read(length)), LENGTH.size + length
+
+    def _digests_in(self, name: str) -> set[str]:
+        """The digests in a segment; does not remember a segment that this process did not know."""
+        if (live := self._live.get(name)) is not None:
+            return set(live)
+        try:
+            return {digest for digest, _ in self._index(name)[0]}
+        except FileNotFoundError:
+            return set()
+
+    def _learn(self, name: str) -> None:
+        index, start = self._index(name)
         self._live[name] = {digest for digest, _ in index}
-        start = LENGTH.size + length
         for digest, size in index:
             self._places.setdefault(digest, {})[name] = Place(name, start, size)
             start += size
@@ -161,8 +182,8 @@ class Segments:
                 self._forget(name)
         self._remove(self._folder / name)
 
-    def _written(self, name: str) -> float:
-        try:
-            return (self._folder / name).stat().st_mtime
-        except FileNotFoundError:
-            return float("inf")
+    def _written(self) -> Iterator[tuple[float, str]]:
+        """The time at which each segment was written, and its name."""
+        for name in self._names():
+            with suppress(FileNotFoundError):  # Another process has deleted the segment.
+                yield (self._folder / name).stat().st_mtime, name

@@ -20,7 +20,8 @@ from rampart_fl.services.console.commands.connection import (
     emit,
     say,
 )
-from rampart_fl.shared.protocol.messages import UNSAID, OperatorInfo, Role
+from rampart_fl.shared.protocol.messages import UNSAID
+from rampart_fl.shared.protocol.operators import OperatorInfo, Role
 
 operators = typer.Typer(
     help="Lists the operators, adds one, or revokes the token of one.",

@@ -88,7 +88,10 @@ class Kernels:
         crew = Crew(threads(), parts, _parallel())
         partial = torch.zeros(parts, sums, dtype=torch.float64)
         given = (pointers(rows), size(len(rows)), size(width), *arguments, address(partial))
-        if self._library[f"rampart_{name}"](*given, ctypes.byref(crew)):
+        # Each subscription of a library makes a new function in a reference cycle.
+        # An attribute is the same function each time.
+        kernel = getattr(self._library, f"rampart_{name}")
+        if kernel(*given, ctypes.byref(crew)):
             raise MemoryError(f"kernel {name} could not allocate its buffers")
         return partial[0]
 

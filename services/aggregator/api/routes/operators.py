@@ -8,13 +8,12 @@ from rampart_fl.services.aggregator.api.deps import ActorDep, OperatorDep, Runti
 from rampart_fl.services.aggregator.api.routes import PROBLEMS, problems
 from rampart_fl.services.aggregator.state.operator_store import OWNER
 from rampart_fl.shared.protocol import refusals
-from rampart_fl.shared.protocol.messages import (
+from rampart_fl.shared.protocol.messages import UNSAID, Reason
+from rampart_fl.shared.protocol.operators import (
     OPERATOR_NAME,
-    UNSAID,
     OperatorInfo,
     OperatorRequest,
     OperatorToken,
-    Reason,
     WhoAmI,
 )
 from rampart_fl.shared.runtime.tokens import mint, token_hash

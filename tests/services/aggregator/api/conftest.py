@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from rampart_fl.services.aggregator.api.app import create_app
 from rampart_fl.services.aggregator.api.runtime import Runtime
 from rampart_fl.services.aggregator.settings import Settings
-from rampart_fl.shared.protocol.messages import OperatorToken
+from rampart_fl.shared.protocol.operators import OperatorToken
 from rampart_fl.shared.runtime.tokens import mint
 
 RUN = "/v1/runs/test-1"

@@ -21,6 +21,7 @@ from rampart_fl.shared.errors import (
     Unavailable,
 )
 from rampart_fl.shared.protocol import refusals
+from rampart_fl.shared.protocol.messages import Message
 
 pytestmark = pytest.mark.anyio
 TOKEN = "operators-own-token"
@@ -203,6 +204,32 @@ async def test_the_openapi_document_is_whole(runtime: Runtime) -> None:
     assert {name for name, o in operations.items() if "security" not in o} == public
     upload = operations["PUT /v1/runs/{run}/rounds/{round}/{kind}"]
     assert "application/vnd.safetensors" in upload["requestBody"]["content"]
+
+
+def kinds_of(message: type[Message]) -> Iterator[type[Message]]:
+    """A message and all that derive from it."""
+    yield message
+    for kind in message.__subclasses__():
+        yield from kinds_of(kind)
+
+
+async def test_every_request_body_has_an_example_that_is_accepted(runtime: Runtime) -> None:
+    document = create_app(runtime).openapi()
+    bodies = {
+        content["schema"]["$ref"].split("/")[-1]
+        for methods in document["paths"].values()
+        for operation in methods.values()
+        for kind, content in operation.get("requestBody", {"content": {}})["content"].items()
+        if kind == "application/json"
+    }
+    assert bodies >= {"Decision", "Evaluation", "ModeChange", "TokenChange", "RunRequest"}
+    messages = {message.__name__: message for message in kinds_of(Message)}
+    for name in bodies:
+        fields = document["components"]["schemas"][name]["properties"]
+        bare = [field for field, about in fields.items() if not about.get("examples")]
+        assert not bare, name
+        body = {field: about["examples"][0] for field, about in fields.items()}
+        assert messages[name].model_validate(body).model_dump(mode="json") == body
 
 
 async def test_the_document_is_served_without_a_viewer_that_loads_scripts(runtime: Runtime) -> None:

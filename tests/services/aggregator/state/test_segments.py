@@ -110,6 +110,25 @@ def test_the_same_bytes_from_two_clients_are_deleted_once(tmp_path: Path) -> Non
     assert settled(blobs, 0)
 
 
+def test_a_sweep_keeps_one_copy_of_what_a_client_sends_in_every_round(tmp_path: Path) -> None:
+    """The bytes stay referenced, because the last round of a run is kept."""
+    blobs, other, (same, beside) = Blobs(tmp_path), Blobs(tmp_path), named("same", "beside")
+    for number in range(5):
+        other.put_all(named("same") if number else named("same", "beside"))
+        for path in files(blobs):
+            os.utime(path, (path.stat().st_mtime - 100,) * 2)
+    assert read(other, same) == read(blobs, same) == b"same"
+    assert blobs.sweep({same, beside}, age=50) == 3
+    assert settled(blobs, 2), "the newest, and the one with the other blob"
+    for store in (blobs, other, Blobs(tmp_path)):
+        assert (read(store, same), read(store, beside)) == (b"same", b"beside")
+    assert blobs.sweep({same}, age=50) == 1
+    assert settled(blobs, 1)
+    assert read(other, same) == read(blobs, same) == b"same"
+    blobs.delete([same])
+    assert settled(blobs, 0)
+
+
 def test_a_sweep_keeps_segments_with_a_blob_that_is_needed(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path)
     kept, old, new = named("kept", "beside it"), named("old", "older"), named("new")

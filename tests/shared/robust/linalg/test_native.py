@@ -1,5 +1,6 @@
 """Compiling: chosen by the environment, cached, and never a reason to fail."""
 
+import gc
 import platform
 import shutil
 import stat
@@ -199,3 +200,18 @@ def test_a_processor_gets_what_it_can_run(
 ) -> None:
     everything = frozenset().union(*(one.features for one in processors.LEVELS.values()))
     assert processors.levels(machine, everything - {missing}) == expected
+
+
+@pytest.mark.processes
+def test_calls_leave_no_reference_cycles(fresh: Path) -> None:
+    """A worker that collects garbage rarely would otherwise grow with every call."""
+    needs_compiler()
+    median()  # The library is loaded.
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(10):
+            median()
+        assert gc.collect() < 10
+    finally:
+        gc.enable()

@@ -41,13 +41,13 @@ async def answer(api: Api, token: str, run: str = RUN, **body: Any) -> tuple[int
 
 
 async def next_run(api: Api, seated: bool = False, **tables: Any) -> str:
-    """Ends the first run, and starts another; returns its path."""
+    """Ends the current run, and starts another; returns its path."""
     experiment = Experiment.from_tables(
         {"name": "next", "data": DATA, "model": "logistic", **tables}
     )
     stores, fence = api.founded.stores, api.founded.fence
-    info, _ = await stores.runs.submit(experiment, "next", BY)
-    await api.founded.run.state.end(fence, NOW)
+    info, _ = await stores.runs.submit(experiment, mint(), BY)
+    await stores.of_run(await stores.runs.current()).state.end(fence, NOW)
     digest = api.runtime.blobs.of_run(info.run).put(b"the next run's model")
     snapshot = Snapshot(global_model=digest, reference=digest)
     run = stores.of_run(info.run)
@@ -144,6 +144,38 @@ async def test_a_client_touches_only_runs_that_it_is_a_member_of(api: Api) -> No
         assert (refused.status_code, slug(refused)) == (403, "forbidden"), path
     other = await api.ask("GET", f"{RUN}/models/{state.snapshot.global_model}")
     assert other.status_code == 404, "nor has its own run the other's blobs"
+
+
+async def test_a_token_is_valid_in_the_next_run_whatever_one_run_decided(api: Api) -> None:
+    """In the first run, one client declines, one is evicted, and one comes too late for a slot."""
+    run = await next_run(api, data={**DATA, "clients": 1})
+    names = ("ada", "bob", "cleo")
+    tokens = [await enrol(api, name) for name in names]
+    assert (await answer(api, tokens[0], run, accept=False, reason="too long"))[0] == 200
+    assert await api.founded.stores.of_run("next-2").members.seat(api.founded.fence, {}, 1)
+    assert (await answer(api, tokens[1], run))[1]["slot"] == 0
+    assert await answer(api, tokens[2], run) == (409, "run-full")
+    evicted = await api.ask("POST", f"{run}/clients/bob/evict", json={"reason": "odd"})
+    assert evicted.json()["evicted"] is True
+
+    later = await next_run(api, seated=True, data={**DATA, "clients": 3})
+    for slot, token in enumerate(tokens):
+        assert (await ticket(api, token)).kind == "offer"
+        assert (await answer(api, token, later, slot=slot))[1]["slot"] == slot
+        assert (await ticket(api, token)).run == "next-3"
+
+
+async def test_a_revoked_token_is_refused_in_every_run(api: Api) -> None:
+    ada, bob = await enrol(api, "ada"), await enrol(api, "bob")
+    await answer(api, ada)
+    await answer(api, bob)
+    run = await next_run(api, seated=True)
+    assert (await api.ask("DELETE", "/v1/clients/ada/token?reason=a%20leak")).status_code < 300
+    for path in (RUN, run):
+        assert await answer(api, ada, path) == (401, "unauthorized")
+        refused = await api.ask("GET", f"{path}/models/global", ada)
+        assert (refused.status_code, slug(refused)) == (401, "unauthorized")
+    assert (await answer(api, bob, run))[0] == 200
 
 
 async def test_an_eviction_belongs_to_its_run(api: Api) -> None:

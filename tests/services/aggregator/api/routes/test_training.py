@@ -3,17 +3,19 @@
 import asyncio
 import errno
 import os
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 
+from rampart_fl.services.aggregator.state.stores import RunStores
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Receipt
 from tests.services.aggregator.api.conftest import RUN, Api, slug
-from tests.services.aggregator.api.routes.test_members import enrol
+from tests.services.aggregator.api.routes.test_members import answer, enrol, next_run
 
 pytestmark = pytest.mark.anyio
 NAMES = [f"client-{number:02d}" for number in range(30)]
@@ -28,19 +30,25 @@ def upload(samples: int) -> bytes:
     return wire.encode(SPEC, np.zeros(SPEC.dim, np.float32), report)
 
 
-async def put(api: Api, token: str, data: bytes, path: str = "/rounds/0/update") -> httpx.Response:
+async def put(
+    api: Api, token: str, data: bytes, path: str = "/rounds/0/update", run: str = RUN
+) -> httpx.Response:
     """Sends an upload."""
     transport = httpx.ASGITransport(api.app)
     headers = {"Authorization": f"Bearer {token}", "Content-Type": wire.MEDIA_TYPE}
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-        return await client.put(f"{RUN}{path}", content=data, headers=headers)
+        return await client.put(f"{run}{path}", content=data, headers=headers)
+
+
+async def shrink(run: RunStores) -> None:
+    """Gives a run the small model."""
+    await run.state.redis.client.hset(run.keys.state, "spec", SPEC.model_dump_json())
 
 
 @pytest.fixture
 async def tokens(api: Api, founded: Any) -> list[str]:
     """The tokens of the clients, which have tickets for round 0 of a run with a small model."""
-    spec = SPEC.model_dump_json()
-    await founded.stores.redis.client.hset(founded.run.keys.state, "spec", spec)
+    await shrink(founded.run)
     tokens = [await enrol(api, name) for name in NAMES]
     for name in NAMES:
         answer = {"accept": True, "reason": "", "slot": None, "at": 0.0}
@@ -76,6 +84,38 @@ async def test_each_of_the_uploads_that_arrive_together_counts_once(
     events = await founded.run.events.read("0-0", 0.001)
     counted = [event.client for event in events if event.type == "update"]
     assert sorted(counted) == NAMES, "each upload is one event, however often it was sent"
+
+
+async def test_a_token_and_a_ticket_admit_an_upload_to_their_own_run_only(
+    api: Api, founded: Any, tokens: list[str]
+) -> None:
+    """Three members of the first run: in the next, one has a ticket, one has none, one is out."""
+    first = [await put(api, token, upload(3)) for token in tokens[:1]]
+    kept = Receipt.model_validate_json(first[0].content)
+    body = {"labels": {"site": "eu"}}
+    for name in NAMES[:2]:
+        await api.ask("PUT", f"/v1/clients/{name}/labels", json=body)
+    run = await next_run(api, seated=True, clients={"select": {"site": ["eu"]}})
+    following = replace(founded, run=founded.stores.of_run("next-2"))
+    await shrink(following.run)
+    for token, status in zip(tokens[:3], ((200, 0), (200, 1), (403, "not-a-member")), strict=True):
+        found, said = await answer(api, token, run)
+        assert (found, said["slot"] if found == 200 else said) == status
+    await following.open(0, NAMES[1:2])
+
+    for token, refused in ((tokens[0], (409, "no-ticket")), (tokens[2], (403, "not-a-member"))):
+        for kind in ("update", "probe"):
+            said = await put(api, token, upload(3), f"/rounds/0/{kind}", run)
+            assert (said.status_code, slug(said)) == refused, "its receipt is the first run's"
+    assert await following.run.uploads.receipts(0) == []
+
+    accepted = await put(api, tokens[1], upload(3), run=run)
+    assert accepted.status_code == 200
+    late = await put(api, tokens[2], upload(3))
+    assert (late.status_code, slug(late)) == (409, "no-ticket"), "its ticket ended with its run"
+    assert await founded.run.uploads.receipts(0) == [kept]
+    counted = [receipt.client for receipt in await following.run.uploads.receipts(0)]
+    assert counted == NAMES[1:2]
 
 
 async def test_a_failed_sync_counts_none_of_the_uploads(

@@ -17,6 +17,9 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --for
 # starts, imports 700 of them. Workers share the cores, so each computes on one.
 QUICKLY := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1
 
+# The profile of tests/conftest.py that says how many examples Hypothesis draws: `make test` draws all.
+EXAMPLES := quick
+
 .DEFAULT_GOAL := help
 .PHONY: help setup lock demo test test-fast test-long test-containers test-browser page-vendor \
 	screenshots images manifests linters lint-deployment check check-page bench bench-peers format clean
@@ -42,6 +45,7 @@ lock: $(READY) ## Remake the locks after a change of dependencies; UPGRADE=1 tak
 demo: $(READY) ## Run 14 honest clients and 6 sign flippers, with and without the defence; OPEN=1 shows the first
 	$(BIN)/rampart up digits-sign-flip $(if $(OPEN),--open,--beside digits-undefended)
 
+test: EXAMPLES := rampart
 test: test-fast ## Run every test but the longest: those that start processes run three at a time
 	$(QUICKLY) $(BIN)/python -m pytest -q -m 'processes and not long and not containers and not browser' -n 3
 
@@ -49,7 +53,8 @@ test-long: $(READY) ## Run the longest tests: repeated kills, every mode of evic
 	$(BIN)/python -m pytest -q -m long
 
 test-fast: $(READY) ## Run the tests that start no processes, on all cores
-	$(QUICKLY) $(BIN)/python -m pytest -q -m 'not processes and not containers and not browser' -n auto
+	$(QUICKLY) $(BIN)/python -m pytest -q -m 'not processes and not containers and not browser' -n auto \
+		--dist worksteal --hypothesis-profile=$(EXAMPLES)
 
 check: $(READY) ## Lint, formatting, types, architecture
 	$(BIN)/ruff check .

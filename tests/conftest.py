@@ -12,6 +12,7 @@ from hypothesis import settings
 
 # No test asserts a time, and a run draws the same examples as the run before it.
 settings.register_profile("rampart", deadline=None, derandomize=True)
+settings.register_profile("quick", settings.get_profile("rampart"), max_examples=25)
 settings.load_profile("rampart")
 
 
@@ -24,13 +25,14 @@ STARTERS = {"redis_url", "kubectl"}
 def pytest_collection() -> Generator[None, object, object]:
     """Collects without the garbage collector, which finds nothing among modules and tests.
 
-    Frozen, they are not searched again while tests run.
+    Frozen, they are not searched again while tests run, and the collector then runs rarely.
     """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(50_000, 20, 20)
         gc.enable()
 
 
@@ -38,7 +40,7 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     """Marks tests that `make test-fast` leaves out; further tests carry the marker themselves."""
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
-        if INTEGRATION in item.path.parents or fixtures & STARTERS:
+        if item.path.is_relative_to(INTEGRATION) or fixtures & STARTERS:
             item.add_marker(pytest.mark.processes)
 
 

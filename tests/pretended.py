@@ -73,6 +73,11 @@ class PretendedDevice(TorchDispatchMode):
         super().__init__()
         self.waits, self.sent = Counter(), 0
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: nothing is compiled here, and torch would import its compiler to skip this."""
+        return False
+
     def __enter__(self) -> "PretendedDevice":
         # Or torch.tensor(..., device=...) would look for one that computes.
         torch._C._set_only_lift_cpu_tensors(True)

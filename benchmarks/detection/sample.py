@@ -33,10 +33,14 @@ class Sample:
     refused: Counter[str] = field(default_factory=Counter)
     missing: dict[tuple[str, Any], str] = field(default_factory=dict)
 
+    def count(self, factor: str, level: Any) -> int:
+        """Number of combinations with a level."""
+        return sum(getattr(one, factor) == level for one in self.combinations)
+
     def counts(self, levels: Levels = FACTORS) -> dict[tuple[str, Any], int]:
         """Number of combinations with each level, keyed by (factor, level)."""
         return {
-            (factor, level): sum(getattr(one, factor) == level for one in self.combinations)
+            (factor, level): self.count(factor, level)
             for factor, known in levels.items()
             for level in known
         }
@@ -78,7 +82,7 @@ def draw(
 def _short(sample: Sample, levels: Levels, often: int) -> Iterator[tuple[str, Any]]:
     """Yields each level that is in too few combinations, repeatedly until it is in enough."""
     for key in sample.counts(levels):
-        while sample.counts(levels)[key] < often and key not in sample.missing:
+        while sample.count(*key) < often and key not in sample.missing:
             yield key
 
 

@@ -29,6 +29,8 @@ class Table(BaseModel):
 
     @model_serializer(mode="wrap")
     def _without_defaults_of_later(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields = type(self).model_fields
-        usual = {key for key in self.later if getattr(self, key) == fields[key].get_default()}
-        return {key: value for key, value in dump(self).items() if key not in usual}
+        made: dict[str, Any] = dump(self)
+        for key in self.later:
+            if getattr(self, key) == type(self).model_fields[key].get_default():
+                made.pop(key, None)
+        return made

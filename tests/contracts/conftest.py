@@ -7,6 +7,7 @@ robustness, and need no exemption from it.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import pytest
@@ -40,18 +41,22 @@ class Case:
 
     def context(self, dim: int = D) -> Context:
         """Everything that a member may need from its context."""
-        draws = torch.Generator().manual_seed(9)
-        features = max(dim // 4, 1)
         return Context(
             round=1,
             seed=5,
             server_update_D=torch.ones(dim),
             reference_D=torch.ones(dim),
             predict=linear,
-            public=Public(
-                torch.randn(12, features, generator=draws), torch.arange(12) % (dim // features)
-            ),
+            public=public(dim),
         )
+
+
+@cache
+def public(dim: int) -> Public:
+    """Public samples for linear models with this many coordinates."""
+    draws = torch.Generator().manual_seed(9)
+    features = max(dim // 4, 1)
+    return Public(torch.randn(12, features, generator=draws), torch.arange(12) % (dim // features))
 
 
 def linear(models_KD: torch.Tensor, x_KB: torch.Tensor) -> torch.Tensor:

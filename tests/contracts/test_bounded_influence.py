@@ -85,7 +85,7 @@ def check(pipeline: Pipeline, seed: int, exponents: list[float], same: bool) -> 
 
 
 @pytest.mark.parametrize("name", ROBUST)
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 2**20),
     exponents=st.lists(st.floats(-3, 30), min_size=F, max_size=F),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -108,41 +109,36 @@ def test_non_finite_rows_never_reach_the_result(
     torch.testing.assert_close(result_D, expected_D)
 
 
-@pytest.mark.parametrize("poison", [float("nan"), float("inf"), -float("inf"), 0.5])
-@pytest.mark.parametrize("at", [0, 39])
 def test_aggregate_leaves_them_out_too_though_it_looks_only_while_it_reads(
-    rule: Any, updates_ND: Tensor, make_rows: MakeRows, poison: float, at: int
+    rule: Any, updates_ND: Tensor, make_rows: MakeRows
 ) -> None:
-    hostile_ND = updates_ND.clone()
-    hostile_ND[3, at] = poison
     ids = [f"{i:02d}" for i in range(len(updates_ND))]
     stage, gaps = {"name": rule.name, **rule.parameters}, {"loss_gap": torch.ones(len(ids))}
-    found_D = aggregate(
-        hostile_ND, stage, f=F, ids=ids, metadata=gaps, context=rule.context(len(updates_ND[0]))
-    )
-    expected_D, _, _ = run(rule, make_rows(hostile_ND, ids))
-    assert torch.equal(found_D, expected_D)
+    for poison, at in product((float("nan"), float("inf"), -float("inf"), 0.5), (0, 39)):
+        hostile_ND = updates_ND.clone()
+        hostile_ND[3, at] = poison
+        found_D = aggregate(
+            hostile_ND, stage, f=F, ids=ids, metadata=gaps, context=rule.context(len(updates_ND[0]))
+        )
+        expected_D, _, _ = run(rule, make_rows(hostile_ND, ids))
+        assert torch.equal(found_D, expected_D), (poison, at)
 
 
-@pytest.mark.parametrize("magnitude", [1e1, 1e4, 1e10, 1e20, 1e30, -1e30, 3e38])
 @pytest.mark.parametrize("where", [(9, 10), (0, 1), (4, 7)])
 def test_f_rows_of_any_size_move_it_by_a_bounded_amount(
-    rule: Any,
-    updates_ND: Tensor,
-    make_rows: MakeRows,
-    magnitude: float,
-    where: tuple[int, ...],
+    rule: Any, updates_ND: Tensor, make_rows: MakeRows, where: tuple[int, ...]
 ) -> None:
     rule.skip("robust")
     if "00" in rule.parameters.values() and 0 in where:
         pytest.skip("its pivot is trusted")
-    hostile_ND = updates_ND.clone()
-    hostile_ND[list(where)] = magnitude * updates_ND[list(where)].clamp(0.5, 1)
     good = [i for i in range(len(updates_ND)) if i not in where]
     centre_D = updates_ND[good].mean(dim=0)
     radius = float((updates_ND[good] - centre_D).norm(dim=1).max())
-    result_D, _, _ = run(rule, make_rows(hostile_ND))
-    assert float((result_D - centre_D).norm()) <= rule.spread * radius
+    for magnitude in (1e1, 1e4, 1e10, 1e20, 1e30, -1e30, 3e38):
+        hostile_ND = updates_ND.clone()
+        hostile_ND[list(where)] = magnitude * updates_ND[list(where)].clamp(0.5, 1)
+        result_D, _, _ = run(rule, make_rows(hostile_ND))
+        assert float((result_D - centre_D).norm()) <= rule.spread * radius, magnitude
 
 
 def test_claimed_weights_buy_no_influence(

@@ -36,7 +36,10 @@ RULES: dict[str, Mapping[str, Any]] = {
     "norm_clipping": {"threshold": 10.0},
     "monna": {"pivot": IDS[0]},
 }
-PREAGGREGATORS: dict[str, Mapping[str, Any]] = {"clipping": {"threshold": 5.0}}
+PREAGGREGATORS: dict[str, Mapping[str, Any]] = {
+    "clipping": {"threshold": 5.0},
+    "gas": {"pieces": 100},
+}
 
 
 @pytest.fixture(autouse=True)

@@ -54,7 +54,7 @@ def test_a_level_that_cannot_be_had_is_told() -> None:
 
 
 def test_every_combination_that_is_admitted_can_be_run() -> None:
-    sample = draw(5, 20, refusal, LEVELS, often=0)
+    sample = draw(5, 10, refusal, LEVELS, often=0)
     for one in sample.combinations:
         experiment = validate(Experiment.from_tables(one.tables()))
         _, parts = divided(experiment.data, one.seed)

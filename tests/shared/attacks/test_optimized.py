@@ -64,7 +64,7 @@ def brute_force(
 ) -> float | None:
     """The largest feasible gamma: a scan from far away inwards, then halving."""
     slack = limit * (1 + 1e-12)
-    grid = torch.linspace(0, reach / float(p_D.norm()), 1000, dtype=torch.float64).tolist()
+    grid = torch.linspace(0, reach / float(p_D.norm()), 300, dtype=torch.float64).tolist()
     feasible = [gamma for gamma in grid if cost(mean_D + gamma * p_D) <= slack]
     if not feasible:
         return None

@@ -14,7 +14,7 @@ TABLES: dict[str, Any] = {
     "name": "four",
     "seed": 1,
     "rounds": 3,
-    "data": {"dataset": "digits", "clients": 4},
+    "data": {"dataset": "digits", "clients": 4, "samples": 60},
     "model": {"name": "mlp", "hidden": [8]},
     "training": {"epochs": 1},
     "attackers": [{"count": 1, "attack": "sign_flip"}],

@@ -18,7 +18,7 @@ def estimated(**tables: Any) -> Estimate:
     given: dict[str, Any] = {
         "name": "small",
         "rounds": 5,
-        "data": {"dataset": "digits", "clients": N},
+        "data": {"dataset": "digits", "clients": N, "samples": 60},
         "model": {"name": "mlp", "hidden": [400]},
     }
     return estimate(Experiment.from_tables({**given, **tables}))

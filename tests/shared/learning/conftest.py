@@ -16,7 +16,7 @@ def make_experiment(**tables: Any) -> Experiment:
     return Experiment.from_tables(
         {
             "name": "small",
-            "data": {"dataset": "digits", "clients": 4},
+            "data": {"dataset": "digits", "clients": 4, "samples": 60},
             "model": {"name": "cnn", "channels": [2, 3], "hidden": 5},
             "training": {"epochs": 2, "batch_size": 4},
             "personalizer": {"name": "fedcap", "lambda": 0.3},

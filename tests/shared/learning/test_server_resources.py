@@ -29,7 +29,7 @@ def experiment(rule: Any = "fltrust", **server: Any) -> Experiment:
         {
             "name": "server-data",
             "seed": 4,
-            "data": {"dataset": "digits", "clients": 4, "reserved": 100},
+            "data": {"dataset": "digits", "clients": 4, "samples": 60, "reserved": 100},
             "model": {"name": "cnn", "channels": [2], "hidden": 8},
             "training": {"epochs": 2, "batch_size": 8, "learning_rate": 0.05},
             "personalizer": {"name": "fedcap", "lambda": 0.1},
@@ -170,7 +170,7 @@ def test_only_images_can_be_augmented() -> None:
 
 
 def test_samples_that_the_clients_hold_are_refused() -> None:
-    asked = experiment(root={"dataset": "digits", "size": 200})
+    asked = experiment(root={"dataset": "digits", "size": 1600})
     with pytest.raises(ConfigurationError, match="reserved"):
         ServerResources.of(validate(asked), build_plan(asked))
 

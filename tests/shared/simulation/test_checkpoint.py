@@ -18,7 +18,7 @@ SMALL: dict[str, Any] = {
     "name": "small",
     "rounds": 5,
     "fraction": 0.7,
-    "data": {"dataset": "digits", "clients": 8},
+    "data": {"dataset": "digits", "clients": 8, "samples": 60},
     "model": {"name": "mlp", "hidden": [8]},
     "training": {"epochs": 1, "batch_size": 20, "momentum": 0.5},
     "personalizer": {"name": "fedcap", "lambda": 0.1},

@@ -17,7 +17,7 @@ def clients(attackers: dict[str, Any], **tables: Any) -> Clients:
     experiment = Experiment.from_tables(
         {
             "name": "small",
-            "data": {"dataset": "digits", "clients": 6},
+            "data": {"dataset": "digits", "clients": 6, "samples": 60},
             "model": {"name": "mlp", "hidden": [4]},
             "training": {"epochs": 1},
             "attackers": [{"count": 2, **attackers}],
@@ -121,7 +121,7 @@ def test_who_knows_everything_knows_the_servers_own_update(knows: str, same: boo
     simulation = Simulation.of(
         clients(
             {"attack": {"name": "fltrust_adaptive", "knows": knows}},
-            data={"dataset": "digits", "clients": 6, "reserved": 50},
+            data={"dataset": "digits", "clients": 6, "samples": 60, "reserved": 50},
             server={"rule": "fltrust", "root": {"dataset": "digits", "size": 50}},
         ).experiment
     )

@@ -39,7 +39,7 @@ def short(name: str, **changes: object) -> Experiment:
     """A shipped experiment with few rounds of a few steps: more would repeat the same ones."""
     found = Experiment.load(name)
     training = found.training.model_copy(update={"epochs": 1})
-    data = found.data.model_copy(update={"samples": 32})
+    data = found.data.model_copy(update={"samples": 20})
     less = {"rounds": 2, "training": training, "data": data}
     return found.model_copy(update={**less, **changes})
 

@@ -19,6 +19,7 @@ SMALL: dict[str, Any] = {
         "dataset": "digits",
         "partition": {"name": "classes_per_client", "classes": 2},
         "clients": 8,
+        "samples": 60,
     },
     "model": {"name": "mlp", "hidden": [8]},
     "training": {"epochs": 1},

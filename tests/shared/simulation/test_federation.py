@@ -19,6 +19,7 @@ SMALL: dict[str, Any] = {
         "dataset": "digits",
         "partition": {"name": "classes_per_client", "classes": 2},
         "clients": 10,
+        "samples": 60,
     },
     "model": {"name": "cnn", "channels": [4, 8], "hidden": 16},
     "training": {"epochs": 1},
@@ -187,7 +188,8 @@ def test_at_the_end_every_client_measures_the_models_after_the_last_aggregation(
 
 
 def test_at_the_end_clients_that_were_not_drawn_get_models_of_their_own() -> None:
-    simulation = Simulation.of(Experiment.from_tables({**SMALL, "fraction": 0.3, "rounds": 2}))
+    tables = {"fraction": 0.3, "rounds": 2, "training": {"epochs": 5}}
+    simulation = Simulation.of(Experiment.from_tables({**SMALL, **tables}))
     while not simulation.ended:
         simulation.step()
     found = simulation.evaluate()

@@ -136,10 +136,10 @@ def test_the_shipped_sweeps_are_the_papers(name: str, least: float) -> None:
     assert sweep is not None and len(sweep.seeds) == 20
     points = {point.at["lambda"]: point.runs[0] for point in sweep.points()}
     assert list(points) == [round(0.05 * k, 10) for k in range(21)]
-    shares = [0, least - 0.2, least, least + 0.2, 1]
+    shares = [0, least - 0.2, least, least + 0.2]
     found = {share: simulate(points[round(share, 10)]).figures["error"] for share in shares}
     assert min(found, key=lambda share: found[share]) == least
-    assert found[0] > found[least] + 5 and found[1] > found[least] + 0.5
+    assert found[0] > found[least] + 5
 
 
 def test_the_error_does_not_depend_on_whether_clients_stand_together() -> None:

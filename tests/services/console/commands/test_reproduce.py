@@ -22,10 +22,15 @@ def test_one_cell_of_each_paper_runs(name: str, rampart: Rampart, tmp_path: Path
     assert cell["mean"] is not None and cell["missing"] is None
     for kind in ("md", "json", "svg", "png"):
         assert (tmp_path / f"{name}-smoke.{kind}").exists()
-    refused = rampart("reproduce", name, "--scale", "smoke", "--out", str(tmp_path))
+
+
+def test_finished_cells_are_kept_and_not_overwritten(rampart: Rampart, tmp_path: Path) -> None:
+    words = ["reproduce", "fedcap-table-1", "--scale", "smoke", "--out", str(tmp_path)]
+    assert rampart(*words).code == 0
+    refused = rampart(*words)
     assert refused.code == 1 and "use --resume" in refused.err
-    again = rampart("reproduce", name, "--scale", "smoke", "--out", str(tmp_path), "--resume")
-    assert again.code == 0 and f"rampart reproduce {name} --scale smoke --out" in again.out
+    again = rampart(*words, "--resume")
+    assert again.code == 0 and "rampart reproduce fedcap-table-1 --scale smoke --out" in again.out
 
 
 def test_tables_are_listed(rampart: Rampart) -> None:

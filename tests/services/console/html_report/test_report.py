@@ -28,6 +28,7 @@ personalizer = { name = "fedcap", lambda = 0.1 }
 [data]
 dataset = "digits"
 clients = 6
+samples = 60
 [server]
 detectors = ["robust_distance"]
 customizer = { name = "fedcap", alpha = 10, phi = 0.1 }

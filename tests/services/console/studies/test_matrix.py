@@ -30,7 +30,7 @@ from rampart_fl.shared.experiment import Experiment
 SMALL: dict[str, Any] = {
     "name": "small",
     "rounds": 2,
-    "data": {"dataset": "digits", "clients": 5},
+    "data": {"dataset": "digits", "clients": 5, "samples": 60},
     "model": {"name": "mlp", "hidden": [4]},
     "training": {"epochs": 1, "batch_size": 100},
     "personalizer": {"name": "fedcap", "lambda": 0.7},

@@ -105,7 +105,7 @@ def test_a_run_s_model_is_a_federation_s(module: nn.Module) -> None:
 TABLES: dict[str, Any] = {
     "name": "small",
     "rounds": 2,
-    "data": {"dataset": "digits", "clients": 4},
+    "data": {"dataset": "digits", "clients": 4, "samples": 60},
     "model": {"name": "mlp", "hidden": [8]},
     "training": {"epochs": 1},
     "personalizer": "ditto",

@@ -25,6 +25,8 @@ from rampart_fl.shared.robust.trials import Known, recalled, remembered
 
 D = 240
 SKETCH = 256
+BLOCKS = 8
+"""A quarter of the default number, so that rounds are quick."""
 KEY = "detector-0-challenge"
 Attack = Callable[[Tensor], Tensor]
 
@@ -43,7 +45,7 @@ class Federation:
         self.names = [f"c{i:02d}" for i in range(clients)]
         self.optima_ND = torch.randn(clients, D, generator=self.draws)
         self.curves_ND = 0.5 * torch.rand(clients, D, generator=self.draws)
-        detector = {"name": "challenge", "sketch": SKETCH, **options}
+        detector = {"name": "challenge", "sketch": SKETCH, "blocks": BLOCKS, **options}
         self.plan = Plan.of("weighted_mean", [detector], eviction=eviction)
         self.state = self.plan.init(D)
         self.global_D = torch.zeros(D)
@@ -124,14 +126,14 @@ def test_colluders_that_send_one_update_are_evicted_and_nobody_else(
     name: str, clients: int, hostile: int
 ) -> None:
     federation = Federation(clients, seed=hostile)
-    federation.run(40, colluders(hostile, CRAFTED[name]))
+    federation.run(25, colluders(hostile, CRAFTED[name]))
     assert federation.evicted.keys() == names(range(clients - hostile, clients))
 
 
 @pytest.mark.parametrize("target", [0, 3, 6])
 def test_who_is_copied_stays_and_who_copies_goes(target: int) -> None:
     federation = Federation(12, target)
-    federation.run(60, colluders(5, lambda honest_BD: honest_BD[target]))
+    federation.run(30, colluders(5, lambda honest_BD: honest_BD[target]))
     assert federation.evicted.keys() == names(range(7, 12))
 
 
@@ -148,10 +150,10 @@ def test_equal_uploads_are_left_out_until_their_sender_has_answered() -> None:
 
 def test_an_eviction_waits_for_evidence_on_who_sent_the_same() -> None:
     """So the last of them is not left behind without anybody to be alike."""
-    together = Federation(12, 2, share=0.0)
-    together.run(60, colluders(4, CRAFTED["ipm"]))
-    at_once = Federation(12, 2, share=0.0, wait=0)
-    at_once.run(60, colluders(4, CRAFTED["ipm"]))
+    together = Federation(12, 3, share=0.0)
+    together.run(50, colluders(4, CRAFTED["ipm"]))
+    at_once = Federation(12, 3, share=0.0, wait=0)
+    at_once.run(50, colluders(4, CRAFTED["ipm"]))
     assert len(set(together.evicted.values())) < len(set(at_once.evicted.values()))
 
 
@@ -167,7 +169,7 @@ def test_challenges_do_not_outgrow_each_other() -> None:
     federation.run(2, colluders(4, CRAFTED["ipm"]))
     known, _ = recalled(split_state(federation.state)[KEY], 1)
     before = max(one.length for one in known.values())
-    federation.run(40, colluders(4, CRAFTED["ipm"]))
+    federation.run(20, colluders(4, CRAFTED["ipm"]))
     assert federation.custom.challenged
     known, _ = recalled(split_state(federation.state)[KEY], 1)
     assert all(
@@ -206,13 +208,13 @@ def test_a_trial_ends_when_no_copies_come() -> None:
 
 
 def rounds_with_challenges(rest: int) -> tuple[list[int], Federation]:
-    """In which of 40 rounds models are challenged because two clients have the same data."""
+    """In which of 32 rounds models are challenged because two clients have the same data."""
     federation = Federation(12, 6, rest=rest)
     federation.noise = 0.005
     for held_ND in (federation.optima_ND, federation.curves_ND):
         held_ND[1] = held_ND[0]
     challenged = []
-    for number in range(40):
+    for number in range(32):
         federation.run(1)
         challenged += [number] if federation.custom.challenged else []
     return challenged, federation
@@ -222,7 +224,7 @@ def test_who_answers_is_acquitted_and_rests() -> None:
     challenged, federation = rounds_with_challenges(rest=20)
     assert not federation.evicted and not federation.rejected
     first, *later = (n for n in challenged if n - 1 not in challenged)
-    last = next(n for n in range(first, 40) if n + 1 not in challenged)
+    last = next(n for n in range(first, 32) if n + 1 not in challenged)
     assert last - first < 10, "a few answers acquit both clients"
     assert later and min(later) - last >= 20, "then their models stay as they are"
     assert len(rounds_with_challenges(rest=0)[0]) > 2 * len(challenged)

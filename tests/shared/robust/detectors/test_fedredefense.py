@@ -74,9 +74,9 @@ def test_training_is_explained_and_noise_is_not() -> None:
 def test_long_training_is_explained_by_a_search_with_larger_steps(steps: int) -> None:
     honest = [trained(seed, steps) for seed in range(3)]
     rows = Rows.of(torch.stack([*honest, noise(9, honest[0])]), IDS)
-    small, _ = detector().apply(rows, State(), context())
+    small, _ = detector(iterations=80).apply(rows, State(), context())
     assert {verdict.decision for verdict in small} == {"evicted"}
-    large = detector(rate=0.5, sample_rate=2.0, label_rate=0.5)
+    large = detector(iterations=80, rate=0.5, sample_rate=2.0, label_rate=0.5)
     verdicts, _ = large.apply(rows, State(), context())
     assert [verdict.decision for verdict in verdicts] == ["accepted"] * 3 + ["evicted"]
 

@@ -147,7 +147,7 @@ def test_reversed_updates_turn_the_response_and_nothing_else() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_clients_that_share_nothing_are_never_rejected_nor_evicted(seed: int) -> None:
     federation = Quadratics(20, seed)
-    federation.run(60)
+    federation.run(40)
     assert not federation.evicted and not federation.rejected
 
 
@@ -173,7 +173,7 @@ def test_colluders_below_half_get_no_honest_client_evicted(
         crafted_D = -epsilon * sent_ND[:-colluders].mean(0)
         return torch.cat([sent_ND[:-colluders], crafted_D.expand(colluders, -1)])
 
-    federation.run(40, ipm)
+    federation.run(30, ipm)
     assert federation.evicted.keys() <= names(range(clients - colluders, clients))
 
 
@@ -185,7 +185,7 @@ def test_copies_of_an_honest_client_get_nobody_evicted(target: int) -> None:
     def mimic(sent_ND: Tensor) -> Tensor:
         return torch.cat([sent_ND[:11], sent_ND[target].expand(9, -1)])
 
-    federation.run(40, mimic)
+    federation.run(30, mimic)
     assert not federation.evicted
 
 

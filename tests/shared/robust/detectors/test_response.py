@@ -15,7 +15,7 @@ from rampart_fl.shared.experiment.eviction import Standing
 from rampart_fl.shared.robust import Context, Rows, State, Verdict
 from rampart_fl.shared.robust.betting import limit
 from rampart_fl.shared.robust.customizers import Customization
-from rampart_fl.shared.robust.detectors import detectors
+from rampart_fl.shared.robust.detectors import detectors, response
 from rampart_fl.shared.robust.detectors.response import ResponseDetector
 from rampart_fl.shared.robust.models import Block
 from rampart_fl.shared.robust.responses import Known, Past, recalled, remembered, respond
@@ -23,6 +23,12 @@ from rampart_fl.shared.robust.sequential import SUSPECT
 from rampart_fl.shared.robust.sketch import Traces, sketch
 
 D = 400
+
+
+@pytest.fixture(autouse=True)
+def _few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few coordinates need few blocks: each costs time in every round."""
+    monkeypatch.setattr(response, "BLOCKS", 4)
 
 
 def sketched(vectors_ND: Tensor) -> Tensor:

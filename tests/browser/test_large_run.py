@@ -77,6 +77,6 @@ def test_hostile_names_and_reasons_are_text(visit: Visit, large: MadeUpRun) -> N
     expect(table).to_contain_text(HOSTILE)
     table.get_by_role("link", name=HOSTILE).click()
     expect(page.locator("h1")).to_have_text(HOSTILE)
-    assert page.title() == f"{HOSTILE} – Rampart"
+    expect(page).to_have_title(f"{HOSTILE} – Rampart")  # An effect sets it after the paint.
     assert page.locator("img").count() == 1  # The icon.
     assert page.locator("script").count() == 1

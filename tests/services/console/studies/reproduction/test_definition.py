@@ -85,6 +85,37 @@ def test_fedcap_s_cells_have_the_authors_settings_and_the_paper_s_values() -> No
     assert (baseline.runs[0].fraction, baseline.runs[0].attackers[0].count) == (0.2, 30)
 
 
+def test_fedcap_s_figures_have_all_methods_that_the_paper_compares() -> None:
+    figures = {
+        f"fedcap-figure-{n}": {cell.at["method"] for cell in built(f"fedcap-figure-{n}", "full")}
+        for n in (7, 8, 10)
+    }
+    assert all("fedcap" in methods and "ditto" in methods for methods in figures.values())
+    grid = {tuple(c.at.values()): c for c in built("fedcap-figure-7", "full")}
+    flipped = grid["wisdm", "label_flip", "fedcap"]
+    assert (flipped.measure, flipped.runs[0].server.customizer["alpha"]) == ("accuracy", 4)
+    for data in ("cifar10", "emnist", "wisdm"):
+        run = grid[data, "none", "fedfomo"].runs[0]
+        assert run.server.customizer["peers"] == round(run.fraction * run.data.clients / 2)
+
+
+def test_fedcap_s_motivation_divides_emnist_otherwise_than_its_evaluation() -> None:
+    """20 % of the samples are IID in section III; there are three groups of classes in VI."""
+    for scale in ("full", "reduced"):
+        motivation = {tuple(c.at.values()): c.runs[0] for c in built("fedcap-figure-1", scale)}
+        evaluation = {tuple(c.at.values()): c.runs[0] for c in built("fedcap-figure-7", scale)}
+        at = ("emnist", "none", "ditto")
+        assert motivation[at].data.partition == {"name": "iid_plus_sorted", "iid": 0.2}
+        assert evaluation[at].data.partition["name"] == "dominant_groups"
+    assert built("fedcap-figure-1", "full")[3].runs[0].data.samples == 300
+
+
+def test_sdea_s_rows_without_public_data_have_the_paper_s_values_and_no_runs() -> None:
+    rows = [c for c in built("sdea-table-7", "full") if c.at["method"] == "sdea_market1501"]
+    assert len(rows) == 24
+    assert all("Market1501" in str(cell.reason) and cell.value for cell in rows)
+
+
 def test_table_3_shares_its_runs_with_table_1() -> None:
     runs = {run.digest() for cell in built("fedcap-table-1", "full") for run in cell.runs}
     grid = {tuple(cell.at.values()): cell for cell in built("fedcap-table-3", "full")}

@@ -1,13 +1,15 @@
 """Estimates the hours of every table of `rampart reproduce`, and writes them for its --list.
 
     python -m benchmarks.hours [--cells 4] [--only TABLE] [--scales reduced full]
+    python -m benchmarks.hours --only fedcap-table-3 --scales full --where data=cifar10 attack=lie
 
 The estimate of a table at a scale is cells x seeds x rounds x seconds of a round, on one core. The
 seconds are the mean over a few cells, drawn at random with a fixed seed. Of each cell, the second
 round (or the only one) is timed: as it is at the scale `reduced`, and with few local steps per
 client at the scale `full`, where the time of training is multiplied by the ratio of the steps.
 Times are CPU times, so that other processes matter little. Cells whose data are missing are not
-timed; a table without a timed cell has no hours.
+timed; a table without a timed cell has no hours. `--where` estimates only the cells with these
+choices, and writes nothing.
 """
 
 import argparse
@@ -28,6 +30,7 @@ from rampart_fl.shared.learning.data.client_data import divided
 from rampart_fl.shared.runtime.threads import use
 from rampart_fl.shared.simulation import Simulation
 
+HEAD = "# Hours of a table with three seeds on one core: python -m benchmarks.hours\n"
 SEEDS = 3
 SCALES = ("reduced", "full")
 BATCHES = 2
@@ -114,18 +117,24 @@ def main() -> None:
     parser.add_argument("--cells", type=int, default=4)
     parser.add_argument("--only", nargs="+", default=names(), choices=names(), metavar="TABLE")
     parser.add_argument("--scales", nargs="+", default=SCALES, choices=SCALES)
+    parser.add_argument("--where", nargs="+", default=[], metavar="AXIS=CHOICE")
     given = parser.parse_args()
-    found = tomllib.loads(HOURS.read_text()) if HOURS.exists() else {}
+    picked: dict[str, list[str]] = {}
+    for axis, _, choice in (text.partition("=") for text in given.where):
+        picked.setdefault(axis, []).append(choice)
+    known_hours = tomllib.loads(HOURS.read_text()) if HOURS.exists() else {}
     with use(1):
         for name in given.only:
             table = load(name)
-            for scale in given.scales:
-                estimate = hours(cells(table, scale, 1), given.cells, scale)
-                if estimate is not None:
-                    found.setdefault(name, {})[scale] = float(f"{estimate:.2g}")
-            print(name, found.get(name), file=sys.stderr, flush=True)
-            head = "# Hours of a table with three seeds on one core: python -m benchmarks.hours\n"
-            HOURS.write_text(head + tomli_w.dumps(dict(sorted(found.items()))))
+            each = {
+                scale: hours(cells(table, scale, 1, picked), given.cells, scale)
+                for scale in given.scales
+            }
+            estimates = {scale: float(f"{found:.2g}") for scale, found in each.items() if found}
+            print(name, estimates, flush=True)
+            if not picked:
+                known_hours.setdefault(name, {}).update(estimates)
+                HOURS.write_text(HEAD + tomli_w.dumps(dict(sorted(known_hours.items()))))
 
 
 if __name__ == "__main__":

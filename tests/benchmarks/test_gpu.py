@@ -10,6 +10,7 @@ import torch
 from benchmarks import gpu
 from rampart_fl.shared.learning.data import client_data
 from rampart_fl.shared.learning.data.datasets.files import CACHE, VARIABLE
+from tests.pretended import NAME, PretendedDevice
 
 
 @pytest.fixture
@@ -25,13 +26,21 @@ def test_a_device_that_computes_the_same_agrees() -> None:
     assert alike and "| digits-hmsdfl | 0.0e+00 | equal |" in text
 
 
+def test_rounds_on_another_device_are_compared() -> None:
+    with PretendedDevice():
+        text, alike = gpu.agreement(NAME, ("digits-hmsdfl",))
+    assert alike and re.search(r"\| digits-hmsdfl \| [\d.]+e-\d\d \| equal \|", text)
+
+
+@pytest.mark.parametrize("device", ["cpu", NAME])
 @pytest.mark.usefixtures("_no_images_are_remembered")
 def test_without_cifar_10_the_cell_trains_on_random_images(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     monkeypatch.setenv(CACHE, str(tmp_path))
-    text = gpu.cell("cpu", rounds=1, samples=12, limit=60)
+    with PretendedDevice():
+        text = gpu.cell(device, rounds=1, samples=12, limit=60)
     assert re.search(r"\| 1 \| [\d.]+ \| [\d.]+ \| [\d.]+ \| random data \|", text)
 
 

@@ -116,6 +116,13 @@ def test_sdea_s_rows_without_public_data_have_the_paper_s_values_and_no_runs() -
     assert all("Market1501" in str(cell.reason) and cell.value for cell in rows)
 
 
+@pytest.mark.parametrize("name", names())
+def test_no_table_depends_on_the_shipped_experiments_detectors(name: str) -> None:
+    runs = [run for cell in built(name, "full") for run in cell.runs]
+    used = {detector["name"] for run in runs for detector in run.server.detectors}
+    assert used <= {"norm_bound", "fedredefense"}
+
+
 def test_table_3_shares_its_runs_with_table_1() -> None:
     runs = {run.digest() for cell in built("fedcap-table-1", "full") for run in cell.runs}
     grid = {tuple(cell.at.values()): cell for cell in built("fedcap-table-3", "full")}

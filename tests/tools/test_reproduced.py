@@ -1,0 +1,26 @@
+"""The page of the papers' runs is the definitions' and the kept runs'."""
+
+import re
+
+from rampart_fl.services.console.studies.reproduction.files import names
+from tools.reproduced import KEPT, PATH, page
+
+PAGE = PATH.read_text(encoding="utf-8")
+
+
+def test_the_committed_page_is_up_to_date() -> None:
+    assert page() == PAGE, f"run `python -m tools.reproduced` and commit {PATH.name}"
+
+
+def test_every_table_is_finished_or_has_its_command_and_hours() -> None:
+    rows = re.findall(r"^\| `([\w-]+)` \| (\d+) \| (\d+) \| .* \| ([\d.]+) \| (.*)\|$", PAGE, re.M)
+    assert {row[0] for row in rows} == set(names())
+    for name, cells, finished, left, command in rows:
+        assert (cells == finished) == (float(left) == 0) == (not command)
+        assert not command or f"rampart reproduce {name} " in command
+
+
+def test_every_kept_run_belongs_to_a_table() -> None:
+    """No run is kept whose experiment no table has any more."""
+    counted = sum(int(kept) for kept in re.findall(r"\| (\d+) of \d+ \|", PAGE))
+    assert counted >= len(list((KEPT / "cells").iterdir())) > 0

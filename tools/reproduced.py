@@ -1,0 +1,82 @@
+"""Writes which cells of the papers' tables have been run: `python -m tools.reproduced`.
+
+A test fails if the page does not match the definitions of the tables and the kept runs.
+"""
+
+from collections import Counter
+from pathlib import Path
+
+from rampart_fl.services.console.studies.reproduction.cells import Cell, cells
+from rampart_fl.services.console.studies.reproduction.files import hours, load, names
+from rampart_fl.services.console.studies.reproduction.runs import planned
+
+ROOT = Path(__file__).resolve().parents[1]
+PATH = ROOT / "docs" / "papers" / "runs.md"
+KEPT = ROOT / "benchmarks" / "results" / "papers"
+PAPERS = ("fedcap", "sdea", "pawbrofl", "interpolated", "msdfl")
+SEEDS = 3
+"""Runs of a finished cell."""
+MOST = 5
+"""Runs of a cell, at most."""
+HEAD = """\
+# Which tables have been run
+
+`python -m tools.reproduced` writes this page from the definitions of the tables and the runs in
+`benchmarks/results/papers`. A test fails if the page is out of date. [The papers](README.md)
+explains the commands and the estimates.
+
+## At the scale `reduced`
+
+A cell is finished if it has a run with each of three seeds. *Runs* counts the kept runs and all
+runs with three seeds. *Hours left* estimates the time of the missing runs on one core. If several
+tables contain the same run, each of them counts it. The command makes the missing runs.
+
+| table | cells | finished | with fewer seeds | runs | hours left | command |
+|---|---:|---:|---:|---:|---:|---|
+"""
+LEFT_OUT = """
+## Left out of the scale `reduced`
+
+These cells would make a reduced table take more than an hour on two cores, or cannot be run at any
+scale. *Hours in full* estimates the time of the whole table at the scale `full`, on one core with
+three seeds.
+
+| table | cells | hours in full | why |
+|---|---:|---:|---|
+"""
+
+
+def page() -> str:
+    """The page as Markdown."""
+    kept = {path.name for path in (KEPT / "cells").glob("*.json")}
+    rows, left_out = [], []
+    for name in sorted(names(), key=lambda name: PAPERS.index(load(name).paper)):
+        table = cells(load(name), "reduced", MOST)
+        rows.append(_row(name, [cell for cell in table if cell.runs], kept))
+        reasons = Counter(cell.reason for cell in table if cell.reason)
+        full = f"{hours()[name]['full']:g}"
+        left_out += [f"| `{name}` | {n} | {full} | {why} |" for why, n in reasons.items()]
+    return HEAD + "\n".join(rows) + "\n" + LEFT_OUT + "\n".join(left_out) + "\n"
+
+
+def _row(name: str, table: list[Cell], kept: set[str]) -> str:
+    """A table's row: which of its cells are finished, and what is missing."""
+    files = [[run.file for run in planned([cell])] for cell in table]
+    seeds = [sum(file in kept for file in of) for of in files]
+    wanted = {file for of in files for file in of[:SEEDS]}
+    missing = wanted - kept
+    finished = sum(set(of[:SEEDS]) <= kept for of in files)
+    fewer = sum(n > 0 for n in seeds) - finished
+    left = hours()[name]["reduced"] * len(missing) / len(wanted)
+    command = f"`rampart reproduce {name} --out benchmarks/results/papers --resume`"
+    counts = f"{len(table)} | {finished} | {fewer or ''} | {len(wanted & kept)} of {len(wanted)}"
+    return f"| `{name}` | {counts} | " + (f"{left:.2g} | {command} |" if missing else "0 | |")
+
+
+def main() -> None:
+    """Writes the page."""
+    PATH.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,8 +1,11 @@
 """Shipped experiments of papers follow their protocols."""
 
+import re
+
 import pytest
 
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.shipped import SHIPPED
 
 
 @pytest.mark.parametrize(
@@ -30,3 +33,15 @@ def test_fedcap_runs_by_its_papers_protocol(
     assert given.server.customizer["alpha"] == alpha
     assert given.server.detectors == [{"name": "norm_bound", "threshold": 10}]
     assert given.server.rule == [{"name": "weighted_mean"}]
+
+
+def test_shipped_experiments_say_what_colluders_know() -> None:
+    """By default, LIE and its like know the colluders' updates only; the papers' know all."""
+    found = {
+        one.name: line
+        for one in SHIPPED.glob("*.toml")
+        for line in re.findall(r"^attack = .*$", one.read_text(), re.M)
+        if re.search(r'"(fang|ipm|jaa|lie|min_max|min_sum)"', line)
+    }
+    assert len(found) > 10
+    assert [name for name, line in found.items() if "knows = " not in line] == []

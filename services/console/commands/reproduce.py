@@ -65,6 +65,7 @@ def reproduce(
         write,
     )
     from rampart_fl.services.console.studies.reproduction.runs import run
+    from rampart_fl.shared.runtime.device import device as usable
 
     if list_:
         _list(as_json)
@@ -72,6 +73,8 @@ def reproduce(
     if name is None or out is None:
         raise typer.BadParameter("give the name of a table and --out, or --list")
     where = pool(jobs, ray, gpus=gpus, device=device)
+    if ray is None:
+        usable(device)
     picked = _picked(only or [])
     tables = {one: load(one) for one in (names() if name == ALL else [name])}
     planned = {one: cells(table, scale, seeds, picked) for one, table in tables.items()}

@@ -113,8 +113,9 @@ def markdown(
 ) -> str:
     """The table as Markdown, with the reasons for missing cells and the command that makes it."""
     found = {file: run for one in outcomes for file, run in _files(one)}
+    seeds = max((len(one.runs) for one in outcomes), default=0)
     about = [
-        f"Scale `{scale}`, {max((len(one.runs) for one in outcomes), default=0)} seeds, figure "
+        f"Scale `{scale}`, {seeds} {'seed' if seeds == 1 else 'seeds'}, figure "
         f"`{definition.measure}` ({definition.accuracy}).",
         "Each cell has the mean over the seeds with its 95 % interval; in brackets, the paper's "
         "value and the difference.",

@@ -52,4 +52,6 @@ def test_what_is_wrong_is_refused(rampart: Rampart, tmp_path: Path) -> None:
     assert pair.code == 1 and "--only share: write AXIS=CHOICE" in pair.err
     choice = rampart("reproduce", "sdea-table-4", "--out", str(tmp_path), "--only", "share=half")
     assert choice.code == 1 and "no choice share=half" in choice.err
+    device = rampart("reproduce", "sdea-table-4", "--out", str(tmp_path), "--device", "meta")
+    assert device.code == 1 and "device 'meta' cannot be used" in device.err
     assert not any(tmp_path.iterdir())

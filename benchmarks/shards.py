@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from benchmarks.stream import RULES, Round, mathematics, spec_of, stored
+from benchmarks.stream import RULES, Round, mathematics, spec_of, stored, table
 from rampart_fl.services.aggregator.settings import Settings
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
@@ -110,7 +110,7 @@ def main() -> None:
         first, *others = given.processes
         titles = ["rule", *(f"P = {size}, s (storing)" for size in given.processes)]
         titles += [f"P = {size} / P = {first}" for size in others]
-        print("| " + " | ".join(titles) + " |\n|---|" + "---:|" * (len(titles) - 1))
+        print(table(titles))
         for rule in given.rules:
             print("| " + " | ".join(row(given, rule)) + " |", flush=True)
 

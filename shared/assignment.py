@@ -56,7 +56,7 @@ def handed(client: str, snapshot: Mapping[str, Any], final: bool = False) -> dic
     """The digests of the models in a client's ticket, keyed by the role of each model.
 
     `model` is the model that the client trains from. Once the federation has ended, `model` is the
-    model that the client measures. If the snapshot has no other model for the client, `model` is
+    model that the client evaluates. If the snapshot has no other model for the client, `model` is
     the global model. While the federation runs, `peer_00` and so on are the other models that the
     client gets. Once the federation has ended, `vote_00` and so on are the models that vote.
 

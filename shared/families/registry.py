@@ -92,7 +92,7 @@ class Registry(Generic[M]):
         return self._members[name]
 
     def _add(self, name: str, entries: tuple[EntryPoint, ...]) -> None:
-        """Adds the member of another package if it has not been added before."""
+        """Adds a member from another package if it has not been added yet."""
         member: type[M] = plugins.load(self.family, name, entries, self.kind)
         package = plugins.requirement(entries[0])
         if self._members.setdefault(name, member) is not member:
@@ -147,7 +147,7 @@ class Registry(Generic[M]):
 
 
 def explain(error: ValidationError, table: type[BaseModel] | None = None) -> str:
-    """A pydantic error as one line that says where the error is and what is wrong.
+    """Formats a pydantic error as one line that says where the error is and what is wrong.
 
     Args:
         error: the error.

@@ -24,7 +24,7 @@ row."""
 
 
 def estimate(experiment: Experiment) -> Estimate:
-    """The estimated resources for a run of an experiment, if all of its clients take part.
+    """The estimated resources that a run of an experiment needs if all its clients take part.
 
     With N clients and models of B bytes, the worker needs 400 MiB + N·B·(p + 0.3 + 3s). The number
     p is 1, plus 1 if uploads are not calibrated, plus 1 if newcomers are probed. The number of
@@ -45,7 +45,7 @@ def estimate(experiment: Experiment) -> Estimate:
 
 
 def of_model(experiment: Experiment, spec: ModelSpec, plan: Plan) -> Estimate:
-    """Does the same as `estimate`, but for a model and stages that are already built."""
+    """Like `estimate`, but for a model and stages that are already built."""
     n, b = experiment.most_rows, 4 * spec.dim
     customizer = plan.customizer
     stages = (*plan.detectors, *plan.pipeline.stages)

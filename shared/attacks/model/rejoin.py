@@ -6,7 +6,7 @@ from rampart_fl.shared.attacks.wrapping import Wrapper
 
 @attacks.register("rejoin")
 class Rejoin(Wrapper):
-    """Runs the inner attack; an attacker that is evicted joins again under a new identity.
+    """Runs the inner attack; an evicted attacker rejoins under a new identity.
 
     The inner attack crafts the uploads; `rejoins` tells the agent to try to join again.
 

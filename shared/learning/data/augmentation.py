@@ -1,4 +1,4 @@
-"""Random views of images: weak (crop and flip) and strong (colours and blur as well).
+"""Random views of images: weak (crop and flip) and strong (also colour changes and blur).
 
 Legend: B images, C channels, H rows, W columns.
 """
@@ -64,7 +64,7 @@ def weak(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
 
 
 def strong(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
-    """A weak view in [0, 1] whose colours are changed at random, and which is often blurred.
+    """A weak view in [0, 1] with random colour changes and frequent blur.
 
     The changes of colour and the blur are those of SimCLR (Chen et al., 2020), without the change
     of hue. The SDEA paper uses strong augmentation but does not define it.

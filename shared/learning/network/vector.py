@@ -1,6 +1,6 @@
 """Models as vectors (parameters, then running statistics), and a federation's initial model.
 
-Legend: D numbers in all, K models.
+Legend: D elements of a vector, K models.
 """
 
 from collections.abc import Mapping
@@ -76,7 +76,7 @@ def unflatten(models_KD: Tensor, spec: ModelSpec) -> dict[str, Tensor]:
     """
     if models_KD.shape[-1] != spec.dim:
         raise ValueError(f"vectors of {models_KD.shape[-1]} numbers, but the model has {spec.dim}")
-    # Split the vectors once, so that the backward pass needs only one concatenation.
+    # Splitting the vectors once makes the backward pass need only one concatenation.
     parts = torch.split(models_KD, [tensor.size for tensor in spec.tensors], dim=-1)
     return {
         tensor.name: part.reshape(*models_KD.shape[:-1], *tensor.shape)
@@ -88,7 +88,7 @@ def load(module: nn.Module, model_D: Tensor) -> nn.Module:
     """Writes a vector (D,) into a module, and returns the module."""
     tensors = unflatten(model_D, spec_of(module))
     # `strict=False` allows `num_batches_tracked` to be missing; no result depends on this counter.
-    # No other tensor is missing, because the names come from the module's own spec.
+    # No other tensor can be missing, because the names come from the module's own spec.
     module.load_state_dict({n.removeprefix(STATISTIC): t for n, t in tensors.items()}, strict=False)
     return module
 

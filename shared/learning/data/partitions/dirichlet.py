@@ -48,7 +48,7 @@ class Dirichlet(Partition):
         )
 
     def _draw(self, y: Tensor, clients: int, draws: torch.Generator) -> list[tuple[Tensor, Tensor]]:
-        """Each class's positions in random order, and how many positions each client gets."""
+        """Each class's positions in random order, and how many of them each client gets."""
         dealt: list[tuple[Tensor, Tensor]] = []
         held_K = torch.zeros(clients, dtype=torch.long)
         for label in torch.unique(y):
@@ -57,7 +57,7 @@ class Dirichlet(Partition):
             if self.balanced:
                 share_K = share_K * (held_K < len(y) / clients)
             total = share_K.sum()
-            # If every client is full or its share underflowed, divide the class equally.
+            # If every client is full or has a share that underflowed, divide the class equally.
             share_K = share_K / total if total > 0 else torch.full_like(share_K, 1 / clients)
             end_K = (share_K.cumsum(0) * len(own)).round().long()
             end_K[-1] = len(own)
@@ -70,6 +70,6 @@ class Dirichlet(Partition):
 def _dirichlet(beta: float, size: int, draws: torch.Generator) -> Tensor:
     """One draw from Dir(β·1) in float64."""
     rates = torch.full((size,), beta, dtype=torch.float64)
-    # torch's Dirichlet sampler takes no generator, but torch's gamma sampler takes a generator.
+    # torch's gamma sampler accepts a generator, unlike its Dirichlet sampler.
     gammas: Tensor = torch._standard_gamma(rates, generator=draws)
     return gammas / gammas.sum().clamp(min=1e-300)

@@ -149,7 +149,7 @@ class Stacked:
 
 
 def widest(module: nn.Module, shape: tuple[int, ...]) -> int:
-    """Number of elements in a module's largest activation for one sample.
+    """Number of elements in a module's largest activation for a batch.
 
     >>> widest(nn.Sequential(nn.Linear(3, 7), nn.Linear(7, 2)), (5, 3))
     35

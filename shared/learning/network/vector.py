@@ -76,7 +76,7 @@ def unflatten(models_KD: Tensor, spec: ModelSpec) -> dict[str, Tensor]:
     """
     if models_KD.shape[-1] != spec.dim:
         raise ValueError(f"vectors of {models_KD.shape[-1]} numbers, but the model has {spec.dim}")
-    # Splitting the vectors once makes the backward pass need only one concatenation.
+    # Split the vectors once, so that the backward pass needs only one concatenation.
     parts = torch.split(models_KD, [tensor.size for tensor in spec.tensors], dim=-1)
     return {
         tensor.name: part.reshape(*models_KD.shape[:-1], *tensor.shape)

@@ -39,8 +39,7 @@ def ballots(learner: Learner, x_N: Tensor, voters: Iterable[Tensor]) -> Tensor:
 
 
 def vote(learner: Learner, cohort: Cohort, voters: Iterable[Tensor]) -> dict[str, Tensor]:
-    """Lets these models vote on test samples; returns, for each client, counts (K,) of the
-    outcomes.
+    """Lets these models vote on test samples; returns counts (K,) of each outcome per client.
 
     Args:
         learner: the network.

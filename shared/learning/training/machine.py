@@ -1,4 +1,4 @@
-"""The resources of this machine for training, as a number that is the same at every start."""
+"""The machine's resources for training, as a number that does not change between restarts."""
 
 import os
 from functools import lru_cache
@@ -28,7 +28,7 @@ def resources(cores: float, memory: float, accelerator: bool) -> float:
 
 @lru_cache(maxsize=1)
 def probe() -> float:
-    """The resources of this machine, within the limits that its container sets."""
+    """The resources of this machine, within the limits of its container."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
     limit = cpus.limit("memory.max")
     if limit and limit[0].isdigit():

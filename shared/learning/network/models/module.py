@@ -70,7 +70,7 @@ class UserModule(Model):
             ) from None
 
     def _try(self, module: nn.Module, shape: tuple[int, ...], classes: int) -> None:
-        """Refuses a module that is random or does not return logits for samples of this shape."""
+        """Refuses a module that draws random numbers, or that does not return logits."""
         batch = torch.zeros(2, *shape)
         for training in (False, True):
             trial, before = copy.deepcopy(module).train(training), torch.get_rng_state()

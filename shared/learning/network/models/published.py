@@ -69,7 +69,7 @@ class PAwBRoFLNetwork(Published):
 class LeNet5(Published):
     """Convolutions of 6 and 16 channels, 5x5; hidden layers of widths 120 and 84.
 
-    MSDFL's code also applies a ReLU to the logits. This network omits that ReLU, which can keep the
+    MSDFL's code also applies a ReLU to the logits. This network omits it, because it can keep the
     logits of a class at 0 permanently.
     """
 

@@ -119,8 +119,7 @@ class Draws:
         return replace(self, seed=_either(self.secret, self.seed)).generators(purpose)
 
     def singly(self, start: int, count: int) -> "Draws":
-        """The draws of a step that treats samples start .. start + count - 1 as separate
-        clients."""
+        """The draws of a step, with samples start .. start + count - 1 as separate clients."""
         places = range(start, start + count)
         return replace(
             self,

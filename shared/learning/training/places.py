@@ -14,8 +14,7 @@ from math import gcd
 ALIGNED = 4
 """How many numbers in float32 fill 16 bytes."""
 FEWEST = 2
-"""A group of several clients never shrinks below this, because one model uses other matrix
-kernels."""
+"""A group of several clients never shrinks below this: one model uses other matrix kernels."""
 
 
 def unit(dim: int) -> int:

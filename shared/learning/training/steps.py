@@ -57,7 +57,7 @@ def take_steps(
         part = (cohort.part(some), batches.pick(placed[some]), start_KD, Local(start_KD, own))
         bad_K = None if hostile_K is None else hostile_K[some]
         for left, after, noised in _steps(learner, *part, at_K[some] - some.start, bad_K, apart):
-            if stay and len(after.model_KD) == len(placed):  # All clients in one pass: no copy needed.
+            if stay and len(after.model_KD) == len(placed):  # One pass for all: needs no copy.
                 return replace(after, velocity={}), noised
             to_K = at_K[some][left]
             ended.put(to_K, after)

@@ -82,8 +82,7 @@ class Objective(Member, ABC):
     @property
     @abstractmethod
     def weight(self) -> float:
-        """The term's factor; with factor 0, training is bit-for-bit the same as without the
-        term."""
+        """The term's factor; factor 0 gives bit-for-bit the same training as no term."""
 
     @abstractmethod
     def gradient(self, point: Point) -> Tensor:

@@ -34,8 +34,7 @@ MEDIA_TYPE = "application/vnd.safetensors"
 TICKET_HEADER = "Rampart-Ticket"
 """HTTP header with a client's ticket, for responses whose body is the ticket's model."""
 RECEIPT_HEADER = "Rampart-Receipt"
-"""HTTP header with an upload's receipt, for responses whose body is the next ticket or its
-model."""
+"""HTTP header with an upload's receipt, for responses with the next ticket or its model as body."""
 
 
 @dataclass(frozen=True)

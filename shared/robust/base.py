@@ -114,20 +114,19 @@ class Stage(Member, ABC):
         return frozenset[Need]().union(*(p.needs() for p in parts if isinstance(p, Stage)))
 
     def unstreamed(self) -> tuple[str, ...]:
-        """Names of those with `streams = False` among this stage and the stages in its fields."""
+        """Names of this stage and of the stages in its fields, if they have `streams = False`."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(name for p in parts if isinstance(p, Stage) for name in p.unstreamed())
         return inner if self.streams else (self.name, *inner)
 
     @property
     def divides(self) -> bool:
-        """Whether the stage can be split across ranks that each hold some coordinates of all
-        rows."""
+        """Whether the stage can be split across ranks that each hold some of the coordinates."""
         return self.streams
 
     def undivided(self) -> tuple[str, ...]:
-        """Names of those that cannot be split across ranks, among this stage and the stages in its
-        fields."""
+        """Names of this stage and of the stages in its fields, if they cannot be split across
+        ranks."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(name for p in parts if isinstance(p, Stage) for name in p.undivided())
         return inner if self.divides else (self.name, *inner)
@@ -146,8 +145,7 @@ class Bounded(Stage):
     treated as hostile rows."""
 
     def tolerated(self, rows: Rows) -> int:
-        """The bound on hostile rows that remains after dropping non-finite rows: max(0, f -
-        dropped)."""
+        """The bound on hostile rows among the finite rows: max(0, f - dropped)."""
         return max(0, self.f - len(rows.dropped))
 
     def require(self, rows: Rows, least: int, bound: str) -> None:

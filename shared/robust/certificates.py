@@ -100,8 +100,7 @@ def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) 
 
 
 def _sure_lead(votes_TC: Tensor, error: float) -> Tensor:
-    """Lower bound (T,) on the winner's lead, as a share of votes; wrong with probability
-    `error`."""
+    """Lower bound (T,) on the winner's lead (a share of votes); wrong with probability `error`."""
     from scipy.stats import beta
 
     share = error / votes_TC.shape[1]

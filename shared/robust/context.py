@@ -81,7 +81,7 @@ class Context:
 
     @property
     def trainable(self) -> int:
-        """The model's number of parameters; None if the model has no running statistics."""
+        """The model's number of parameters; defined only if the model has running statistics."""
         return self.statistics[0][1]
 
     def last_layer(self) -> slice:

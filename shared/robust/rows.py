@@ -120,7 +120,7 @@ def _block(updates: Updates) -> Tensor:
 
 def _copied(values: NDArray[Any] | Sequence[float]) -> Tensor:
     if isinstance(values, np.ndarray):
-        # torch accepts neither negative strides nor a byte order other than the machine's own.
+        # torch accepts neither negative strides nor a non-native byte order.
         values = values.astype(values.dtype.newbyteorder("="), order="C")
     return torch.tensor(values)
 

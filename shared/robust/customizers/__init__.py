@@ -96,8 +96,7 @@ class Customizer(Stage):
 
     @property
     def offered(self) -> int:
-        """Number of models that each client gets in a round, not counting the model that it
-        trains."""
+        """Number of models that each client gets in a round besides the one that it trains."""
         return 0
 
     def models_of(self, clients: int) -> int:
@@ -122,8 +121,7 @@ class Customizer(Stage):
         """
 
     def customize_newcomer(self, probe_D: Tensor, rows: Rows, context: Context) -> Tensor:
-        """Mixing weights (M,) over the pool's rows for a client that answered a probe with
-        `probe_D`.
+        """Weights (M,) over the pool's rows for a client that answered a probe with `probe_D`.
 
         The engine calls this method only if `probes` is true. Customizers with probes override this
         method.

@@ -1,4 +1,4 @@
-"""SignGuard: keeps rows that have a plausible length and common signs, and clips them.
+"""SignGuard: keeps rows of plausible length with typical signs, and clips them.
 
 Legend: M rows, D coordinates, R drawn coordinates.
 """

@@ -27,7 +27,8 @@ class ActivityLog:
     Args:
         folder: the client's folder.
         most_bytes: the length in bytes at which a file is full.
-        kept: number of full files that are retained. clock: the time, in seconds since 1970.
+        kept: number of full files that are retained.
+        clock: the time, in seconds since 1970.
     """
 
     def __init__(

@@ -76,7 +76,7 @@ class Eviction(Table):
 
 @dataclass(frozen=True)
 class Standing:
-    """The active and the barred clients of a federation at the time a round is decided.
+    """A federation's clients and barred clients at the time when a round is decided.
 
     Args:
         clients: the number of clients that have ever joined.

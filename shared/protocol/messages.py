@@ -86,7 +86,7 @@ TicketKind = Literal["offer", "train", "probe", "evaluate", "wait", "done", "evi
 
 
 class Ticket(Message):
-    """A client's current task, which depends on `kind`.
+    """A client's current task, given by `kind`.
 
     - `offer`: read the run's experiment, and accept or decline to take part.
     - `train`: train from the model and upload an update.

@@ -114,7 +114,7 @@ class Stage(Member, ABC):
         return frozenset[Need]().union(*(p.needs() for p in parts if isinstance(p, Stage)))
 
     def unstreamed(self) -> tuple[str, ...]:
-        """Names of this stage and of the stages in its fields, if they have `streams = False`."""
+        """Names of this stage and its fields' stages, if they have `streams = False`."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(name for p in parts if isinstance(p, Stage) for name in p.unstreamed())
         return inner if self.streams else (self.name, *inner)
@@ -125,8 +125,7 @@ class Stage(Member, ABC):
         return self.streams
 
     def undivided(self) -> tuple[str, ...]:
-        """Names of this stage and of the stages in its fields, if they cannot be split across
-        ranks."""
+        """Names of this stage and its fields' stages, if they cannot be split across ranks."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(name for p in parts if isinstance(p, Stage) for name in p.undivided())
         return inner if self.divides else (self.name, *inner)

@@ -55,8 +55,7 @@ class Search:
 
 
 def movement(predict: Predict, start_D: Tensor, synthetic: Synthetic, steps: int) -> Tensor:
-    """The displacement θ_steps - θ_0 (K, D) after gradient descent on each client's synthetic
-    samples.
+    """The movement θ_steps - θ_0 (K, D) of gradient descent on each client's synthetic samples.
 
     A step is θ <- θ - rate ∇ CE(z(x; θ), softmax(label)). All clients start from θ_0 = `start_D`.
     """

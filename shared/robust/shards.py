@@ -21,8 +21,8 @@ from rampart_fl.shared.runtime.device import to_device
 SHARDS = 16
 """Largest number of shards of a pool, and hence of ranks that get coordinates."""
 GRAIN = 1 << 16
-"""Shards and windows are multiples of this many coordinates, so that their ends are chunk
-boundaries."""
+"""Shards and windows are multiples of this many coordinates, so that no chunk crosses their
+ends."""
 
 Group = distributed.ProcessGroup
 """Processes that aggregate together; its backend has to work on CPU tensors, as gloo does."""

@@ -129,8 +129,7 @@ def uniform(kept_M: Tensor) -> Tensor:
 
 
 def nearest(distances_MM: Tensor, count: int) -> tuple[float, Tensor]:
-    """The squared radius and the rows of the smallest ball that is centred on a row and has `count`
-    rows.
+    """The squared radius and the rows of the smallest ball around a row that holds `count` rows.
 
     If count = n - f and f < n/2, the radius is at most the diameter of the honest rows, for all
     possible hostile rows.

@@ -1,4 +1,4 @@
-"""The optimal λ for the estimation of the clients' means, from the paper's Proposition 1.
+"""The optimal λ for estimating the clients' means, from the paper's Proposition 1.
 
     λ* = A (1 - 1/|C|) / (A (1 - 1/|C|) + B (1 + κ))
 
@@ -44,7 +44,7 @@ def optimum(samples: Sequence[Tensor], kappa: float) -> float:
 
 
 def bound(pipeline: Pipeline, n: int, f: int) -> float:
-    """κ of the pipeline for n rows of which f are hostile; 0 if f is 0.
+    """The pipeline's κ for n rows, f of them hostile; 0 if f is 0.
 
     Raises:
         ConfigurationError: no κ is known for the pipeline.

@@ -38,8 +38,8 @@ class NormRiding(ModelAttack):
     With full knowledge, the attacker knows o exactly. Instead of the threshold, the attacker then
     uses the largest length that the server's own detectors accept without recording evidence when
     all attackers attack in this way. If the detectors accept every length, the attacker keeps the
-    threshold. Detectors that judge the raw upload may reject opposing updates of any length, even
-    0. In this case, the calibrated update is the smallest positive multiple of c that the detectors
+    threshold. Detectors that judge the raw upload may reject opposing updates of every length, even
+    length 0. The calibrated update is then the smallest positive multiple of c that the detectors
     accept.
 
     >>> import torch

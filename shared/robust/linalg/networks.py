@@ -42,8 +42,7 @@ def network(n: int, first: int, last: int, ordered: bool = False) -> tuple[Compa
     (97, 80, 0)
     """
     # The loop runs backwards. `state` says, for each wire, which value later comparators need.
-    # The value may be unneeded (unread), one of the wanted ranks (member), or a specific rank
-    # (rank).
+    # That may be no value (unread), any of the wanted ranks (member), or a specific rank (rank).
     unread, member, rank = range(3)
     wanted = rank if ordered else member
     state = [wanted if first <= wire < last else unread for wire in range(n)]

@@ -122,8 +122,7 @@ def _compiled(kernels: native.Kernels, rows: View, first: int, last: int, out_D:
 
 
 def recipe(mix_MK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """A mixing matrix in sparse form: the starts (M + 2,) of the rows' terms, and each term's row
-    and factor.
+    """A sparse mixing matrix: the start (M + 2,) of each row's terms; each term's row and factor.
 
     The first row is a base, which the other rows may use as if it were row K of the pool. The
     base's coefficients are the medians over all rows of the mixing matrix; the base is empty if it
@@ -176,8 +175,7 @@ def _through_network(chunk_MC: Tensor, first: int, last: int) -> Tensor:
 
 
 def _through_sort(rows: View, first: int, last: int, out_D: Tensor) -> None:
-    """Sorts transposed blocks on as many Python threads as torch uses, because numpy releases the
-    GIL."""
+    """Sorts transposed blocks on as many Python threads as torch uses; numpy releases the GIL."""
 
     def one(start: int) -> None:
         stop = min(start + SORT_BLOCK, rows.dim)

@@ -1,5 +1,4 @@
-"""Sageflow: drops models that are uncertain on public samples, and weights the rest by their
-loss."""
+"""Sageflow: drops models that are uncertain on public samples, and weights the rest by loss."""
 
 import torch
 from pydantic import Field

@@ -37,7 +37,7 @@ class Constraint:
     message: str
 
     def check(self, members: Members) -> None:
-        """Raises `ConfigurationError` if the members break the constraint."""
+        """Raises `ConfigurationError` if the members violate the constraint."""
         culprits = list(self.broken_by(members))
         if culprits:
             raise ConfigurationError(
@@ -97,9 +97,9 @@ class _Stages:
 
 @lru_cache(maxsize=64)
 def _unrunnable(stages: _Stages, rows: int) -> list[str]:
-    """Why stages cannot run on so many rows; empty if they can.
+    """Why stages cannot run on this many rows; empty if they can.
 
-    The result is cached, because the points of a sweep share stages.
+    The result is cached, because a sweep's points share stages.
     """
     return _refusal(stages.plan.check_rows, rows)
 
@@ -258,7 +258,7 @@ CONSTRAINTS = (
 
 
 def validate(experiment: Experiment) -> Experiment:
-    """Builds every member that an experiment names, and checks that the members fit together.
+    """Builds every member that an experiment names, and checks that they fit together.
 
     Returns:
         The experiment, with `packages` filled in.

@@ -1,4 +1,4 @@
-"""Converts an agent's files from an earlier version, in which a federation had only one run."""
+"""Converts an agent's files from an earlier version, in which a federation had a single run."""
 
 import hashlib
 import json

@@ -73,7 +73,7 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def _kept(path: Path) -> Identity:
-    """Reads the identity in this file; if there is no file, stores a new identity first."""
+    """Reads the identity in this file; if the file does not exist, creates and stores a new one."""
     if path.exists():
         return Identity(**json.loads(path.read_text()))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -156,7 +156,7 @@ async def renew(connection: AggregatorClient, folder: Path) -> Identity:
     path = folder / "identity.json"
     identity = _kept(path)
     if identity.next_token is not None:
-        # The answer to an earlier renewal was lost, or the new token could not be written to disk.
+        # The answer to an earlier renewal was lost, or writing the new token to disk failed.
         identity = await _settle(
             path, identity, connection.url, connection.verify, connection.patience
         )
@@ -190,7 +190,7 @@ async def _settle(
 ) -> Identity:
     """Determines which of an identity's two tokens is valid, and keeps only the valid token.
 
-    The returned identity's token is due for renewal at once.
+    The returned identity's token is immediately due for renewal.
     """
     assert identity.next_token is not None
     connection = AggregatorClient(url, identity.next_token, patience=patience, verify=verify)

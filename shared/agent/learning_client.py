@@ -60,7 +60,7 @@ class Keeper:
         folder.mkdir(parents=True, exist_ok=True)
 
     def upload(self, ticket: Ticket) -> bytes | None:
-        """The upload stored for exactly this ticket; None if no upload is stored."""
+        """The upload stored for exactly this ticket, if any."""
         kept = self._read(ticket.kind)
         if kept is None or kept[0]["ticket"] != ticket.etag:
             return None
@@ -149,7 +149,7 @@ class LearningClient:
         return result.update_D, with_gap(result.metrics)
 
     def samples(self, round_: int) -> ClientData:
-        """The data that the client trains on in a round."""
+        """The samples that the client trains on in a round."""
         del round_
         return self.data
 

@@ -104,7 +104,7 @@ async def _answer(
     model: bytes,
     activity: ActivityLog | None,
 ) -> TicketAndModel | None:
-    """Processes a ticket; returns the next ticket if the answer to the upload contains it."""
+    """Processes a ticket; returns the next ticket if it came with the answer to the upload."""
     async with _signs_of_life(connection):
         if ticket.kind == "evaluate":
             metrics = await participant.evaluate(ticket, model)

@@ -1,7 +1,7 @@
 """The retry policy for HTTP requests: increasing, jittered delays up to a time limit (`patience`).
 
-Clients, operators and attackers all use this policy. Requests to Redis use the policy of redis-py
-(see services/aggregator/state/redis_access.py), which knows Redis's errors.
+Clients, operators and attackers all use this policy. Requests to Redis use redis-py's own policy,
+which handles Redis's errors (see services/aggregator/state/redis_access.py).
 """
 
 import logging
@@ -49,7 +49,7 @@ class Again(Exception):
 
     @staticmethod
     def after(error: httpx.RequestError) -> "Again":
-        """The error for a connection that could not be opened, or was lost."""
+        """The error for a connection that failed or was lost."""
         return Again(f"{type(error).__name__}: {error}")
 
 

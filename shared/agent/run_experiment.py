@@ -1,4 +1,4 @@
-"""The clients' part of a run's experiment, and a client's folder for its state of the run."""
+"""The clients' part of a run's experiment, and the folder for a client's state of the run."""
 
 from pathlib import Path
 

@@ -118,7 +118,7 @@ class Knowledge:
 
 
 class Attack(Member):
-    """A hostile behaviour, and the rounds in which it is active (by default, all rounds).
+    """A hostile behaviour, and the rounds in which it is active; by default, all rounds.
 
     >>> from rampart_fl.shared.attacks.model import attacks
     >>> attack = attacks.build("sign_flip", from_round=5, until_round=8)
@@ -211,13 +211,13 @@ class ModelAttack(Attack, ABC):
         """The uploads (F, D). `apply` has checked that F > 0 and that the knowledge suffices."""
 
     def report(self, numbers: Mapping[str, float], knowledge: Knowledge) -> dict[str, float]:
-        """The numbers (loss gap, samples) that the attacker claims instead of the true numbers."""
+        """The numbers (loss gap, samples) that the attacker claims instead of the true ones."""
         if not knowledge.attackers or not self._shows(knowledge):
             return dict(numbers)
         return self.claim(dict(numbers), knowledge)
 
     def claim(self, numbers: dict[str, float], knowledge: Knowledge) -> dict[str, float]:
-        """The numbers claimed if the attack is active; by default, these are the true numbers."""
+        """The numbers claimed while the attack is active; by default, the true ones."""
         del knowledge
         return numbers
 

@@ -75,7 +75,7 @@ class Backdoor(DataAttack):
         return self.shown(x[y != self.target])
 
     def shown(self, x: Tensor) -> Tensor:
-        """Copies of these images that show the whole trigger, for use at test time."""
+        """Copies of these images with the whole trigger, for use at test time."""
         return self._stamp(x, self.whole())
 
     def success(self, predicted: Tensor) -> float | None:
@@ -101,7 +101,7 @@ class Backdoor(DataAttack):
 
 
 def parse_trigger(spec: Mapping[str, Any] | None) -> Backdoor | None:
-    """The backdoor whose success is to be measured, read from an experiment's `evaluation` table.
+    """The backdoor whose success is measured, as given in an experiment's `evaluation` table.
 
     The result is None if the table names no trigger.
 

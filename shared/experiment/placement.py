@@ -1,4 +1,4 @@
-"""The slots of an experiment that its attackers take."""
+"""Determines which slots of an experiment its attackers take."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""Decides which clients take part in a round, and how many uploads close a round."""
+"""Determines which clients take part in a round, and how many uploads close it."""
 
 import math
 from collections.abc import Iterable

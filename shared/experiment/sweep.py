@@ -1,4 +1,4 @@
-"""A sweep: a file that defines many experiments, one for every point of a grid and every seed.
+"""A sweep: a file that defines many experiments, one per grid point and seed.
 
     [sweep]
     runs = 20                                                   # seeds seed, seed + 1, ...
@@ -7,8 +7,8 @@
     attackers.0.count = { values = [0, 2, 4], also = ["server.f"] }     # move together
 
 The path of a parameter, such as `server.rule`, names an axis. If there are several axes, the grid
-has every combination of their values. To choose the seeds yourself, give
-`seeds = [...]` instead of `runs`.
+has every combination of their values. To choose the seeds yourself, set `seeds = [...]` instead of
+`runs`.
 """
 
 import hashlib

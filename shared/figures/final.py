@@ -166,7 +166,7 @@ def server_accuracy(
 def sides(
     experiment: Experiment, names: Sequence[str] | None = None
 ) -> tuple[list[str], list[str]]:
-    """The names of the honest clients and the names of the hostile clients, ordered by slot."""
+    """The names of the honest and of the hostile clients, each ordered by slot."""
     pairs = list(zip(names or experiment.client_names, experiment.roles, strict=True))
     return [c for c, role in pairs if role is None], [c for c, role in pairs if role is not None]
 
@@ -195,7 +195,7 @@ def rounds_to(values: Sequence[float | None], target: float) -> int | None:
 
 
 def reported(values: Mapping[str, float | None]) -> tuple[float | None, str]:
-    """The higher accuracy of two models (customized and personalized), and that model's kind.
+    """The accuracy of the customized or personalized model, whichever is higher, and its kind.
 
     >>> reported({"customized": 0.5, "local": 1.0, "personalized": None})
     (0.5, 'customized')
@@ -255,7 +255,7 @@ def final_figures(
 def decisions(
     experiment: Experiment, records: Sequence[RoundRecord], names: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """The number of client-rounds with each decision, for honest clients and for hostile clients.
+    """The number of client-rounds with each decision, separately for honest and hostile clients.
 
     A client-round is a pair of a client and a round. The decision about a quarantined client is
     "away". `silenced`, reported separately for honest and hostile clients, is the fraction of

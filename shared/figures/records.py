@@ -28,7 +28,7 @@ class DecisionRecord:
 
     @staticmethod
     def of(decision: RoundDecision) -> "DecisionRecord":
-        """The fields of a record that are computed from a decided round."""
+        """The fields of a round's record that are computed from its decision."""
         outcome, clients = decision.outcome, decision.rows.ids
         customization = outcome.customization
         mixing: dict[str, dict[str, float]] = {}

@@ -92,8 +92,8 @@ class ServerResources:
     def update(self, reference_D: Tensor, round_: int) -> Tensor | None:
         """The server's own update (D,): the server trains from the reference on its root set.
 
-        The server trains in the same way as a client. The result is None if no stage needs the
-        server's own update.
+        The server trains like a client. The result is None if no stage needs the server's own
+        update.
         """
         if self.learner is None or self.root is None:
             return None

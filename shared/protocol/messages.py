@@ -162,7 +162,7 @@ class TokenChange(Message):
 
 
 class Joined(Message):
-    """A client's id, the client's own limit on claimed samples, and the token's expiry time."""
+    """A client's id, its limit on claimed samples, and its token's expiry time."""
 
     client_id: ClientId
     sample_cap: int | None = Field(default=None, description="None: each run sets the limit")

@@ -34,7 +34,7 @@ def with_gap(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def sendable(update_D: NDArray[np.float32], dtype: str = "F32") -> tuple[NDArray[np.float32], bool]:
-    """Replaces a diverged update by zeros; returns the update, and whether it diverged.
+    """Replaces a diverged update by zeros; returns the result, and whether the update diverged.
 
     An update has diverged if any element is not finite in the upload's number format.
 

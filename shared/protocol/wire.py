@@ -74,7 +74,7 @@ def encode(
     metadata: Mapping[str, str] | None = None,
     dtype: str = "F32",
 ) -> bytes:
-    """Encodes a float32 vector (D,) as the bytes of a file with numbers of type `dtype`."""
+    """Encodes a float32 vector (D,) as the bytes of a file with elements of type `dtype`."""
     assert vector_D.dtype == np.float32
     assert vector_D.shape == (spec.dim,)
     numbers = vector_D if dtype == "F32" else narrow(vector_D, dtype)
@@ -245,7 +245,7 @@ def narrow(vector_D: NDArray[np.float32], dtype: str) -> NDArray[np.uint16]:
 
 
 def spec_in(model: bytes) -> ModelSpec:
-    """Reads a model's spec from the model's header, for callers that do not know the spec.
+    """Reads a model's spec from its header, for callers that do not know the spec.
 
     Use this function only for files that the aggregator sent; `read_model` then checks the rest of
     the file.

@@ -74,8 +74,8 @@ class Verdict:
 
     A detector asks for `accepted`, `rejected` (leave the row out of this round) or `evicted` (bar
     the client for good; an operator may reinstate it). `rampart_fl.shared.robust.eviction` turns a
-    detector's request into the final decision. `score` and `threshold` are the two numbers whose
-    comparison led to the verdict.
+    detector's request into the final decision. The verdict is the result of comparing `score` with
+    `threshold`.
     """
 
     client: str
@@ -179,7 +179,7 @@ class PreAggregator(Bounded):
 
     @abstractmethod
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Rows, State, Report]:
-        """The new rows (new combinations of the same pool's rows), the next state, and a report."""
+        """The new rows, which combine rows of the same pool, the next state, and a report."""
 
 
 class Detector(Stage):

@@ -52,7 +52,7 @@ def _lead(votes_TC: Tensor, ties: bool) -> Tensor:
 def threshold(hostile: int, clients: int, size: int) -> float:
     """The lead, as a share of votes, that m hostile clients can reverse if k-subsets vote.
 
-    The lead is 2 (1 - C(n-m, k) / C(n, k)), which is twice the share of k-subsets of n clients that
+    The lead is 2 (1 - C(n-m, k) / C(n, k)), twice the fraction of k-subsets of n clients that
     contain at least one of the m hostile clients.
 
     >>> [round(threshold(m, 50, 5), 3) for m in (1, 2, 3)]
@@ -115,7 +115,7 @@ def _sure_lead(votes_TC: Tensor, error: float) -> Tensor:
 
 
 def certified(correct_T: Tensor, radii_T: Tensor, most: int) -> list[int]:
-    """How many samples stay correctly predicted under 0, 1, ..., `most` hostile clients.
+    """How many samples are still predicted correctly under 0, 1, ..., `most` hostile clients.
 
     >>> certified(torch.tensor([True, True, False]), torch.tensor([0, 2, 5]), most=2)
     [2, 1, 1]

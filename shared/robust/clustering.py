@@ -40,11 +40,11 @@ def complete_linkage(distances_MM: Tensor, clusters: int) -> Tensor:
 def mean_shift(points_MF: Tensor, quantile: float = 0.5, steps: int = 300) -> Tensor:
     """Labels (M,) by mean shift with a flat kernel: 0 for the largest cluster, then by size.
 
-    For each point, take the radius of the smallest ball around the point that contains a fraction
+    For each point, take the radius of the smallest ball around it that contains a fraction
     `quantile` of all points. The bandwidth is the mean of these radii. Every point repeatedly moves
     to the mean of the points within the bandwidth, until it reaches a peak of the density. Peaks
-    that are at most one bandwidth apart are merged. Among clusters of equal size, the cluster that
-    contains the point with the lowest index comes first.
+    that are at most one bandwidth apart are merged. Clusters of equal size are ordered by the
+    lowest index of their points.
 
     >>> mean_shift(torch.tensor([[9.0], [0.0], [0.1], [0.2]])).tolist()
     [1, 0, 0, 0]

@@ -85,7 +85,7 @@ class Context:
         return self.statistics[0][1]
 
     def last_layer(self) -> slice:
-        """The coordinates of the last layer, that is, the last parameters that share a name prefix.
+        """The coordinates of the last layer: the last parameters that share a name prefix.
 
         >>> Context(layout=(("conv.weight", 0, 8), ("fc.weight", 8, 12), ("fc.bias", 12, 14))
         ...     ).last_layer()

@@ -24,7 +24,7 @@ BATCH = 4096
 
 @dataclass(frozen=True)
 class Robustness:
-    """A measured coefficient κ, and the known bounds on κ.
+    """A measured coefficient κ, and known bounds on κ.
 
     Args:
         kappa: the largest ratio found, max over S of ‖F - mean_S‖² / (mean over S of
@@ -187,7 +187,7 @@ def _drawn(n: int, f: int, samples: int, context: Context) -> Iterator[Tensor]:
 def _climb(
     gram_NN: Tensor, noise_N: Tensor, best: float, subset_S: Tensor
 ) -> tuple[float, Tensor, int]:
-    """Exchanges a row of a subset for a row outside the subset, as long as the ratio grows."""
+    """Swaps a row of a subset with a row outside it, as long as the ratio increases."""
     n, tried = len(gram_NN), 0
     while not isinf(best):
         outside = [i for i in range(n) if i not in set(subset_S.tolist())]

@@ -100,8 +100,7 @@ class Rows(View):
     def combine(self, coefficients_M: Tensor) -> Tensor:
         """The linear combination sum_i c_i row_i, (D,) in the pool's dtype, in one pass.
 
-        Rows of the pool with coefficient 0 do not affect the result, even if these rows are not
-        finite.
+        Rows of the pool with coefficient 0 do not affect the result, even if they are not finite.
         """
         return linalg.combine(self, coefficients_M)
 

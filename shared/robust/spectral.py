@@ -1,8 +1,8 @@
 """Spectra of weighted rows, computed only from their squared distances.
 
 The relative accuracy of a distance between two rows depends only on these two rows. A row with
-values around 1e30 therefore does not affect the accuracy of the other rows, provided that this row
-is left out. No second N x D block is needed.
+values around 1e30 therefore does not affect the accuracy for the other rows, provided that it is
+left out. No second N x D block is needed.
 
 Legend: M rows, S rows with a positive weight (the support), T Lanczos steps.
 """
@@ -131,8 +131,8 @@ def uniform(kept_M: Tensor) -> Tensor:
 def nearest(distances_MM: Tensor, count: int) -> tuple[float, Tensor]:
     """The squared radius and the rows of the smallest ball around a row that holds `count` rows.
 
-    If count = n - f and f < n/2, the radius is at most the diameter of the honest rows, for all
-    possible hostile rows.
+    If count = n - f and f < n/2, the radius is at most the diameter of the honest rows, whatever
+    the hostile rows are.
     """
     radii_M = distances_MM.sort(dim=1).values[:, count - 1]
     centre = int(radii_M.argmin())

@@ -29,7 +29,7 @@ def parameters(rows: Rows, context: Context) -> Rows:
 
 
 def of_parameters(context: Context) -> Context:
-    """The context that stages see, in which models have no statistics.
+    """The context passed to stages, in which models have no statistics.
 
     If a stage applies the network, the statistics of the reference model are used.
     """

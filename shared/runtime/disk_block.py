@@ -29,7 +29,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class MappedFile:
-    """A float32 block (N, D) in an unnamed file, which the system deletes together with the block.
+    """A float32 block (N, D) in an unnamed file, which is deleted together with the block.
 
     Args:
         rows, dim: the shape of the block.
@@ -54,7 +54,7 @@ class MappedFile:
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="fetch")
 
     def fetch(self, parts: Sequence[Tensor]) -> Future[None]:
-        """Starts to read contiguous parts of the block in the background, ahead of a pass."""
+        """Prefetches contiguous parts of the block in the background."""
         return self._reader.submit(self._advise, list(parts), POPULATE_READ)
 
     def release(self, parts: Sequence[Tensor]) -> None:

@@ -1,9 +1,9 @@
-"""The buffered policy in simulation: every K-th upload leads to a new global model.
+"""The buffered policy in simulation: every K-th upload triggers a new global model.
 
-Every client trains from the model that it received, and asks for the next model when it has
-finished. The duration of each training is drawn from an exponential distribution with mean 1. The
-seed of the draw depends on the client and the round, so the experiment determines the order of
-arrivals. A client answers a probe without delay.
+Every client trains from the model that it received, and then asks for the next model. The duration
+of each training is drawn from an exponential distribution with mean 1. The seed of the draw depends
+on the client and the round, so the experiment determines the order of arrivals. A client answers a
+probe without delay.
 
 Legend: K clients, D parameters.
 """

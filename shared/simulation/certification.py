@@ -1,6 +1,6 @@
 """Measures the certified accuracy of a majority vote by training all voting models.
 
-Disjoint groups (FLCert-D) are implemented by a customizer, and train in one federation. The random
+A customizer implements disjoint groups (FLCert-D), which train in one federation. The random
 subsets of FLCert-P overlap, so a client of a single federation would have to train many models per
 round. FLCert-P is therefore simulated as one federation per subset.
 

@@ -2,7 +2,7 @@
 
 The file is in the safetensors format. The file holds every tensor unchanged. The rest of the state
 (names, numbers, and the positions of the tensors in the state) is JSON in the file's metadata.
-Nothing in the file can run code.
+Nothing in the file can execute code.
 """
 
 import json
@@ -48,7 +48,7 @@ HOST = {"index_K", "mix_MK", "mix_LM", "weights_M", "metadata"}
 
 
 def save(path: Path, memory: Mapping[str, Any]) -> None:
-    """Replaces the content of the file by this state; a failure leaves the file unchanged.
+    """Replaces the file's content with this state; a failure leaves the file unchanged.
 
     Args:
         path: the file.

@@ -141,7 +141,7 @@ class Clients:
         return {n: {key: column[k] for key, column in lists.items()} for k, n in enumerate(names)}
 
     def vote(self, voters: Sequence[Tensor]) -> dict[str, dict[str, float]]:
-        """Results of a vote of these models (D,) on each client's test samples, keyed by client."""
+        """Results of these models' (D,) vote on each client's test samples, keyed by client."""
         counts = vote(self.learner, Cohort.of(self.data, device=self.device), voters)
         columns = {name: column.tolist() for name, column in counts.items()}
         return {
@@ -151,7 +151,7 @@ class Clients:
 
     @property
     def honest(self) -> list[int]:
-        """Positions of the clients that are in no group of attackers."""
+        """Positions of the clients that belong to no group of attackers."""
         hostile = set(self.hostile)
         return [k for k, name in enumerate(self.names) if name not in hostile]
 

@@ -87,7 +87,7 @@ def models_digest(global_D: Tensor, models: Mapping[str, Tensor]) -> str:
 
 @dataclass(eq=False)
 class Simulation:
-    """A federation in one process that runs round by round.
+    """A federation in one process, which runs round by round.
 
     Args:
         experiment: the experiment that it runs.

@@ -111,7 +111,7 @@ class Server:
     def final_models(
         self, round_: int, names: Sequence[str], probes: Mapping[str, Tensor]
     ) -> Tensor:
-        """The models (K, D) that clients measure at the end: `models` without challenges."""
+        """The models (K, D) that clients evaluate at the end: `models` without challenges."""
         made = [self._unchallenged(round_, name, probes.get(name)) for name in names]
         return torch.stack(made)
 
@@ -152,7 +152,7 @@ class Server:
         return self.global_D
 
     def own(self, client: str) -> Tensor:
-        """The model (D,) from which a client trains unless the client is challenged."""
+        """The model (D,) that a client trains from unless it is challenged."""
         names, models = self.customization.names_for(client), self.customization.models
         if names and names[0] != GLOBAL and models is not None:
             return models.model(names[0])

@@ -94,7 +94,7 @@ def divided(data: Data, seed: int) -> tuple[Samples, tuple[Tensor, ...]]:
 
 @lru_cache(maxsize=4)
 def _standardized(table: str, seed: int) -> Samples:
-    """The samples, standardized with mean and deviation of all clients' training samples."""
+    """The samples, standardized by the mean and deviation of all clients' training samples."""
     data = Data.model_validate_json(table)
     samples, parts = _divided(data.model_dump_json(exclude={"test_fraction"}), seed)
     own = [
@@ -141,7 +141,7 @@ def _samples(dataset: str) -> Samples:
 def poisoned(
     data: ClientData, attack: DataAttack, seed: int, client: str, attacker: int
 ) -> ClientData:
-    """An attacker's data after its data attack, which leaves the test data unchanged.
+    """An attacker's data after its data attack, with unchanged test data.
 
     Args:
         data: the attacker's true data.

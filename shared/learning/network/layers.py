@@ -1,4 +1,4 @@
-"""Layers that torch does not have as modules.
+"""Layers that torch does not provide as modules.
 
 Legend: B samples, L tokens of a text, E features of a token.
 """

@@ -171,9 +171,8 @@ class Batches:
 
         Under differential privacy, there are no epochs: with batch size b, every step takes each of
         a client's n samples with probability b/n and weights it by 1/b. These draws use the secret
-        seed if there is one. A fraction `held_out` of a client's samples is in no batch; these
-        samples are the same in every round. At least one sample of each client remains for
-        training.
+        seed if there is one. A fraction `held_out` of a client's samples, the same in every round,
+        is in no batch. At least one sample of each client remains for training.
         """
         own, held, private = [], [], training.privacy is not None
         for size, name in zip(sizes, names, strict=True):
@@ -238,7 +237,7 @@ class Batches:
         return self.index_KSB.shape[2]
 
     def whole(self, step: int) -> bool:
-        """Whether every client's batch in a step has B samples, so that no batch is padded."""
+        """Whether all clients' batches in a step have B samples, so that none is padded."""
         return min(self.sizes_S[step]) == self.width
 
     def draws(self, step: int) -> Draws:

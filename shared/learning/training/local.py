@@ -1,4 +1,4 @@
-"""Local training and evaluation: one client's round, and many clients' rounds at once.
+"""Local training and evaluation, for one client or for many clients at once.
 
 An agent runs `train_round`, which calls `train` for one client. Agents and the simulator therefore
 compute with the same formulas and random draws.
@@ -108,7 +108,7 @@ def train(
 
 
 def joined(parts: Sequence[Trained], order: Sequence[int]) -> Trained:
-    """Joins the results of separate groups of clients into one result.
+    """Merges the results of separate groups of clients.
 
     Args:
         parts: what each group computed.
@@ -166,7 +166,7 @@ def train_round(
     secret: int | None = None,
     offered: Sequence[Tensor] = (),
 ) -> LocalResult:
-    """One client's round; the same arguments always give the same bytes.
+    """Runs one client's round; the same arguments always give the same bytes.
 
     Args:
         learner: from `Learner.of(experiment)`.
@@ -207,7 +207,7 @@ def evaluate(
 def evaluate_many(
     learner: Learner, cohort: Cohort, received_KD: Tensor, personal: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """`evaluate` for K clients; returns numbers (K,), keyed by metric."""
+    """`evaluate` for K clients; returns values (K,), keyed by metric."""
     metrics = {
         "test_samples": _counts(cohort.test_K),
         **_test(learner, cohort, received_KD, "customized"),

@@ -113,8 +113,7 @@ class LocalTask:
     def descend(self, local: Local, gradient_KD: Tensor) -> Local:
         """w <- w - η v with v <- μ v + ∇L + decay·w: SGD as torch.optim defines it.
 
-        The caller must not use the gradient afterwards, because the new model may overwrite the
-        gradient's memory.
+        The caller must not use the gradient afterwards, because the new model may overwrite it.
         """
         if self.training.weight_decay:
             decay_KD = self.training.weight_decay * self.parameters(local.model_KD)
@@ -142,8 +141,8 @@ def mean_loss_gradients(
     """∇L (K, D) of the batch's mean loss at each of P models.
 
     In the entries that hold running statistics, the result is the statistics before the batch minus
-    those after it. All models run in one pass if `Stacked.trained_at_once` allows that many models;
-    otherwise, the models run in several passes.
+    those after it. All models run in one pass if `Stacked.trained_at_once` allows that many, and
+    otherwise in several passes.
 
     Args:
         network: applies parameter vectors to batches.

@@ -28,7 +28,7 @@ class Clustered(Grouped):
     The rows d_k are calibrated updates, that is, differences from the global model. A client's row
     therefore includes what its cluster's model learned in earlier rounds, which stabilizes
     clusters. A zero row is treated as opposite to all other rows. A new cluster takes the name of
-    the old cluster to which most of its clients belonged. A client that does not take part in a
+    the old cluster that most of its clients belonged to. A client that does not take part in a
     round keeps its cluster. New clients first train once from the global model.
     """
 

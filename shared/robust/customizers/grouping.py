@@ -74,7 +74,7 @@ class Grouped(Customizer):
 
 
 def numbered(kind: str, count: int) -> tuple[str, ...]:
-    """Numbered names, in order. Each name has a colon, so no client can have the same name.
+    """Numbered names, in order. The names contain a colon, so they cannot be client ids.
 
     >>> numbered("group", 11)[:2]
     ('group:00', 'group:01')

@@ -14,7 +14,7 @@ class NotFinite(Exception):
 
 
 def finite_rows(block_ND: Tensor) -> list[bool]:
-    """Which rows hold only finite numbers; these numbers may be arbitrarily large.
+    """Which rows hold only finite numbers, however large.
 
     >>> finite_rows(torch.tensor([[1.0, 2.0], [float("inf"), 0.0]]))
     [True, False]

@@ -1,4 +1,4 @@
-"""The compiled kernels: those that came with the image, or else those that this machine compiles.
+"""The compiled kernels: those shipped with the image, or else those that this machine compiles.
 
 A container image contains kernels for several processor levels (`prebuild`), so it needs no
 compiler. Outside an image, the machine's C compiler builds the kernels once, and a cache keeps
@@ -123,7 +123,7 @@ def kernels_for(dtype: torch.dtype, device: torch.device, wide: bool = False) ->
 
 
 def threads() -> int:
-    """Number of threads that a pass may use, which is the number that torch uses."""
+    """Number of threads that a pass may use; the same as torch uses."""
     return torch.get_num_threads()
 
 

@@ -193,7 +193,7 @@ def _through_sort(rows: View, first: int, last: int, out_D: Tensor) -> None:
 
 
 def _mean(sorted_MC: Tensor, first: int, last: int) -> Tensor:
-    """Mean (C,) of some ranks, with the same two cases of `first` as in `kernels.c`."""
+    """Mean (C,) of some ranks; `first` has the same two cases as in `kernels.c`."""
     if first >= 0:
         return sorted_MC[first:last].mean(dim=0)
     m, keep = len(sorted_MC), last

@@ -1,4 +1,4 @@
-"""Divide and conquer: leaves out the rows that are outliers along the top singular direction.
+"""Divide and conquer: removes rows that are outliers along the top singular direction.
 
 Legend: M rows, D coordinates, R drawn coordinates.
 """
@@ -15,7 +15,7 @@ from rampart_fl.shared.robust.rules import rules
 
 @rules.register("dnc")
 class DnC(Rule):
-    """Mean of the rows that survive every one of `iterations` spectral tests.
+    """Mean of the rows that pass all of `iterations` spectral tests.
 
     Each test draws R coordinates, and subtracts the mean row μ from all rows. The score of row i is
     (vᵀ(x_i - μ))², where v is the top right-singular vector of the differences x_i - μ. The test

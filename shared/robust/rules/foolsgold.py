@@ -23,7 +23,7 @@ class FoolsGold(Rule):
     """Weighted mean with low weights for clients whose summed updates are aligned.
 
     The result is sum_i α_i x_i, with a low α_i if client i's summed updates H_i point in the same
-    direction as another client's summed updates.
+    direction as another client's.
 
     cs_ij = cos(H_i, H_j) for i ≠ j, and v_i = max_j cs_ij. If v_i < v_j, cs_ij is multiplied by v_i
     / v_j (pardoning). Then α_i = 1 - max_j cs_ij, clipped to [0, 1] and divided by the largest α.

@@ -39,8 +39,8 @@ def require_krum(rule: Rule, rows: Rows) -> int:
 class Krum(Rule):
     """The row with the smallest sum of squared distances to its nearest rows.
 
-    The result is the row x_i with the smallest sum of |x_i - x_j|² over the n - f - 2 other rows
-    x_j that are nearest to x_i. Ties go to the lower id.
+    The result is the row x_i with the smallest sum of |x_i - x_j|² over its n - f - 2 nearest other
+    rows x_j. Ties go to the lower id.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> aggregate(torch.tensor([[0.0], [1.0], [2.1], [3.3], [100.0]]), "krum", f=1)

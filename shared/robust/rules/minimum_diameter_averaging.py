@@ -89,7 +89,7 @@ def tightest(squared_MM: Tensor, f: int, steps: Steps) -> tuple[list[int], float
     for row in range(m):
         if out >> row & 1 or len(kept) == m - f:
             continue
-        # If the row is kept, all rows that are too far from the row must be left out.
+        # If the row is kept, all rows that are too far from it must be left out.
         leaves = out | graph[row]
         left = f - leaves.bit_count()
         if left >= 0 and covered(_without(graph, leaves), left, steps):

@@ -1,4 +1,4 @@
-"""PAwBRoFL: among the rows that a robust rule trusts, a larger loss gap gives a larger weight.
+"""PAwBRoFL: among the rows that a robust rule trusts, weights rows with a larger loss gap more.
 
 Legend: M rows, D coordinates.
 """

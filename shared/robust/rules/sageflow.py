@@ -16,7 +16,7 @@ LEAST = 1e-3
 
 @rules.register("sageflow")
 class Sageflow(Rule):
-    """Weighted mean without uncertain models; models with a larger loss get less weight.
+    """Weighted mean without uncertain models; a model with a larger loss gets less weight.
 
     sum_i q_i x_i with q_i ~ n_i max(l_i, floor)^-δ, or q_i = 0 if the entropy is E_th or more.
 

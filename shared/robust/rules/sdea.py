@@ -1,4 +1,4 @@
-"""SDEA: learns weights so that the mixed model is confident and predicts classes equally often.
+"""SDEA: learns weights so that the mixed model is confident and predicts all classes equally often.
 
 Legend: M rows, V views, B samples of a batch, P public samples, C classes, D parameters.
 """
@@ -34,7 +34,7 @@ class Learned:
 
 @rules.register("sdea")
 class SDEA(Rule):
-    """Weighted mean such that the mixed model is confident and predicts all classes equally often.
+    """Weighted mean whose mixed model is confident and predicts all classes equally often.
 
     sum_i a_i x_i with a = softmax(M), where M minimizes mean H(P) - H(mean P) on public samples.
 

@@ -46,7 +46,7 @@ def shuffled(positions: Tensor, draws: torch.Generator) -> Tensor:
 
 
 def deck(n: int, clients: int, draws: torch.Generator) -> Tensor:
-    """The positions of n samples in random order; refuses fewer samples than clients."""
+    """The positions of n samples in random order; n must be at least the number of clients."""
     if clients > n:
         raise ConfigurationError(f"{n} samples are not enough for {clients} clients")
     return shuffled(torch.arange(n), draws)

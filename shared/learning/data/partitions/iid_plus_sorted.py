@@ -1,4 +1,4 @@
-"""A mixture of IID samples and samples sorted by label; IID samples make clients more similar."""
+"""A mixture of IID and label-sorted samples; more IID samples make clients more similar."""
 
 import torch
 from pydantic import Field

@@ -1,4 +1,4 @@
-"""The papers' convolutional networks as named models: `cnn` networks with the papers' sizes."""
+"""The papers' convolutional networks as named models: `cnn` with the papers' layer sizes."""
 
 from typing import ClassVar
 
@@ -9,7 +9,7 @@ from rampart_fl.shared.learning.network.models.cnn import CNN
 
 
 class Published(Model):
-    """A `cnn` network with the sizes of a paper."""
+    """A `cnn` network with the layer sizes of a paper."""
 
     sizes: ClassVar[CNN]
 

@@ -24,8 +24,8 @@ class HMSDFL(Objective):
 
     λ J_F with J_F = C/(M |B|) Σ_m |∂_θ Σ_a q_ma·z_a|², for M random projections of the logits z.
 
-    q_ma is uniform on the unit sphere of R^C, so J_F estimates the batch's mean of |∂z_a/∂θ|_F²
-    without bias. A step takes one additional forward pass, plus two backward passes per projection.
+    q_ma is uniform on the unit sphere of R^C, so J_F is an unbiased estimate of the batch's mean of
+    |∂z_a/∂θ|_F². A step takes one additional forward pass, plus two backward passes per projection.
 
     Instead of `n_projections`, the experiment may set a tier. The tier "high" uses one projection
     per class, "low" uses half as many, and "minimum" uses one projection. With the tier "auto", the

@@ -153,7 +153,8 @@ class Personalizer(Member, ABC):
 
     @property
     def held_out(self) -> float:
-        """Fraction of each client's training samples that `start` uses and training leaves out."""
+        """Fraction of each client's training samples that are held out from training for
+        `start`."""
         return 0.0
 
     def start(

@@ -1,4 +1,4 @@
-"""The layout of a model as a vector: its tensors and their order. Needs no torch.
+"""The layout of a model as a vector: which tensors it has, in which order. Needs no torch.
 
 Legend: D elements of the whole vector.
 """

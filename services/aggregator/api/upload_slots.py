@@ -1,4 +1,4 @@
-"""Limits how many uploads are read at once: to a fixed total, and to one upload per client."""
+"""Limits the number of uploads that are read at once: a fixed total, and one per client."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,12 +8,12 @@ from rampart_fl.services.aggregator.metrics import Metrics
 from rampart_fl.shared.protocol.refusals import TooMany
 
 PATIENCE = 60.0
-"""Longest time in seconds for which an upload waits for a slot; then it is refused. Clients wait
-longer than this for an answer."""
+"""Seconds after which an upload that waits for a slot is refused. Clients wait longer than this for
+a response."""
 
 
 class UploadSlots:
-    """The slots for uploads of one process.
+    """The upload slots of one process.
 
     Args:
         count: how many uploads may be read at the same time.

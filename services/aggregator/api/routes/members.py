@@ -42,7 +42,7 @@ async def acceptance(
     """Accepts or declines the offer of a run; a client may change its answer until the run starts.
 
     When the run starts, the clients that accepted get its slots. From then on, a client that
-    accepts gets a slot at once, or is refused if no slot is free.
+    accepts gets a slot immediately, or is refused if no slot is free.
     """
     experiment = (await run.definition()).experiment
     if not await eligible(runtime, client, experiment):
@@ -152,13 +152,13 @@ async def confirm(
 async def dismiss(
     runtime: RuntimeDep, actor: ActorDep, run: RunDep, client_id: ClientPath, body: Decision
 ) -> Member:
-    """Dismisses a proposal: readmits the client, and discards the evidence."""
+    """Dismisses a proposal: readmits the client and discards the evidence."""
     answer = await run.stores.evictions.dismiss(client_id, actor.because(body.reason))
     return await settled(runtime, run, client_id, answer)
 
 
 async def settled(runtime: Runtime, run: RunParts, client_id: str, answer: str) -> Member:
-    """The client after an operator's decision about the proposal to evict it.
+    """The client's state after an operator's decision on the proposal to evict it.
 
     Raises:
         NotFound: there is no such client.
@@ -171,7 +171,7 @@ async def settled(runtime: Runtime, run: RunParts, client_id: str, answer: str) 
 
 
 async def member(runtime: Runtime, run: RunParts, client_id: str) -> Member:
-    """A client's present state in the run.
+    """A client's current state in the run.
 
     Raises:
         NotFound: there is no such client.

@@ -1,4 +1,4 @@
-"""Sends models as safetensors to operators, and to clients that are allowed to load them."""
+"""The route that sends models as safetensors to operators and to authorized clients."""
 
 from typing import Annotated
 
@@ -34,9 +34,9 @@ async def model(
     ],
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """Sends the model that has the given digest or name.
+    """Sends the model with the given digest or name.
 
-    A client may load the models that its ticket names, and the model that its run started with.
+    A client may download the models that its ticket names, and the model that its run started with.
     """
     digest = name
     if name in {"global", "reference"}:

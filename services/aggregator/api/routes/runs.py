@@ -24,7 +24,7 @@ from rampart_fl.shared.protocol.runs import LIVE, CheckRequest, RunInfo, RunRequ
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], responses=PROBLEMS, dependencies=[OperatorDep])
 PATIENCE = 30.0
-"""Seconds for which the API waits for a worker that checks an experiment."""
+"""Seconds for which the API waits for a worker to check an experiment."""
 
 
 @router.get("")
@@ -35,7 +35,7 @@ async def runs(
     ] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="newest runs to list")] = 100,
 ) -> list[RunInfo]:
-    """Lists the newest runs in the order of their submission, and says what each one waits for."""
+    """Lists the newest runs in the order of submission, and what each one waits for."""
     last = inf if before is None else number_of(before)
     entries = await runtime.stores.runs.entries()
     found = [info for info in entries if number_of(info.run) < last][-limit:]
@@ -56,10 +56,10 @@ async def runs(
 async def submit(
     runtime: RuntimeDep, actor: ActorDep, body: RunRequest, response: Response
 ) -> RunInfo:
-    """Submits an experiment, which runs after all runs that were submitted before it.
+    """Submits an experiment, which runs after all runs submitted earlier.
 
-    A worker checks the experiment. Submissions with the same key create only one run, so that a
-    caller can repeat a request whose answer was lost.
+    A worker checks the experiment. Submissions with the same key create only one run, so a caller
+    can safely repeat a request whose response was lost.
     """
     await runtime.require_ready()
     experiment, _ = await check(runtime, body.experiment)
@@ -78,7 +78,7 @@ async def submit(
 
 @router.post("/check", responses=problems(refusals.InvalidExperiment))
 async def check_experiment(runtime: RuntimeDep, body: CheckRequest) -> Estimate:
-    """Checks an experiment as a submission does, and estimates its memory, disk space and traffic.
+    """Validates an experiment like a submission, and estimates its memory, disk space and traffic.
 
     Nothing is submitted.
     """
@@ -109,7 +109,7 @@ async def delete_run(
 
 
 async def check(runtime: Runtime, given: dict[str, Any] | str) -> tuple[Experiment, Estimate]:
-    """The experiment after a worker's check, and an estimate of its memory, disk space and traffic.
+    """The experiment as checked by a worker, and an estimate of its memory, disk space and traffic.
 
     Args:
         runtime: the parts of the process.
@@ -143,7 +143,7 @@ async def check(runtime: Runtime, given: dict[str, Any] | str) -> tuple[Experime
 
 
 async def described(runtime: Runtime, run: str) -> RunInfo:
-    """A run as operators see it.
+    """A run, as shown to operators.
 
     Raises:
         RunNotFound: there is no such run.
@@ -155,7 +155,7 @@ async def described(runtime: Runtime, run: str) -> RunInfo:
 
 
 async def describe(runtime: Runtime, info: RunInfo) -> RunInfo:
-    """A run's entry with its present state."""
+    """A run's entry with its current state."""
     queue, current = await runtime.stores.runs.queue(), await runtime.stores.runs.current()
     return await present(runtime, info, queue, current)
 
@@ -163,7 +163,7 @@ async def describe(runtime: Runtime, info: RunInfo) -> RunInfo:
 async def present(
     runtime: Runtime, info: RunInfo, queue: list[str], current: str | None
 ) -> RunInfo:
-    """A run's entry with its present state and what it waits for.
+    """A run's entry with its current state and what it waits for.
 
     Args:
         runtime: the parts of the process.

@@ -84,7 +84,7 @@ class Metrics:
         if disk is not None:
             for part in ("free", "total"):
                 self.disk.labels(part).set_function(partial(_disk_bytes, disk, part))
-        # Prometheus does not count an event that creates its counter, so create all counters now.
+        # `rate()` misses the event that creates a counter, so create all counters now.
         for status in ("published", "failed"):
             self.rounds.labels(status)
         for decision in get_args(Decision):
@@ -103,14 +103,14 @@ class Metrics:
                 self.verdicts.labels(verdict.decision).inc()
 
     def set_phase(self, phase: Phase, round_: int, paused: bool) -> None:
-        """Sets the gauges of the current round and phase, and whether the run is paused."""
+        """Sets the gauges for the current round, its phase, and whether the run is paused."""
         self.round.set(round_)
         self.paused.set(paused)
         for name in PHASES:
             self.phase.labels(name).set(name == phase)
 
     async def watch_loop(self) -> None:
-        """Measures the event loop's lag repeatedly, for as long as the process lives."""
+        """Measures the event loop's lag periodically until the task is cancelled."""
         while True:
             started = time.perf_counter()
             await asyncio.sleep(0.25)

@@ -1,4 +1,4 @@
-"""Looks up which client has a token, and caches the answers until any client's token changes."""
+"""Looks up the client of a token, with a cache that is cleared when any client's token changes."""
 
 from dataclasses import dataclass
 

@@ -18,7 +18,7 @@ def link(operation: str, **parameters: str) -> Link:
 
     Args:
         operation: the operation's id.
-        parameters: for each parameter, the field of the answer's JSON that has the value.
+        parameters: for each parameter, the field of the response's JSON that has the value.
 
     >>> link("one_run", run="run")
     {'operationId': 'one_run', 'parameters': {'run': '$response.body#/run'}}

@@ -103,7 +103,7 @@ async def _unexpected(request: Request, error: Exception) -> JSONResponse:
 
 
 def add_problem_handlers(app: FastAPI) -> None:
-    """Makes the app answer every error as a problem."""
+    """Makes the app answer every error with a problem response."""
     app.add_exception_handler(RampartError, _rampart)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)

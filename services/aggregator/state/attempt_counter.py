@@ -1,4 +1,4 @@
-"""Counts attempts, so that the API can refuse a caller that makes too many."""
+"""Counts attempts per time window, for the API's rate limits."""
 
 from dataclasses import dataclass
 

@@ -143,7 +143,7 @@ return {'readmitted'}
 
 @dataclass(frozen=True)
 class ClientStore:
-    """Registers clients, and looks them up.
+    """Registers and looks up clients.
 
     Args:
         redis: the connection to Redis.
@@ -182,7 +182,7 @@ class ClientStore:
         now: float,
         expires: float,
     ) -> tuple[str, str, dict[str, Any]]:
-        """Registers a client that presents a join token; repeating the call is idempotent.
+        """Registers a client that presents a join token; the call is idempotent.
 
         Args:
             join_hash: hash of the join token.
@@ -278,7 +278,7 @@ class ClientStore:
         return cast(dict[str, str], await self.redis.ask("hgetall", self.keys.software))
 
     async def saw(self, requests: Mapping[str, tuple[float, str]]) -> None:
-        """Stores the Unix times of clients' last requests, and the software that they named."""
+        """Stores the Unix time of each client's last request, and the software it named."""
         if not requests:
             return
         async with asking(), self.redis.client.pipeline(transaction=False) as pipe:

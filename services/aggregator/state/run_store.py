@@ -75,7 +75,7 @@ return {'done', ARGV[1]}
 """
 )
 STEERS: dict[str, ActName] = {"paused": "pause", "running": "resume", "stopping": "stop"}
-"""The name of the act that sets each status, for the audit log."""
+"""The action that sets each status, as named in the audit log."""
 
 EXPIRE = (
     FENCED
@@ -125,7 +125,7 @@ return {'ended'}
 
 @dataclass(frozen=True)
 class RunStore:
-    """Starts, reads, steers and ends one run.
+    """Starts, reads, controls and ends one run.
 
     Args:
         redis: the connection to Redis.
@@ -218,7 +218,7 @@ class RunStore:
         return answer[0], answer[1] if len(answer) > 1 else ""
 
     async def expire(self, fence: int, reason: str) -> None:
-        """Stops the run if it still waits for clients; it then ends as cancelled."""
+        """Stops the run if it still waits for clients; its final state is then `cancelled`."""
         keys = (self.keys.state, self.federation.fence, self.keys.events)
         await self.redis.run(EXPIRE, keys, fence, reason)
 

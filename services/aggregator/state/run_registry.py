@@ -207,7 +207,7 @@ class RunRegistry:
         await self.redis.run(FAIL_QUEUED, keys, fence, run, now, reason, state)
 
     async def delete(self, run: str, by: Attribution) -> str:
-        """Marks a run as deleted; a worker removes its keys and blobs soon afterwards.
+        """Deletes a run; a worker removes its keys and blobs soon afterwards.
 
         Returns:
             "deleted", "unknown", or "current" if the run is executed now.

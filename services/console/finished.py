@@ -28,7 +28,7 @@ MEMBERS = "members.json"
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run as it is stored on the disk.
+    """A run stored on the disk.
 
     Args:
         folder: the run's folder.
@@ -50,15 +50,15 @@ class FinishedRun:
 
     @cached_property
     def honest(self) -> list[str]:
-        """The clients in whose slots the experiment places no attacker."""
+        """The clients in slots without an attacker, according to the experiment."""
         return honest_clients(self.experiment, self.slots)
 
     @cached_property
     def curves(self) -> dict[str, list[float | None]]:
         """The honest clients' accuracy (or error) of each model after every round.
 
-        The keys are the names of figures, such as `accuracy_customized`. A model that no client
-        measured has no key.
+        The keys are the names of metrics, such as `accuracy_customized`. Models that no client
+        measured are left out.
         """
         after = newer(record.metrics for record in self.records)
         points = [curve_point(newest, self.honest) for newest in after]
@@ -71,7 +71,7 @@ class FinishedRun:
 
     @property
     def barrings(self) -> Iterator[tuple[int, VerdictRecord]]:
-        """Pairs (round, verdict) of the verdicts that barred clients, in the order of rounds."""
+        """The verdicts that barred clients, as pairs (round, verdict) in the order of rounds."""
         for record in self.records:
             yield from ((record.round, v) for v in record.verdicts if v.decision in BARRING)
 
@@ -86,7 +86,7 @@ class FinishedRun:
 
     @cached_property
     def models(self) -> dict[str, Path]:
-        """The files of those final models that the folder contains.
+        """The files of the final models in the folder.
 
         Raises:
             ConfigurationError: a file is not the model that the last record names.
@@ -112,7 +112,7 @@ class FinishedRun:
 
 
 def honest_clients(experiment: Experiment, slots: Mapping[str, int]) -> list[str]:
-    """The clients in whose slots the experiment places no attacker."""
+    """The clients in slots without an attacker, according to the experiment."""
     hostile = {slot for slot, role in enumerate(experiment.roles) if role is not None}
     return [client for client, slot in slots.items() if slot not in hostile]
 
@@ -132,7 +132,7 @@ def curve_point(
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder holds a run."""
+    """Whether a folder contains a run."""
     return any((folder / name).is_file() for name in RECORDS)
 
 
@@ -145,7 +145,7 @@ def read_run(folder: Path) -> FinishedRun:
     digests: dict[str, str] = {}
 
     def lines(*names: str) -> Iterator[bytes]:
-        """The lines of the first of these files that exists; no lines if none of them exists."""
+        """The lines of the first of these files that exists; no lines if none exists."""
         for name in names:
             if (folder / name).is_file():
                 whole = hashlib.sha256()

@@ -34,9 +34,9 @@ from rampart_fl.shared.runtime.tokens import token_hash
 
 NO_LABELS: Mapping[str, str] = {}
 POLL = 0.05
-"""Seconds between two requests that ask whether a run has started."""
+"""Seconds between requests that check whether a run has started."""
 PAGE = 500
-"""Largest number of entries of the audit log in one answer."""
+"""Maximum number of audit log entries in one response."""
 SILENCE = 60.0
 """Read timeout of the event stream, in seconds. Even an idle aggregator sends a tick every 2 s."""
 
@@ -69,7 +69,7 @@ class Operator(AggregatorConnection):
 
     @property
     def run(self) -> str:
-        """The id of the run to which this object's methods about a single run refer.
+        """The id of the run to which the methods about a single run refer.
 
         Raises:
             OperatorRefused: the federation has no runs.
@@ -91,7 +91,7 @@ class Operator(AggregatorConnection):
         return f"/v1/runs/{self.run}/{path}"
 
     def runs(self, before: str | None = None, last: int | None = None) -> list[RunInfo]:
-        """Runs in the order of their submission.
+        """Runs in the order of submission.
 
         Args:
             before: id of a run; only runs that were submitted before it are listed.
@@ -120,7 +120,7 @@ class Operator(AggregatorConnection):
         wait_seconds: float | None = None,
         reason: str = UNSAID,
     ) -> RunInfo:
-        """Submits an experiment, which runs after all runs that were submitted before.
+        """Submits an experiment, which runs after all runs submitted earlier.
 
         Args:
             experiment: the experiment.
@@ -139,7 +139,7 @@ class Operator(AggregatorConnection):
         return self._ask(RunInfo, "POST", "/v1/runs", json=body, timeout=60)
 
     def await_start(self, patience: float = 60.0) -> RunInfo:
-        """Returns once the run has started, or has ended without having started."""
+        """Waits until the run has started, or has ended without starting."""
         give_up = time.monotonic() + patience
         while True:
             info = self.info()
@@ -150,7 +150,7 @@ class Operator(AggregatorConnection):
             time.sleep(POLL)
 
     def about(self, run: str) -> "Operator":
-        """An operator with the same connection, whose methods refer to another run."""
+        """An operator with the same connection for another run."""
         other = copy(self)
         other._run = run
         return other
@@ -226,7 +226,7 @@ class Operator(AggregatorConnection):
         return self._ask(list[Member], "GET", self._of_run("members"), params=which)
 
     def evaluations(self) -> dict[str, dict[str, float]]:
-        """The metrics that clients measured on the final models, keyed by client."""
+        """The metrics of the final models, measured by the clients and keyed by client."""
         return self._ask(dict[str, dict[str, float]], "GET", self._of_run("evaluations"))
 
     def mint(
@@ -282,7 +282,7 @@ class Operator(AggregatorConnection):
         return self._ask(list[Proposal], "GET", self._of_run("proposals"))
 
     def switch(self, mode: Mode, reason: str) -> RunStatus:
-        """Sets the mode, which is the strongest decision that the run may take."""
+        """Sets the mode, which is the strongest decision that the run may make."""
         body = {"mode": mode, "reason": reason}
         return self._ask(RunStatus, "POST", self._of_run("mode"), json=body)
 
@@ -301,7 +301,7 @@ class Operator(AggregatorConnection):
     def add_operator(
         self, name: str, role: Role, lifetime: float | None = None, reason: str = UNSAID
     ) -> OperatorToken:
-        """Makes a token for an operator; if `lifetime` is None, it is valid until revoked."""
+        """Makes a token for an operator; without a `lifetime`, it is valid until revoked."""
         body = {"name": name, "role": role, "lifetime_seconds": lifetime, "reason": reason}
         return self._ask(OperatorToken, "POST", "/v1/operators", json=body)
 

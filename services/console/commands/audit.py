@@ -1,4 +1,4 @@
-"""`rampart audit`: lists what operators did, and checks that nobody has altered this log."""
+"""`rampart audit`: lists operators' actions, and verifies that the log has not been altered."""
 
 import sys
 from typing import Annotated
@@ -34,9 +34,9 @@ def audit(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Lists what operators did (who, when, what, and why), or checks the log as a whole.
+    """Lists operators' actions (who, when, what, and why), or verifies the whole log.
 
-    With `--verify --head H`, entries that are missing at the end of the log are found, too.
+    With `--verify --head H`, the check also detects entries missing at the end of the log.
     """
     if kept is not None and not verify:
         raise typer.BadParameter("a kept head is checked with --verify")
@@ -44,7 +44,7 @@ def audit(
         raise typer.BadParameter("--verify and --head need the whole log; leave --since out")
     operator = connect(url, token, ca)
     if verify or head:
-        # This machine checks the entries itself, so that it need not trust the aggregator.
+        # This machine verifies the entries itself, so that it need not trust the aggregator.
         count, last = check_chain(operator.audit(), kept)
         text = f"{count} entries, none altered or missing; the head is {last}"
         say(as_json, {"entries": count, "head": last}, text if verify else last)

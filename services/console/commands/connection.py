@@ -1,4 +1,4 @@
-"""Options, connection and output functions that all commands for a running federation share."""
+"""Options, connection and output functions shared by all commands for a running federation."""
 
 import json
 import sys
@@ -44,9 +44,9 @@ def connect(
     run: str | None = None,
     patience: float = 10.0,
 ) -> Operator:
-    """Makes an operator's connection to the aggregator and the run that the options name.
+    """Makes an operator's connection to the aggregator and the run given by the options.
 
-    If the URL or the token is missing, it is read from the newest federation in ./runs.
+    A missing URL or token is read from the newest federation in ./runs.
 
     Args:
         url, token, ca, run: the options.

@@ -1,4 +1,4 @@
-"""`rampart operators`: lists the operators, adds an operator, or revokes an operator's token."""
+"""`rampart operators`: lists operators, adds one, or revokes an operator's token."""
 
 import re
 import sys
@@ -24,7 +24,7 @@ from rampart_fl.shared.protocol.messages import UNSAID
 from rampart_fl.shared.protocol.operators import OperatorInfo, Role
 
 operators = typer.Typer(
-    help="Lists the operators, adds one, or revokes the token of one.",
+    help="Lists operators, adds one, or revokes an operator's token.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -50,7 +50,7 @@ def default(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Lists the operators, adds one, or revokes the token of one."""
+    """Lists operators, adds one, or revokes an operator's token."""
     if context.invoked_subcommand is None:
         list_(url, token, ca, as_json)
         return
@@ -61,7 +61,7 @@ def default(
 
 @operators.command("list")
 def list_(url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False) -> None:
-    """Lists the named operators: role, who added each, and whether the token is valid."""
+    """Lists the named operators: role, who added them, and whether their token is valid."""
     found = connect(url, token, ca).operators()
     if as_json:
         emit([one.model_dump(mode="json") for one in found])
@@ -82,7 +82,7 @@ def _moment(at: float) -> str:
 
 
 def _validity(one: OperatorInfo) -> str:
-    """A text that states until when a token is valid, or when it was revoked or expired."""
+    """Until when a token is valid, or when it was revoked or expired, as text."""
     if one.revoked_at is not None:
         return f"revoked {_moment(one.revoked_at)}"
     if one.expires_at is None:

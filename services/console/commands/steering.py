@@ -43,7 +43,7 @@ def clients(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Lists a run's clients: slots, whether they are online, what they do, why they are barred.
+    """Lists a run's clients: slot, online or not, current activity, and why they are barred.
 
     With an id, shows what this client did in the newest runs of the federation.
     """
@@ -91,7 +91,7 @@ def _enrolled(found: list[ClientInfo], as_json: bool) -> None:
 
 
 def _notes(member: Member) -> str:
-    """The reason why a client declined, or why it is barred, and until when."""
+    """The reason why a client declined, or why and until when it is barred."""
     if member.eviction is not None:
         return f"evicted: {member.eviction.get('reason', '')}"
     if member.quarantine is not None:
@@ -178,7 +178,7 @@ def confirm(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Confirms a proposal: evicts its client."""
+    """Confirms a proposal, which evicts the client."""
     _decide("confirm", client, reason, (url, token, ca, run), as_json)
 
 
@@ -191,7 +191,7 @@ def dismiss(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Dismisses a proposal: readmits its client, and discards the evidence."""
+    """Dismisses a proposal: readmits the client and discards the evidence."""
     _decide("dismiss", client, reason, (url, token, ca, run), as_json)
 
 
@@ -232,7 +232,7 @@ def label(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Replaces a client's labels, by which later runs select their clients."""
+    """Replaces a client's labels; later runs use labels to select their clients."""
     found = connect(url, token, ca).label(client, _labels(labels), reason)
     text = " ".join(f"{key}={value}" for key, value in found.labels.items())
     say(as_json, found.model_dump(mode="json"), f"{client} {text or 'has no labels'}")
@@ -283,7 +283,7 @@ def mode(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Sets the strongest decision that a run may take about a client, from the next round on."""
+    """Sets the strongest decision that a run may make about a client, from the next round on."""
     found = connect(url, token, ca, run).switch(mode, reason)
     text = f"{found.run} decides in mode {found.mode} from the next round that closes"
     say(as_json, found.model_dump(mode="json"), text)
@@ -321,5 +321,5 @@ def stop(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Ends a run, after clients have evaluated the final models; cancels a run that waits."""
+    """Ends a run after clients have evaluated the final models; cancels a queued run."""
     _steer("stop", reason, (url, token, ca, run), as_json)

@@ -32,7 +32,7 @@ def up(
     """Runs a federation on this machine: Redis, aggregator, clients and attackers over HTTP.
 
     Prints the address of the operators' page. At the end, shows accuracy, DAcc, FPR and FNR, and
-    stops everything that it started.
+    stops all processes that it started.
     """
     if open_page and beside:
         raise typer.BadParameter("--open shows one run; leave --beside out")

@@ -15,9 +15,9 @@ class Html(str):
 
 
 def text(value: Any) -> Html:
-    """A value as text; escapes characters that HTML or a reader would misinterpret.
+    """A value as text; escapes HTML, and shows unprintable characters as numbers.
 
-    Characters that are invisible, or that reverse the direction of writing, are shown as numbers.
+    Unprintable characters include those that reverse the direction of text.
 
     >>> text("<img src=x>"), text("a\\u202eb"), text(Html("<b>"))
     ('&lt;img src=x&gt;', 'a\\\\u202eb', '<b>')

@@ -8,7 +8,7 @@ from rampart_fl.services.console.html_report.page import code, facts, page
 from rampart_fl.services.console.studies.matrix_figures import FIGURES, Mean
 
 BETTER_HIGH = ("accuracy", "dacc")
-"""Prefixes of the figures for which a high value is good for the defence."""
+"""Prefixes of the metrics for which a high value is good for the defence."""
 
 
 def matrix_report(found: Mapping[str, Any], digests: Mapping[str, str]) -> str:

@@ -63,7 +63,7 @@ class LocalRun(LocalFederation):
             self.operator.close()
 
     def _end(self, run: str) -> None:
-        """Stops a run, evicts the members for which the stop would wait, and deletes the run."""
+        """Stops a run, evicts the members that the stop would wait for, and deletes the run."""
         with suppress(RampartError):  # It may be over.
             self.operator.steer("stop")
         while self.operator.info().state not in OVER:
@@ -71,6 +71,6 @@ class LocalRun(LocalFederation):
                 for member in self.operator.members():
                     if not member.evicted:
                         self.operator.decide(member.client_id, "evict", "the run is given up")
-            # More members may join while the run stops, so the next pass evicts those members.
+            # More members may join while the run stops; the next iteration evicts them.
             time.sleep(POLL)
         self.operator.delete(run)

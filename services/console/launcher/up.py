@@ -1,4 +1,4 @@
-"""`rampart up`: runs one experiment with real processes on this machine, and reports figures."""
+"""`rampart up`: runs one experiment with real processes on this machine, and reports metrics."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.validation import validate
 
 POLL = 0.3
-"""Seconds between two polls of a running federation."""
+"""Seconds between polls of a running federation."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,7 @@ def up(
     """
     experiment = validate(experiment)
     server = experiment.server
-    # Missing data sets are fetched once here.
-    # Otherwise, each process would fetch the data sets itself.
+    # Download missing data sets once here. Otherwise, each process would download them itself.
     for table in (experiment.data, server.root, server.public, server.test):
         if table is not None:
             datasets.parse(table.dataset).fetch()
@@ -110,7 +109,7 @@ def up(
 
 
 def keep(federation: LocalFederation) -> None:
-    """Keeps a federation up after its run has ended, until the user presses Ctrl-C."""
+    """Keeps a federation running after its run has ended, until the user presses Ctrl-C."""
     sys.stderr.write(f"The run has ended. Its page stays at {federation.url}/ until Ctrl-C.\n")
     with suppress(KeyboardInterrupt):
         while True:
@@ -139,7 +138,7 @@ def models_digest(last: RoundRecord) -> str:
 
 
 def describe(outcomes: list[Outcome]) -> str:
-    """The figures of one or several runs side by side, as a table in plain text."""
+    """The metrics of one or several runs side by side, as a table in plain text."""
     labels = {
         "accuracy": "accuracy of the honest clients",
         "accuracy_customized": "  model received, before training",

@@ -15,9 +15,9 @@ SHARES = {
     "fpr": "honest clients evicted (FPR)",
     "fnr": "attackers not evicted (FNR)",
 }
-"""Figures that are shares, each with its label; a figure that no run has is left out."""
+"""Metrics that are shares, each with its label; metrics that no run has are left out."""
 LONGEST = 40
-"""Largest number of characters that are shown of a setting."""
+"""Maximum number of characters shown of a setting."""
 
 
 def compared(
@@ -26,7 +26,7 @@ def compared(
     figures: Sequence[Mapping[str, Any]],
     settings: Mapping[str, Sequence[Any]],
 ) -> str:
-    """A table with a column for each run, and a line for each figure and each differing setting.
+    """A table with a column per run, and a line per metric and per setting that differs.
 
     Args:
         names: ids of the runs.
@@ -120,7 +120,7 @@ def _setting(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Replaces each table that has only a `name` by this name, also in lists."""
+    """Replaces each table whose only key is `name` with the name, also in lists."""
     if isinstance(value, list):
         return [_plain(one) for one in value]
     return value["name"] if isinstance(value, dict) and value.keys() == {"name"} else value

@@ -25,9 +25,9 @@ REFERENCES = f"""\
 
 
 def markdown(matrix: Matrix, about: dict[str, Any]) -> str:
-    """The matrix as Markdown: a summary by defence, then one table per figure.
+    """The matrix as Markdown: a summary by defence, then one table per metric.
 
-    After each table of accuracies, a second table shows by how much each attack lowers them.
+    After each table of accuracies, a second table shows how much each attack lowers them.
     """
     facts = ", ".join(f"{name} {value}" for name, value in about.items() if name != "experiment")
     lines = [
@@ -98,7 +98,7 @@ def _table(matrix: Matrix, grid: Grid, without: str = "") -> list[str]:
 
 
 def _columns(grid: Grid) -> list[bool]:
-    """For each defence (a column of the grid), whether the column has any figure."""
+    """For each defence (a column of the grid), whether the column has any value."""
     return [any(column) for column in zip(*grid, strict=True)]
 
 

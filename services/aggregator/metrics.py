@@ -21,7 +21,7 @@ class Metrics:
     """All metrics of a process, in a separate registry so that tests can create several instances.
 
     Args:
-        disk: a folder on the disk whose space is measured; None to measure no disk.
+        disk: a folder on the disk whose free space is measured; None to measure no disk.
     """
 
     def __init__(self, disk: Path | None = None) -> None:

@@ -64,7 +64,7 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
 
     Args:
         settings: the deployment's settings.
-        until: an event that ends the aggregator instead of a signal, for callers that handle
+        until: an event that stops the aggregator instead of a signal, for callers that handle
             signals themselves.
     """
     for name, path in {"CERTIFICATE": settings.tls_certificate, "KEY": settings.tls_key}.items():

@@ -117,7 +117,7 @@ class CohortClient:
         Raises:
             Refused: the round is over.
             ConfigurationError: the URL or the token is wrong, or the cohort refuses the request.
-            Unavailable: the cohort was still unavailable after `PATIENCE`.
+            Unavailable: the cohort was still unavailable after `PATIENCE` seconds.
         """
         where = f"cohort {self._http.base_url}"
 

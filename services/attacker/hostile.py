@@ -36,7 +36,7 @@ class HostileClient(LearningClient):
         members: number of attackers.
         position: position of this client among all attackers.
         returns: whether the client rejoins with another identity after it is evicted.
-        identity: further arguments, which are those of an honest client.
+        identity: the arguments of an honest client.
     """
 
     def __init__(

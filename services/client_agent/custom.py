@@ -237,7 +237,7 @@ def take_part(
         state: folder for the client's identity; with the same folder it stays the same client.
         settings: further fields of `AgentSettings`, such as `ca_certificate`.
     Raises:
-        ExceptionGroup: the exceptions with which the client failed.
+        ExceptionGroup: the exceptions that made the client fail.
     """
     known = AgentSettings(
         aggregator=aggregator, join_token=join_token, state=Path(state), **settings

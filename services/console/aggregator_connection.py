@@ -26,7 +26,7 @@ class AggregatorConnection:
         url: URL of the aggregator.
         token: the operator token.
         ca: path of a CA bundle for TLS.
-        patience: seconds to wait for an aggregator that does not answer.
+        patience: seconds to wait for an aggregator that does not respond.
     """
 
     def __init__(self, url: str, token: str, ca: str | None = None, patience: float = 10.0) -> None:

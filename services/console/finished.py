@@ -33,9 +33,9 @@ class FinishedRun:
     Args:
         folder: the run's folder.
         experiment: the experiment.
-        records: what is known about every round, without the weights that mixed its models.
-        figures: the final figures; empty if the run was interrupted.
-        provenance: who ran it with which versions, if an export says so.
+        records: the records of all rounds, without mixing weights.
+        figures: the final metrics; empty if the run was interrupted.
+        provenance: who ran it, and with which versions; only in exported runs.
         slots: the clients' slots.
         digests: SHA-256 of each file that was read, keyed by the file's name.
     """
@@ -124,7 +124,7 @@ def curve_point(
 
     Args:
         newest: each client's newest metrics.
-        honest: the clients that count.
+        honest: the clients that are included.
     """
     wrong = errors(newest, honest)
     accuracies = {f"accuracy_{kind}": accuracy(newest, honest, kind) for kind in KINDS}

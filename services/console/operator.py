@@ -50,8 +50,8 @@ class Operator(AggregatorConnection):
         ca: path of a CA bundle for TLS.
         patience: seconds to wait for an aggregator that does not answer.
         run: the id of the run to which the methods about a single run refer. By default, this is
-            the newest run that is being executed when such a method is first called, or, if no run
-            is being executed, the newest run.
+            the run that is being executed at the first call of such a method, or the newest run if
+            none is.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Operator(AggregatorConnection):
             experiment: the experiment.
             name: first part of the run's id; by default, the experiment's name.
             submission: a key, so that submissions with the same key are one run.
-            wait_seconds: longest time until the run's first round.
+            wait_seconds: maximum time in seconds until the run's first round.
             reason: kept in the audit log.
         """
         body = {
@@ -182,8 +182,8 @@ class Operator(AggregatorConnection):
 
         Args:
             since: the first round.
-            limit: the largest number of records.
-            mixing: whether to ask for the weights that mixed each round's models, too.
+            limit: the maximum number of records.
+            mixing: whether to include the weights that mixed each round's models.
         """
         which = {"since": since, "limit": limit}
         found = self._ask(list[StoredRound], "GET", self._of_run("rounds"), params=which)

@@ -51,7 +51,7 @@ class Progress:
     Args:
         title: what is being done.
         total: the number of steps, if it is known before the first one.
-        every: seconds between two lines if there is no terminal.
+        every: seconds between lines if there is no terminal.
         clock: returns seconds.
     """
 
@@ -93,7 +93,7 @@ class Progress:
             done: the number of steps done.
             total: the number of steps, if it has changed.
             label: what was done last, shown next to the bar.
-            line: what was done last, in a line; by default, the title.
+            line: what was done last, as a line of text; by default, the title.
         """
         self._total = total = self._total if total is None else total
         self._bar.update(self._task, completed=done, total=total, description=label or self._title)

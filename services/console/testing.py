@@ -166,7 +166,7 @@ class TestClients:
 
         Raises:
             TimeoutError: the federation did not reach the phase; the message has its status.
-            Exception: the exception with which a participant failed.
+            Exception: the exception that made a participant fail.
         """
         give_up = time.monotonic() + patience
         while True:
@@ -224,7 +224,7 @@ def run_on(
     """Executes one run of a federation within the context, and deletes the run on exit.
 
     Args:
-        servers: the federation, which executes no other run now.
+        servers: the federation, which must not be executing another run.
         experiment: an experiment, the path of its file, or the name of a shipped experiment.
         folder: folder for the state and logs of the run's clients.
     """

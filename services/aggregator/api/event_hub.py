@@ -76,7 +76,7 @@ class EventHub:
 
     Args:
         stores: the federation's state: the events, and the times of clients' last requests.
-        flush_every: seconds between two writes of these times to the store.
+        flush_every: seconds between writes of these times to the store.
     """
 
     def __init__(self, stores: Stores, flush_every: float = 2.0) -> None:
@@ -181,8 +181,8 @@ class EventHub:
         """The streams to read, each with the position after which reading starts.
 
         Raises:
-            ConfigurationError: the stored state has a schema that this version cannot use, so the
-                process has to end.
+            ConfigurationError: this version cannot use the schema of the stored state, so the
+                process has to exit.
         """
         await self._stores.runs.schema()
         events = self._stores.events

@@ -16,7 +16,7 @@ class UploadSlots:
     """The upload slots of one process.
 
     Args:
-        count: how many uploads may be read at the same time.
+        count: maximum number of uploads that are read at the same time.
         metrics: receives the number of uploads being read.
     """
 

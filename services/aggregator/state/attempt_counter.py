@@ -22,7 +22,7 @@ class AttemptCounter:
         """Counts an attempt; returns the number of attempts with this name in the time window.
 
         Args:
-            name: what is attempted and by whom, such as `join:ADDRESS`.
+            name: what is attempted, and by whom, such as `join:ADDRESS`.
             window: length of a time window in seconds.
             now: Unix time.
         """

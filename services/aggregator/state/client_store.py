@@ -148,7 +148,7 @@ class ClientStore:
     Args:
         redis: the connection to Redis.
         keys: the keys of the clients and their tokens.
-        audit: the log of what operators do.
+        audit: the log of operators' actions.
     """
 
     redis: RedisAccess
@@ -187,7 +187,7 @@ class ClientStore:
         Args:
             join_hash: hash of the join token.
             token_hash: hash of the client's own token.
-            wished: the id that the client asks for, if any.
+            wished: the id that the client requests, if any.
             fresh: the id to use if neither the join token nor the client names one.
             now: Unix time.
             expires: Unix time at which the client's token expires.
@@ -217,7 +217,7 @@ class ClientStore:
             client: the client's id.
             token_hash: hash of the new token.
             expires: Unix time at which the new token expires.
-            by: the operator who changes the token; None if the client itself does.
+            by: the operator that changes the token; None if the client does so itself.
         Returns:
             "done", "unknown" (there is no such client) or "taken" (another client has this token).
         """

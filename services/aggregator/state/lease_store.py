@@ -69,8 +69,8 @@ class LeaseStore:
 
     Args:
         redis: the connection to Redis.
-        keys: the keys of the federation. An open round of its current run gets a later deadline
-            after a time without a worker.
+        keys: the keys of the federation. After a time without a worker, the deadline of the current
+            run's open round is extended.
     """
 
     redis: RedisAccess
@@ -83,9 +83,9 @@ class LeaseStore:
 
         Args:
             worker: name of the worker.
-            ttl: seconds for which the lease lasts.
+            ttl: duration of the lease in seconds.
             now: Unix time.
-            own: whether the worker may take over an existing lease of a worker of the same name.
+            own: whether the worker may take over a lease held under its own name.
         """
         keys = (self.keys.lease, self.keys.fence, self.keys.current)
         given = (worker, int(ttl * 1000), now, int(own), self.keys.prefix)

@@ -96,7 +96,7 @@ class MemberStore:
             slots: number of slots of the run.
         Returns:
             ("recorded" | "member", the client's slot; "" before the run's start). Or (reason, ""):
-            "evicted", "unfounded" (the run has not been offered), "over" (it takes no more
+            "evicted", "unfounded" (the run has not been offered), "over" (it accepts no more
             members), "frozen" (a member cannot decline) or "full" (no slot is free).
         """
         keys = self.keys
@@ -135,9 +135,10 @@ class MemberStore:
         Args:
             fence: the worker's fencing token.
             slots: the slots, by client.
-            answers: number of answers from which the slots were drawn.
+            answers: number of answers on which the slots are based.
         Returns:
-            False if a client has answered meanwhile, so that the slots have to be drawn again.
+            False if another client has answered meanwhile, so that the slots must be assigned
+            again.
         """
         keys = self.keys
         names = (keys.state, keys.answers, keys.members, self.federation.fence, keys.events)

@@ -65,8 +65,8 @@ class RedisAccess:
 
         Raises:
             Fenced: the lease is lost.
-            Unavailable: Redis did not answer, or too few replicas confirmed the writes. The script
-                may have run, so it must be one that can run again.
+            Unavailable: Redis did not respond, or too few replicas confirmed the writes. The script
+                may have run, so scripts must be idempotent.
         """
         (answer,) = await self.run_all(script, [(keys, args)])
         if answer[0] == "fenced":

@@ -124,7 +124,7 @@ class RunRegistry:
         """Appends a run to the queue, unless a run with this submission key exists.
 
         Args:
-            experiment: the experiment, which has been checked.
+            experiment: the checked experiment.
             submission: the key of the submission.
             by: who submits.
             name: first part of the run's id; by default, the experiment's name.
@@ -210,7 +210,7 @@ class RunRegistry:
         """Deletes a run; a worker removes its keys and blobs soon afterwards.
 
         Returns:
-            "deleted", "unknown", or "current" if the run is executed now.
+            "deleted", "unknown", or "current" if it is the current run.
         """
         keys = self.keys
         names = (keys.runs, keys.queue, keys.submissions, keys.current, keys.deleted, keys.events)

@@ -160,8 +160,8 @@ class RunStore:
             now: Unix time.
             deadline: Unix time at which joining ends; None if joining has no deadline.
         Returns:
-            "founded"; "same" if the run had been started before; or "gone" if another run is
-            executed, or if the run is not at the head of the queue any more.
+            "founded"; "same" if the run has already been started; or "gone" if there is another
+            current run, or if the run is no longer at the head of the queue.
         """
         fields = {
             "spec": spec.model_dump_json(),
@@ -235,10 +235,10 @@ class RunStore:
         Args:
             fence: the worker's fencing token.
             now: Unix time.
-            state: how the run ended. A run that finishes without a round ends as cancelled.
+            state: how the run ended. The final state of a run without a round is `cancelled`.
             reason: why the run failed; by default, the reason for which the run was stopped.
-            segment: last round and digest of the segment that holds all the entries that are still
-                in Redis; None if Redis has no entries.
+            segment: last round and digest of the segment with all entries that are still in Redis;
+                None if Redis has no entries.
         """
         keys, federation = self.keys, self.federation
         brief = await self.brief()

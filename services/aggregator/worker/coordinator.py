@@ -50,9 +50,9 @@ class Coordinator:
         records: the records of the run's finished rounds.
         round_engine: computes on models and updates.
         compute: runs a function on the round engine's thread.
-        experiment: the experiment that is run.
+        experiment: the run's experiment.
         fence: the lease's fencing token.
-        offline_after: seconds without a request after which a client is not drawn.
+        offline_after: seconds without a request after which a client is not selected.
         clock: gives the Unix time.
     """
 

@@ -44,7 +44,7 @@ def published(
     """The record of a published round.
 
     Args:
-        experiment: the experiment that is run.
+        experiment: the run's experiment.
         state: the state of the phase machine.
         opened: the round.
         outcome: the outcome of the round.

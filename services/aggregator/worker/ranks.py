@@ -48,8 +48,8 @@ class Ranks:
     Args:
         rank: number of this process.
         size: number of processes.
-        group: the group in which ranks add up their sums; None if there is only one process.
-        calls: the group in which rank 0 sends calls.
+        group: the process group for sums over ranks; None if there is only one process.
+        calls: the process group for the calls of rank 0.
         local: number of this process on its machine.
     """
 
@@ -95,7 +95,7 @@ class Ranks:
         """Makes the other ranks call the method that rank 0 runs in this context.
 
         Raises:
-            RankFailed: an error occurred that the other ranks may not have noticed.
+            RankFailed: an error occurred that other ranks may not have noticed.
         """
         if self.calls is None or self.rank:
             yield

@@ -85,8 +85,8 @@ class RoundEngine:
         spec: the model's tensors.
         blobs: the store of models and updates.
         device: the torch device that holds the vectors.
-        pool_memory: largest size in bytes of a pool in memory; larger ones are kept on disk.
-        ranks: the processes that divide the coordinates of the vectors.
+        pool_memory: maximum size in bytes of a pool in memory; larger ones are kept on disk.
+        ranks: the processes across which the coordinates of vectors are split.
     Raises:
         ConfigurationError: a stage cannot work under these conditions; the message says why.
     """
@@ -139,9 +139,9 @@ class RoundEngine:
         """Refuses to open a round if its pool and models do not fit on the disk.
 
         Args:
-            clients: number of clients that are drawn.
+            clients: number of selected clients.
         Raises:
-            Unavailable: the disk has too little room; the message says how much is needed.
+            Unavailable: the disk has too little free space; the message says how much is needed.
         """
         model, plan = 4 * self.spec.dim, self.rounds.plan
         models = 1 if plan.customizer.name == "global_model" else clients + 1

@@ -19,7 +19,7 @@ def handle_events(
         events: the events.
         buffered: whether the policy is buffered, so that a round also includes updates for tickets
             of earlier rounds.
-        full: number of arrivals after which no further event is handled, if any.
+        full: number of arrivals after which no further events are handled, if limited.
 
     Returns:
         The next state, and the commands that answer the events.

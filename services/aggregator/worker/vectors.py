@@ -19,7 +19,7 @@ class Vectors:
     Args:
         blobs: the run's blobs.
         spec: the tensors of a vector.
-        device: where vectors are read to.
+        device: the device of the vectors.
         part: which coordinates are read; None for all of them.
     """
 

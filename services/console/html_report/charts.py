@@ -18,7 +18,7 @@ class Line:
     """A line of a chart.
 
     Args:
-        name: its name, shown in a legend, and when the pointer rests on the line.
+        name: its name, shown in a legend and as a tooltip.
         values: its values; None leaves a gap.
         style: a class of the style sheet.
     """
@@ -51,13 +51,13 @@ def line_chart(
     """Draws lines over a shared horizontal axis.
 
     Args:
-        label: what the chart shows, for those who cannot see it.
+        label: a description of the chart, for screen readers.
         at: positions on the horizontal axis, in ascending order.
         lines: the lines.
         axis: title of the horizontal axis.
         bands: areas behind the lines.
         marks: vertical marks: position, and what happened there.
-        bounds: the lowest and highest value shown; values beyond are drawn at the edge.
+        bounds: the lowest and highest value shown; values outside are drawn at the edge.
         percent: whether values are shares.
     """
     known = [v for line in lines for v in line.values if v is not None]
@@ -128,7 +128,7 @@ def matrix(label: str, rounds: Sequence[int], rows: Sequence[tuple[str, Sequence
     """Draws a matrix of clients by rounds; equal decisions in consecutive rounds share a rectangle.
 
     Args:
-        label: what the matrix shows, for those who cannot see it.
+        label: a description of the matrix, for screen readers.
         rounds: the rounds, which are the columns.
         rows: each client's name and its decision in every round; "" leaves a gap.
     """

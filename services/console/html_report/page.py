@@ -15,7 +15,7 @@ def page(kind: str, title: str, about: str, sections: Sequence[Html]) -> str:
     """A whole HTML file.
 
     Args:
-        kind: what it is about, such as "Run".
+        kind: its subject, such as "Run".
         title: its title.
         about: a sentence below the title.
         sections: the content.

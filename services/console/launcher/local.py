@@ -29,7 +29,7 @@ class LocalFederation(LocalServers):
     Args:
         experiment: the experiment to run.
         folder: folder for state, logs and records; created if missing.
-        per_process: number of clients that one process hosts, at most.
+        per_process: maximum number of clients per process.
         settings: further RAMPART_ variables of the aggregator.
         processes: starts the processes; by default, each one is a new interpreter.
     """

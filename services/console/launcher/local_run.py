@@ -17,11 +17,11 @@ class LocalRun(LocalFederation):
     """Executes an experiment on servers that keep running after the experiment.
 
     Args:
-        servers: the servers, which run.
+        servers: the running servers.
         experiment: the experiment to run.
         folder: folder for the state and logs of the run's clients; created if missing.
-        identities: folder with one subfolder per client, which has the identity of the client. So a
-            client that takes part in several runs is always the same one.
+        identities: folder with one subfolder per client for its identity, so that a client keeps
+            its identity in later runs.
     """
 
     def __init__(

@@ -89,7 +89,7 @@ class ServedFolder:
         """Waits until this process has announced the federation; returns the URL.
 
         Raises:
-            ChildFailed: the process ended, or was not ready in time; the message has the end of
+            ChildFailed: the process exited, or was not ready in time; the message has the end of
                 its log.
         """
         give_up = time.monotonic() + patience
@@ -110,7 +110,7 @@ class ServedFolder:
         Returns:
             Whether there was one.
         Raises:
-            StillServed: the process did not end in time.
+            StillServed: the process did not exit in time.
         """
         pid = self.server()
         if pid is None:

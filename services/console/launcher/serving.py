@@ -27,7 +27,7 @@ class Served:
     """A federation whose processes are restarted when they die.
 
     Args:
-        federation: the federation, whose Redis and aggregator run.
+        federation: the federation, with Redis and aggregator already running.
         folder: where the federation is kept.
         clock: the time in seconds.
     """
@@ -60,7 +60,7 @@ class Served:
         """Announces the federation; then restarts processes when they die.
 
         Raises:
-            ChildFailed: a process dies again and again.
+            ChildFailed: a process dies repeatedly.
         """
         self._folder.announce(self._federation.url)
         while True:

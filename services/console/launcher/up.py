@@ -29,7 +29,7 @@ class Outcome:
     """The result of a run.
 
     Args:
-        summary: the figures that a run prints at its end as one line of JSON.
+        summary: the metrics that a run prints at its end as one line of JSON.
         records: the record of every round.
         folder: folder of state, logs and records; None if they are not kept.
     """

@@ -31,7 +31,7 @@ def compared(
     Args:
         names: ids of the runs.
         states: states of the runs, such as "finished".
-        figures: the figures of the runs; see `rampart_fl.shared.figures.comparison.run_figures`.
+        figures: the metrics of the runs; see `rampart_fl.shared.figures.comparison.run_figures`.
         settings: the settings in which the experiments differ; see `differences`.
     """
     rows = [["", *names], ["state", *states]]

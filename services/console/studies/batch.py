@@ -36,7 +36,7 @@ def each(
     """Runs items; yields each item and its result as soon as it ends.
 
     Args:
-        run: runs one item; has to be picklable if another process calls it.
+        run: runs one item; must be picklable if another process calls it.
         items: the items to run.
         pool: where to run them; by default, one after another in this process.
     """
@@ -62,7 +62,7 @@ def kept(
     Args:
         run: runs one item.
         items: the items; those with a file come first.
-        path: returns the file of an item's figures, named after the digest of its experiment.
+        path: returns the file for an item's results, named after the digest of its experiment.
         pool: where to run the items.
     """
     left = []
@@ -118,10 +118,10 @@ def follow(
     Args:
         title: title of the progress bar.
         total: number of runs.
-        runs: pairs of a run and its figures, as `each` yields them.
+        runs: pairs of a run and its results, as yielded by `each`.
         label: returns the name of a run.
-        found: called with each run and its figures.
-        figure: name of the figure that is shown for each run.
+        found: called with each run and its results.
+        figure: name of the metric that is shown for each run.
         clock: returns seconds.
     """
     with Progress(title, total, every=0.0, clock=clock) as progress:

@@ -23,7 +23,7 @@ class Held:
     Args:
         client: name of the client.
         train, test: number of its training samples and of its test samples.
-        classes: number of its samples of each class, training and test samples together.
+        classes: number of its samples per class, including training and test samples.
     """
 
     client: str

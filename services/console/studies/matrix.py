@@ -199,7 +199,7 @@ def figures_of(cell: Cell, folder: Path) -> dict[str, Any]:
 
     Args:
         cell: the cell to run.
-        folder: folder of the services' files while a cell runs over HTTP.
+        folder: folder for the services' files while a cell runs over HTTP.
     """
     try:
         if not cell.network:

@@ -106,7 +106,7 @@ def heat_map(matrix: Matrix, path: Path, about: dict[str, Any], accuracy: str) -
     """Draws the means of one model's accuracy and attack success, and of DAcc, FPR and FNR.
 
     Args:
-        matrix: the figures.
+        matrix: the metrics.
         path: path of the PNG file.
         about: facts about the run for the title, such as the experiment's name.
         accuracy: the model that is shown, a key of `ACCURACIES`.
@@ -144,9 +144,9 @@ def write(matrix: Matrix, folder: Path, about: dict[str, Any], accuracy: str) ->
     """Writes matrix.md, matrix.json and matrix.png into a folder.
 
     Args:
-        matrix: the figures.
+        matrix: the metrics.
         folder: folder for the files; created if missing.
-        about: facts about the run for the head of the tables, such as the experiment's name.
+        about: facts about the run for the heading of the tables, such as the experiment's name.
         accuracy: the model whose accuracy the heat map shows, a key of `ACCURACIES`.
     Raises:
         NoPlots: matplotlib is not installed; the other two files have been written.

@@ -19,7 +19,7 @@ def figure(width: float, height: float, what: str = "picture") -> Any:
     """An empty matplotlib figure with a width and height in inches, ready to be saved.
 
     Raises:
-        NoPlots: matplotlib is not installed; the message names the missing picture.
+        NoPlots: matplotlib is not installed; the message names the missing plot.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -34,12 +34,12 @@ def pool(
     Args:
         jobs: maximum number of runs at the same time on this machine.
         ray: address of a Ray cluster, or `local`; None to stay on this machine.
-        threads: whether the runs start processes themselves, so that threads suffice.
+        threads: whether the runs start their own processes, so that threads are enough.
         cores: processor cores of a run on Ray.
         gpus: share of a GPU for a run on Ray; by default a whole one if the device is a GPU.
         device: device of the models and data.
     Raises:
-        ConfigurationError: the options do not fit together.
+        ConfigurationError: the options contradict each other.
 
     >>> pool(jobs=1) is None
     True

@@ -41,8 +41,8 @@ class RayCluster(Executor):
         gpus: share of a GPU that each call takes.
     Raises:
         NoRay: Ray is not installed.
-        Unavailable: no cluster answers at the address.
-        ConfigurationError: this machine, as a cluster, has no room for a call.
+        Unavailable: no cluster responds at the address.
+        ConfigurationError: a cluster on this machine has too few resources for a call.
     """
 
     def __init__(self, address: str, cores: int = 1, gpus: float = 0.0) -> None:

@@ -101,7 +101,7 @@ def run(
         device: device of the models and data.
         folder: folder of the run.
         resume: whether to continue an interrupted run in the folder.
-        every: number of rounds between two checkpoints.
+        every: number of rounds between checkpoints.
         accuracy: the rounds from which the final accuracies are computed.
         threads: number of compute threads; by default the simulation chooses it.
         live: whether to show the live table.

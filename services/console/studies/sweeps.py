@@ -47,7 +47,7 @@ def sweep(
         given: the sweep to run.
         device: device of the models and data.
         accuracy: the rounds from which the final accuracies are computed.
-        folder: folder in which the figures of every run are cached.
+        folder: folder in which the results of every run are cached.
         threads: number of compute threads of a run.
         pool: where to run the points; by default, one after another in this process.
     """
@@ -145,9 +145,9 @@ class Panels:
 
     Args:
         along: the key of this axis.
-        at: the values on this axis, as text if one of them is no number.
-        lines: values by figure, then by the point's place on the other axes.
-        spread: standard deviations over runs, by figure and place.
+        at: the values on this axis, as text if any of them is not a number.
+        lines: values by metric, then by the point's position on the other axes.
+        spread: standard deviations over runs, by metric and position.
     """
 
     along: str

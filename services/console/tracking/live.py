@@ -88,7 +88,7 @@ def heard(operator: Operator) -> Iterator[dict[str, str]]:
     If there are no further events, it yields an empty event from time to time.
 
     Raises:
-        Unavailable: the aggregator has not answered for too long.
+        Unavailable: the aggregator has not responded for too long.
     """
     last = "0-0"
     while True:
@@ -97,5 +97,5 @@ def heard(operator: Operator) -> Iterator[dict[str, str]]:
                 last = event.get("id", last)
                 yield event
         except Unavailable:
-            pass  # The aggregator restarts. What it cannot send again, the records tell.
+            pass  # The aggregator is restarting. The records contain what it cannot send again.
         operator.ready(PATIENCE)

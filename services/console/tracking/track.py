@@ -29,7 +29,7 @@ class TrackedRound:
     Args:
         record: the round's record.
         curves: the accuracies and errors after the round, such as "accuracy_local".
-        acts: what operators did with clients since the last round, keyed by client.
+        acts: operators' actions on clients since the last round, keyed by client.
     """
 
     record: RoundFacts

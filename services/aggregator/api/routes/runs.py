@@ -116,7 +116,7 @@ async def check(runtime: Runtime, given: dict[str, Any] | str) -> tuple[Experime
         given: the tables of an experiment's file, or the file's text.
     Raises:
         InvalidExperiment: the experiment cannot be run; the error says why.
-        Unavailable: no worker has answered in time.
+        Unavailable: no worker answered in time.
     """
     try:
         tables = Experiment.tables_of(given) if isinstance(given, str) else given
@@ -168,8 +168,8 @@ async def present(
     Args:
         runtime: the parts of the process.
         info: the entry.
-        queue: the runs that wait.
-        current: the run that is executed now.
+        queue: the queued runs.
+        current: the current run.
     """
     if info.state == "queued":
         ahead = queue[: queue.index(info.run)] if info.run in queue else []

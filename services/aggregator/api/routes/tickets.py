@@ -148,7 +148,7 @@ async def await_ticket(
     the current run.
 
     Returns:
-        The ticket, or None if there was no such ticket in time.
+        The ticket, or None if there was none in time.
     """
     loop = asyncio.get_running_loop()
     until = loop.time() + patience

@@ -36,10 +36,10 @@ class Outcome:
 
     Args:
         cell: the cell.
-        mean: mean over the seeds; None without a run that has the figure.
+        mean: mean over the seeds; None if no run has the metric.
         half: half the width of the 95 % confidence interval of the mean; None for one seed.
-        missing: why there is no figure.
-        runs: the figures of its runs.
+        missing: why there is no value.
+        runs: the results of its runs.
     """
 
     cell: Cell

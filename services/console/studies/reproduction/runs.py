@@ -76,13 +76,13 @@ def run(
 
     Args:
         cells: the cells; a cell with a `reason` is not run.
-        folder: folder of the kept figures and the checkpoints.
+        folder: folder for cached results and checkpoints.
         title: title of the progress bar.
-        resume: whether to use what an earlier start left in the folder.
+        resume: whether to continue from what an interrupted execution left in the folder.
         pool: where to run; by default, one run after another in this process.
         device: device of the models and data.
     Raises:
-        ConfigurationError: the folder holds runs, but `resume` is not set.
+        ConfigurationError: the folder contains runs, but `resume` is not set.
     """
     if not resume and (folder / "cells").exists():
         raise ConfigurationError(

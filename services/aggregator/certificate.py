@@ -28,7 +28,7 @@ async def renew(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
             log.warning("the changed certificate cannot be used: %s", error)
         else:
             loaded = found
-            log.info("the certificate was read again")
+            log.info("the certificate was reloaded")
 
 
 def _state(*paths: Path) -> tuple[tuple[int, int], ...] | None:

@@ -31,7 +31,7 @@ class Metrics:
         self.paused = Gauge(
             "rampart_paused", "1 if an operator has paused the current run", registry=registry
         )
-        self.queued = Gauge("rampart_queued_runs", "Runs that wait", registry=registry)
+        self.queued = Gauge("rampart_queued_runs", "Runs in the queue", registry=registry)
         self.clients = Gauge("rampart_clients", "Clients by state", ["state"], registry=registry)
         self.uploads = Counter(
             "rampart_uploads", "Uploads by outcome", ["kind", "outcome"], registry=registry
@@ -79,7 +79,10 @@ class Metrics:
             "rampart_event_loop_lag_seconds", "Lateness of the event loop", registry=registry
         )
         self.disk = Gauge(
-            "rampart_disk_bytes", "Disk of blobs or their cache", ["part"], registry=registry
+            "rampart_disk_bytes",
+            "Size and free space of the disk with the blobs or their cache",
+            ["part"],
+            registry=registry,
         )
         if disk is not None:
             for part in ("free", "total"):

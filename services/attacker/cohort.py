@@ -63,7 +63,7 @@ class CohortSettings(ServiceSettings):
     @model_validator(mode="after")
     def _token_for_the_tap(self) -> "CohortSettings":
         if (self.tap is None) != (self.tap_token is None):
-            raise ValueError("RAMPART_COHORT_TAP and RAMPART_COHORT_TAP_TOKEN belong together")
+            raise ValueError("set both RAMPART_COHORT_TAP and RAMPART_COHORT_TAP_TOKEN, or neither")
         return self
 
 

@@ -98,7 +98,7 @@ class FinishedRun:
             path = exported if exported.is_file() else next(blobs, None)
             if path is not None:
                 if hashlib.sha256(path.read_bytes()).hexdigest() != digest:
-                    raise ConfigurationError(f"{path} is damaged: it does not have its digest")
+                    raise ConfigurationError(f"{path} is damaged: its digest does not match")
                 found[name] = path
         return found
 

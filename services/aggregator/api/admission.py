@@ -64,7 +64,7 @@ def check_encoding(encoding: str | None) -> bool:
     """Whether the encoding is zstd; raises `UnsupportedMedia` unless it is zstd or identity."""
     name = (encoding or "identity").strip().lower()
     if name not in {"identity", "zstd"}:
-        raise UnsupportedMedia(f"content encoding {name[:40]!r}; known: identity, zstd")
+        raise UnsupportedMedia(f"unsupported content encoding {name[:40]!r}; use identity or zstd")
     return name == "zstd"
 
 
@@ -270,7 +270,7 @@ def _unpack(packed: BlobWriter, writer: BlobWriter, size_cap: int) -> None:
         with packed.reader() as file, decompressor.stream_reader(file) as stream:
             while piece := stream.read(PIECE):
                 if writer.size + len(piece) > size_cap:
-                    raise TooLarge(f"decompresses to more than the {size_cap} bytes that may be")
+                    raise TooLarge(f"decompresses to more than the limit of {size_cap} bytes")
                 writer.write(piece)
     except zstandard.ZstdError as error:
         raise Malformed(f"not zstd: {error}") from None

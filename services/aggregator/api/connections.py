@@ -71,7 +71,7 @@ class Connection(HttpToolsProtocol):
         # A deque would take 760 bytes, and clients rarely pipeline requests.
         self._unanswered: list[RequestResponseCycle] = []
         if len(self.connections) > self.most:
-            self._refuse(Unavailable(f"{self.most} connections are open already"))
+            self._refuse(Unavailable(f"{self.most} connections are already open"))
         else:
             self._arm()
 

@@ -1,6 +1,6 @@
 """The event hub: reads events once per process, and wakes waiting requests.
 
-The hub reads the events of the federation, and those of the run that is executed now.
+The hub reads the events of the federation, and those of the current run.
 
 A waiting request needs only a future, not a connection to Redis. An event wakes only the requests
 of the clients that it concerns: a client's event wakes that client, and the start of a round wakes

@@ -33,7 +33,7 @@ class UploadSlots:
             TooMany: this client already holds or awaits a slot, or no slot was free for too long.
         """
         if client in self._clients:
-            raise TooMany("an upload of this client is being read already", retry_after=1)
+            raise TooMany("another upload of this client is already being read", retry_after=1)
         self._clients.add(client)
         try:
             await self._acquire()
@@ -54,4 +54,4 @@ class UploadSlots:
             async with asyncio.timeout(PATIENCE):
                 await self._places.acquire()
         except TimeoutError:
-            raise TooMany("other uploads took too long", retry_after=2) from None
+            raise TooMany("no upload slot became free in time", retry_after=2) from None

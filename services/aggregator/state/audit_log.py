@@ -130,5 +130,5 @@ class AuditLog:
             try:
                 found.append(AuditEntry.model_validate_json(text))
             except ValidationError:
-                raise AuditBroken(f"what stands in place of entry {number} is no entry") from None
+                raise AuditBroken(f"entry {number} cannot be parsed") from None
         return found

@@ -34,7 +34,7 @@ class Fenced(RampartError):
     """This worker has lost the lease, so its write was not carried out."""
 
     slug = "fenced"
-    title = "Another worker decides"
+    title = "Another worker holds the lease"
 
 
 @asynccontextmanager

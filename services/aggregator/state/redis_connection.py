@@ -42,7 +42,7 @@ def connect(
     Args:
         url: `redis://`, `rediss://` or `unix://` for one server. For the primary that Sentinels
             name: `redis+sentinel://HOST:PORT,HOST:PORT/NAME/DATABASE`, or `rediss+sentinel://` with
-                TLS. NAME is the Sentinels' name for the primary.
+            TLS. NAME is the Sentinels' name for the primary.
         password: password of Redis; None if it has none.
         sentinel_password: password of the Sentinels; None if they have none.
 

@@ -56,7 +56,8 @@ class Housekeeping:
             kept = state.snapshot.blobs() | await stores.records(blobs).referenced()
         except FileNotFoundError:
             log.error(
-                "a segment of records is not among the blobs; nothing is swept", extra={"run": run}
+                "a segment of records is missing from the blobs, so nothing is swept",
+                extra={"run": run},
             )
             return False
         for ticket in (await stores.tickets.outstanding()).values():

@@ -188,7 +188,7 @@ class PhaseMachine:
             least = 1 if self._buffered else max(1, bounds.count.least(expected))
             if arrived >= least:
                 return self._close(state, answers)
-            reason = f"{arrived} of {expected} updates came, {least} are needed"
+            reason = f"{arrived} of {expected} updates arrived, but {least} are needed"
             return _fail(state, answers, reason)
         moments = [now + POLL, state.deadline, soonest if soonest > now else None]
         until = min(moment for moment in moments if moment is not None)

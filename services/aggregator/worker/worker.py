@@ -132,7 +132,7 @@ class Worker:
             by = Attribution(OWNER, "the setting RAMPART_EXPERIMENT", time.time())
             await runs.submit(self._experiment, FOUNDING, by)
         elif any(info.experiment == digest for info in await runs.entries()):
-            log.info("RAMPART_EXPERIMENT was submitted before", extra={"digest": digest})
+            log.info("RAMPART_EXPERIMENT was already submitted", extra={"digest": digest})
         else:
             log.warning(
                 "RAMPART_EXPERIMENT is ignored, because this federation has had runs; submit it "

@@ -20,13 +20,15 @@ from rampart_fl.shared.protocol.audit import AuditEntry, check_chain
 def audit(
     kept: Annotated[
         str | None,
-        typer.Argument(metavar="[H]", help="A head that you kept; the log must contain it."),
+        typer.Argument(
+            metavar="[H]", help="An earlier head that you stored; the log must contain it."
+        ),
     ] = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Check that no entry was altered or removed.")
     ] = False,
     head: Annotated[
-        bool, typer.Option("--head", help="Print the head of the log, to be kept elsewhere.")
+        bool, typer.Option("--head", help="Print the head of the log, for storing it elsewhere.")
     ] = False,
     since: Annotated[int, typer.Option(min=0, help="Number of the first entry to list.")] = 0,
     url: Url = None,
@@ -39,9 +41,9 @@ def audit(
     With `--verify --head H`, the check also detects entries missing at the end of the log.
     """
     if kept is not None and not verify:
-        raise typer.BadParameter("a kept head is checked with --verify")
+        raise typer.BadParameter("--head needs --verify")
     if since and (verify or head):
-        raise typer.BadParameter("--verify and --head need the whole log; leave --since out")
+        raise typer.BadParameter("--verify and --head need the whole log; omit --since")
     operator = connect(url, token, ca)
     if verify or head:
         # This machine verifies the entries itself, so that it need not trust the aggregator.

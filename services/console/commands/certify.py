@@ -25,7 +25,9 @@ def certify(
             min=1, help="Let this many random subsets of clients vote, instead of disjoint groups."
         ),
     ] = None,
-    size: Annotated[int | None, typer.Option(min=1, help="Clients in each subset.")] = None,
+    size: Annotated[
+        int | None, typer.Option(min=1, help="Number of clients in each subset.")
+    ] = None,
     error: Annotated[
         float,
         typer.Option(

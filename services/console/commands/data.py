@@ -130,7 +130,7 @@ def show(
     experiment: Annotated[
         str, typer.Argument(help="An experiment file, or the name of a shipped experiment.")
     ],
-    png: Annotated[Path | None, typer.Option(help="Draw the heat map into this file.")] = None,
+    png: Annotated[Path | None, typer.Option(help="Write the heat map to this file.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Random seed.")] = None,
     as_json: Json = False,
 ) -> None:

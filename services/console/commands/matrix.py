@@ -46,7 +46,9 @@ def matrix(
     ] = False,
     seeds: Annotated[
         int,
-        typer.Option(min=1, help="Runs per cell; their seeds follow the experiment's seed."),
+        typer.Option(
+            min=1, help="Runs per cell, with consecutive seeds from the experiment's seed on."
+        ),
     ] = 5,
     rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds.")] = None,
     jobs: Jobs = 1,

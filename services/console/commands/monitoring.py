@@ -155,7 +155,7 @@ def watch(
             sys.stdout.flush()
             if event.get("type") == "ended":
                 return
-        raise Unavailable("the aggregator ended the stream of events")
+        raise Unavailable("the aggregator closed the event stream")
     follow(operator)
 
 

@@ -38,7 +38,7 @@ def duration(text: str) -> float:
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
     if found is None or float(found[1]) == 0:
-        raise typer.BadParameter(f"{text!r} is no duration; examples: 30d, 12h, 90m, 3600s")
+        raise typer.BadParameter(f"{text!r} is not a duration; examples: 30d, 12h, 90m, 3600s")
     return float(found[1]) * SECONDS[found[2] or "s"]
 
 
@@ -94,9 +94,11 @@ def _validity(one: OperatorInfo) -> str:
 @operators.command()
 def add(
     name: str,
-    role: Annotated[Role, typer.Option(help="A viewer reads; an operator also acts.")],
+    role: Annotated[
+        Role, typer.Option(help="A viewer may only read; an operator may also change things.")
+    ],
     expires: Annotated[
-        str | None, typer.Option(help="Lifetime, such as 30d or 12h; none: until revoked.")
+        str | None, typer.Option(help="Lifetime, such as 30d or 12h; by default, until revoked.")
     ] = None,
     reason: Reason = UNSAID,
     url: Url = None,
@@ -121,4 +123,4 @@ def revoke(
 ) -> None:
     """Revokes an operator's token at once."""
     connect(url, token, ca).revoke_operator(name, reason)
-    say(as_json, {"name": name, "revoked": True}, f"{name} is no operator any more")
+    say(as_json, {"name": name, "revoked": True}, f"{name} is no longer an operator")

@@ -33,16 +33,17 @@ def run(
     ],
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Change a setting: data.clients=6; repeatable."),
+        typer.Option("--set", help="Change a setting, as in data.clients=6; may be repeated."),
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="First part of the run's id; by default, the experiment's.")
+        str | None,
+        typer.Option(help="First part of the run's id; by default, the experiment's name."),
     ] = None,
     submission: Annotated[
         str | None, typer.Option(help="A key: submissions with the same key are one run.")
     ] = None,
     wait: Annotated[
-        float | None, typer.Option(min=0, help="Longest wait for the first round, in seconds.")
+        float | None, typer.Option(min=0, help="Maximum wait for the first round, in seconds.")
     ] = None,
     followed: Annotated[bool, typer.Option("--follow", help="Follow the run to its end.")] = False,
     checked: Annotated[

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rampart_fl.services.console.launcher.served import ServedFolder
 
 FEDERATION = RUNS / "federation"
-Folder = Annotated[Path, typer.Option(help="Folder of the federation; it is kept.")]
+Folder = Annotated[Path, typer.Option(help="Folder for the federation's state.")]
 PATIENCE = 120.0
 """Seconds that a federation has to become ready."""
 
@@ -22,7 +22,7 @@ PATIENCE = 120.0
 def serve(
     agents: Annotated[int, typer.Option(min=0, help="Clients to start on this machine.")] = 0,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Return once it is ready; `shutdown` ends it.")
+        bool, typer.Option("--detach", help="Return once it is ready; `rampart shutdown` stops it.")
     ] = False,
     folder: Folder = FEDERATION,
     port: Annotated[
@@ -49,7 +49,7 @@ def serve(
         with LocalServers(place.path, port=port) as servers:
             served = Served(servers, place)
             served.start_agents(agents)
-            text = f"{servers.url} is ready; Ctrl-C or rampart shutdown ends it"
+            text = f"{servers.url} is ready; Ctrl-C or rampart shutdown stops it"
             say(as_json, {"url": servers.url, "folder": str(folder)}, text)
             sys.stdout.flush()
             with contextlib.suppress(KeyboardInterrupt):
@@ -81,5 +81,5 @@ def shutdown(folder: Folder = FEDERATION, as_json: Json = False) -> None:
     from rampart_fl.services.console.launcher.served import ServedFolder
 
     ended = ServedFolder(folder).shut_down()
-    text = "the federation has ended" if ended else f"no federation is served from {folder}"
+    text = "the federation was stopped" if ended else f"no federation is served from {folder}"
     say(as_json, {"ended": ended}, text)

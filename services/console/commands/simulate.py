@@ -49,7 +49,9 @@ def simulate(
             "best round, or (end) a measurement after the last aggregation."
         ),
     ] = "last",
-    checkpoint: Annotated[int, typer.Option(min=1, help="Rounds between two checkpoints.")] = 10,
+    checkpoint: Annotated[
+        int, typer.Option(min=1, help="Number of rounds between checkpoints.")
+    ] = 10,
     jobs: Jobs = 1,
     ray: Ray = None,
     gpus: Gpus = None,

@@ -50,7 +50,9 @@ def clients(
     operator = connect(url, token, ca, run)
     if client is not None:
         if run is not None or everywhere:
-            raise typer.BadParameter("a client's history covers all runs; leave the options out")
+            raise typer.BadParameter(
+                "a client's history covers all runs; omit --run and --everywhere"
+            )
         from rampart_fl.services.console.commands.client_history import show_history
 
         show_history(operator, client, last, before, as_json)
@@ -115,7 +117,7 @@ def proposals(
         since = f"proposed in round {one.round}, dismissed with round {one.until}"
         sys.stdout.write(f"{one.client_id} {since}: {one.detector}: {one.reason}\n")
     if not found:
-        sys.stdout.write("no proposal waits\n")
+        sys.stdout.write("no proposals\n")
 
 
 Where = tuple[str | None, str | None, str | None, str | None]
@@ -211,7 +213,7 @@ def revoke(
 
 Labels = Annotated[
     list[str] | None,
-    typer.Option("--label", help="Label of the clients, such as site=eu; repeatable."),
+    typer.Option("--label", help="Label of the clients, such as site=eu; may be repeated."),
 ]
 
 
@@ -258,7 +260,7 @@ def tokens(
 ) -> None:
     """Makes join tokens, and prints one per line. Each token lets one client join."""
     if revoke is not None and (count is not None or lifetime is not None):
-        raise typer.BadParameter("--revoke makes no tokens; leave --count and --lifetime out")
+        raise typer.BadParameter("--revoke makes no tokens; omit --count and --lifetime")
     operator = connect(url, token, ca)
     if revoke is not None:
         operator.revoke_join_token(revoke, reason)
@@ -275,7 +277,7 @@ def _steer(verb: str, reason: str, where: Where, as_json: bool) -> None:
 
 
 def mode(
-    mode: Annotated[Mode, typer.Argument(help="The strongest decision that the run may take.")],
+    mode: Annotated[Mode, typer.Argument(help="The strongest decision that the run may make.")],
     reason: Reason = UNSAID,
     run: Run = None,
     url: Url = None,

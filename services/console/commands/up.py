@@ -15,12 +15,14 @@ def up(
     ],
     beside: Annotated[
         list[str] | None,
-        typer.Option(help="Run this experiment too, and show both side by side."),
+        typer.Option(help="Also run this experiment, and compare both side by side."),
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Random seed.")] = None,
     folder: Annotated[Path, typer.Option(help="Folder for runs.")] = RUNS,
-    per_process: Annotated[int, typer.Option(min=1, help="Clients per process, at most.")] = 10,
+    per_process: Annotated[
+        int, typer.Option(min=1, help="Maximum number of clients per process.")
+    ] = 10,
     open_page: Annotated[
         bool,
         typer.Option(
@@ -35,7 +37,7 @@ def up(
     stops all processes that it started.
     """
     if open_page and beside:
-        raise typer.BadParameter("--open shows one run; leave --beside out")
+        raise typer.BadParameter("--open shows one run; omit --beside")
     from rampart_fl.services.console.launcher.up import describe, run_folder
     from rampart_fl.services.console.launcher.up import up as run
     from rampart_fl.shared.experiment import Experiment

@@ -21,7 +21,7 @@ def matrix_report(found: Mapping[str, Any], digests: Mapping[str, str]) -> str:
     cells = {(cell["attack"], cell["defence"]): cell for cell in found["cells"]}
     about = (
         "Every attack against every defence. Percent over the honest clients: mean ± standard "
-        "deviation over seeds; a dash means that there is no such figure."
+        "deviation over seeds; a dash means that there is no value."
     )
     names = {
         key.capitalize(): value

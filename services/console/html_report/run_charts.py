@@ -88,7 +88,7 @@ def _evidence_of(run: FinishedRun, detector: str) -> Html:
     values = [v for line in lines for v in line.values if v is not None]
     edge = 3 * max(abs(limit) for limit in known)
     bounds = max(min(*values, 0.0), -edge), min(max(*values, *known), edge)
-    about = ["What the detector compared with its limit, for each client and round."]
+    about = ["The score that the detector compared with its threshold, for each client and round."]
     if min(values) < bounds[0] or max(values) > bounds[1]:
         about.append("Values beyond the axis are drawn at its edge.")
     if len(shown) > SHOWN:

@@ -70,7 +70,7 @@ class LocalRun(LocalFederation):
             with suppress(RampartError):
                 for member in self.operator.members():
                     if not member.evicted:
-                        self.operator.decide(member.client_id, "evict", "the run is given up")
+                        self.operator.decide(member.client_id, "evict", "the run was abandoned")
             # More members may join while the run stops; the next iteration evicts them.
             time.sleep(POLL)
         self.operator.delete(run)

@@ -89,7 +89,7 @@ class Processes:
         for name, child in self._running.items():
             code = child.poll()
             if code is not None and (code != 0 or name in needed):
-                raise ChildFailed(f"{name} ended with code {code}; {self.tail(name)}")
+                raise ChildFailed(f"{name} exited with code {code}; {self.tail(name)}")
 
     def tail(self, name: str) -> str:
         """The path and the last line of a process's log."""

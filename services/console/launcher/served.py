@@ -53,7 +53,7 @@ class ServedFolder:
         with self._lock.open("a+") as file:
             if not _locked(file):
                 raise ConfigurationError(
-                    f"process {self.server()} serves {self.path} already; rampart shutdown ends it"
+                    f"process {self.server()} serves {self.path} already; rampart shutdown stops it"
                 )
             file.seek(0)
             file.truncate()
@@ -100,7 +100,7 @@ class ServedFolder:
                     return str(found["url"])
             # Only this file shows that the server is ready, so poll for it.
             time.sleep(POLL)
-        why = "is not ready" if server.poll() is None else f"ended with code {server.poll()}"
+        why = "is not ready" if server.poll() is None else f"exited with code {server.poll()}"
         lines = log.read_text(errors="replace").splitlines()[-3:]
         raise ChildFailed(f"serve {why}; see {log}: {' | '.join(lines)[:1000]}")
 

@@ -85,7 +85,7 @@ class Served:
         tail = self._federation.processes.tail(name)
         if len(deaths) == MOST and now - deaths[0] < WITHIN:
             raise ChildFailed(f"{name} died {MOST} times, the last time with code {code}; {tail}")
-        log.warning("%s ended with code %s and is started again; %s", name, code, tail)
+        log.warning("%s exited with code %s and is restarted; %s", name, code, tail)
 
     def _start_group(self, name: str, clients: int) -> None:
         """Starts a process that hosts clients; clients that joined earlier keep their identity."""

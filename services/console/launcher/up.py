@@ -145,7 +145,7 @@ def describe(outcomes: list[Outcome]) -> str:
         "accuracy_local": "  after local training",
         "accuracy_personalized": "  personal model",
         "error": "mean squared error of the honest clients",
-        "attack_success": "triggered images taken for the target",
+        "attack_success": "triggered images classified as target",
         "dacc": "clients judged correctly (DAcc)",
         "fpr": "honest clients evicted (FPR)",
         "fnr": "attackers not evicted (FNR)",
@@ -164,7 +164,7 @@ def describe(outcomes: list[Outcome]) -> str:
         rows.append([label, *(percent(c[m] if m < len(c) else None) for c in curves)])
     if any("attack_success_vote" in outcome.summary for outcome in outcomes):
         fooled = [percent(o.summary.get("attack_success_vote")) for o in outcomes]
-        rows.append(["triggered images, as the vote decides", *fooled])
+        rows.append(["triggered images classified as target by the vote", *fooled])
     rows.append(["evicted", *(", ".join(o.summary["evicted"]) or "nobody" for o in outcomes)])
     rows.append(["rounds", *(str(o.summary["rounds"]) for o in outcomes)])
     rows.append(["wall time", *(f"{o.summary['seconds']:.0f} s" for o in outcomes)])

@@ -34,7 +34,7 @@ def markdown(matrix: Matrix, about: dict[str, Any]) -> str:
         f"# Attacks and defences: {about['experiment']}",
         "",
         f"{facts}. All in percent, over the honest clients: mean ± standard deviation over seeds; "
-        "a dash means that there is no such figure.",
+        "a dash means that there is no value.",
         "",
         *REFERENCES.splitlines(),
         *_summary(matrix),

@@ -28,7 +28,7 @@ class TensorBoardTracker:
             raise missing("tensorboard") from None
         self._folder = destination / name
         if self._folder.exists():
-            raise NoTracker(f"{self._folder} exists: a run is tracked once")
+            raise NoTracker(f"{self._folder} already exists; a run can be tracked only once")
         library: Any = tensorboard
         self._writer: Any = library.SummaryWriter(str(self._folder))
 

@@ -21,11 +21,14 @@ def test_by_default_the_federation_evicts_within_the_bound() -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"mode": "reject", "by": "operator"}, 'by = "operator" does nothing with mode = "reject"'),
+        (
+            {"mode": "reject", "by": "operator"},
+            'by = "operator" has no effect with mode = "reject"',
+        ),
         ({"mode": "quarantine", "by": "operator"}, 'by = "operator" does nothing'),
-        ({"rounds": 5}, 'rounds does nothing with mode = "evict"'),
+        ({"rounds": 5}, 'rounds has no effect with mode = "evict"'),
         ({"mode": "reject", "rounds": 5}, "rounds does nothing"),
-        ({"patience": 5}, 'patience does nothing with mode = "evict", by = "automatic"'),
+        ({"patience": 5}, 'patience has no effect with mode = "evict", by = "automatic"'),
         ({"mode": "reject", "bounded": False}, "bounded = false does nothing"),
         ({"mode": "quarantine", "scope": "federation"}, 'scope = "federation" does nothing'),
         ({"mode": "warn"}, "server.eviction.mode: .*'observe', 'reject', 'quarantine' or 'evict'"),

@@ -116,7 +116,7 @@ async def join(request: Request, runtime: RuntimeDep, token: Bearer, body: JoinR
         now + settings.client_token_lifetime,
     )
     if answer == "taken":
-        raise refusals.Conflict(f"client {client_id} exists already")
+        raise refusals.Conflict(f"client {client_id} already exists")
     if answer == "token-taken":
         raise refusals.Conflict("this token is in use")
     if answer != "joined":
@@ -140,7 +140,7 @@ async def rotate_token(
     now = time.time()
     if isinstance(caller, Known):
         if caller.client != client_id:
-            raise refusals.Forbidden("a client may rotate its own token only")
+            raise refusals.Forbidden("a client may rotate only its own token")
         if await runtime.stores.attempts.count(f"rotate:{client_id}", 60, now) > ROTATIONS:
             raise refusals.TooMany("too many changes of this client's token", retry_after=60)
     by = None if isinstance(caller, Known) else caller.because(body.reason)
@@ -225,7 +225,7 @@ async def described(runtime: Runtime, known: Mapping[str, Mapping[str, Any]]) ->
 async def client(runtime: RuntimeDep, caller: CallerDep, client_id: ClientPath) -> ClientInfo:
     """Shows one client; a client may only see itself."""
     if caller not in (None, client_id):
-        raise refusals.Forbidden("a client may see itself only")
+        raise refusals.Forbidden("a client may see only itself")
     record = await runtime.stores.clients.record(client_id)
     if record is None:
         raise refusals.NotFound(f"no client {client_id}")

@@ -52,8 +52,8 @@ async def acceptance(
     errors: dict[str, refusals.Refusal] = {
         "evicted": refusals.Evicted(f"{client} is barred from run {run.run}"),
         "unfounded": run.not_started,
-        "over": refusals.RunOver(f"run {run.run} takes no more clients"),
-        "frozen": refusals.Conflict(f"{client} takes part in run {run.run} already"),
+        "over": refusals.RunOver(f"run {run.run} accepts no more clients"),
+        "frozen": refusals.Conflict(f"{client} already takes part in run {run.run}"),
         "full": refusals.RunFull(f"all {experiment.data.clients} slots of {run.run} are taken"),
     }
     if found in errors:
@@ -72,7 +72,7 @@ async def members(
     runtime: RuntimeDep,
     run: RunDep,
     client_id: Annotated[
-        ClientId | None, Query(alias="client", description="only this client, if it is one of them")
+        ClientId | None, Query(alias="client", description="list only this client")
     ] = None,
 ) -> list[Member]:
     """Lists the clients that answered the run's offer, take part in it, or are barred from it."""
@@ -166,7 +166,7 @@ async def settled(runtime: Runtime, run: RunParts, client_id: str, answer: str) 
     """
     found = await member(runtime, run, client_id)
     if answer == "gone":
-        raise refusals.Conflict(f"no proposal to evict {client_id} stands")
+        raise refusals.Conflict(f"there is no proposal to evict {client_id}")
     return found
 
 

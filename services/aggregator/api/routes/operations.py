@@ -28,7 +28,7 @@ async def soon(who: str = "Redis") -> AsyncIterator[None]:
         async with asyncio.timeout(PATIENCE):
             yield
     except TimeoutError:
-        raise Unavailable(f"{who}: no answer in {PATIENCE:g} seconds") from None
+        raise Unavailable(f"{who}: no response within {PATIENCE:g} seconds") from None
 
 
 @router.get("/healthz")

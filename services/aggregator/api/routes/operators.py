@@ -58,7 +58,7 @@ async def add_operator(
             body.name, body.role, token_hash(token), expires_at, by
         )
     if answer == "taken":
-        raise refusals.Conflict(f"operator {body.name} exists already; revoke its token first")
+        raise refusals.Conflict(f"operator {body.name} already exists; revoke its token first")
     return OperatorToken(
         name=body.name,
         role=body.role,

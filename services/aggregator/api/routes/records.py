@@ -70,7 +70,7 @@ async def figures(
     run: RunDep,
     first: Annotated[int, Query(alias="from", ge=0, le=10**9, description="first round")] = 0,
     limit: Annotated[int, Query(ge=1, le=SUMMED, description="number of rounds")] = 100,
-    client: Annotated[ClientId | None, Query(description="add what this one did")] = None,
+    client: Annotated[ClientId | None, Query(description="also summarize this client")] = None,
 ) -> list[RoundFigures]:
     """Summarizes each finished round in a few metrics, and in what one client did.
 
@@ -93,9 +93,9 @@ async def one_round(
     run: RunDep,
     round: RoundNumber,  # noqa: A002 - the path's name
     decision: Annotated[Decision | None, Query(description="only verdicts of this kind")] = None,
-    client: Annotated[ClientId | None, Query(description="only the verdict on this one")] = None,
-    offset: Annotated[int, Query(ge=0, le=10**9, description="verdicts to pass over")] = 0,
-    limit: Annotated[int, Query(ge=1, le=10_000, description="verdicts to show")] = 1000,
+    client: Annotated[ClientId | None, Query(description="only the verdict on this client")] = None,
+    offset: Annotated[int, Query(ge=0, le=10**9, description="number of verdicts to skip")] = 0,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="maximum number of verdicts")] = 1000,
 ) -> RoundPage:
     """Shows one finished round's record: verdicts with evidence, weights, metrics and timings.
 

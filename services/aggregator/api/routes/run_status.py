@@ -96,7 +96,7 @@ async def evaluations(run: RunDep) -> dict[str, dict[str, float]]:
 async def stream_slot(runtime: RuntimeDep) -> AsyncIterator[None]:
     """Holds one of the slots for open streams, from the request to the end of the response."""
     if runtime.hub.count(STREAM) >= STREAMS:
-        raise refusals.TooMany("too many streams of events are open already", retry_after=5)
+        raise refusals.TooMany("too many event streams are already open", retry_after=5)
     with runtime.hub.listen(STREAM):
         yield
 

@@ -48,7 +48,7 @@ async def runs(
     "",
     status_code=201,
     responses={
-        200: {"model": RunInfo, "description": "The run that was submitted with this key before"},
+        200: {"model": RunInfo, "description": "The run that was already submitted with this key"},
         201: {**OF_RUN},
         **problems(refusals.InvalidExperiment),
     },
@@ -104,7 +104,7 @@ async def delete_run(
     if answer == "unknown":
         raise refusals.RunNotFound(f"there is no run {run.run}")
     if answer == "current":
-        raise refusals.RunCurrent(f"run {run.run} is executed now; stop it first")
+        raise refusals.RunCurrent(f"run {run.run} is being executed; stop it first")
     runtime.hub.deletions += 1
 
 

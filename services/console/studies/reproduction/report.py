@@ -74,7 +74,7 @@ def outcome(cell: Cell, results: Results) -> Outcome:
     mean = fmean(values) if values else None
     missing = cell.reason or (failed[0] if failed else None)
     if mean is None and missing is None:
-        missing = f"no run has the figure {cell.measure}" if runs else "not run"
+        missing = f"no run has the metric {cell.measure}" if runs else "not run"
     return Outcome(cell, mean, interval(values), missing, runs)
 
 

@@ -97,8 +97,7 @@ class TestClients:
         return identity
 
     def client(self, name: str, compress: bool = False) -> AggregatorClient:
-        """A connection with this client's identity, for one event loop; the caller must close
-        it."""
+        """A connection with this client's identity for one event loop; the caller closes it."""
         return AggregatorClient(self.url, self.join(name).token, PATIENCE, compress=compress)
 
     def take_part(
@@ -237,8 +236,7 @@ def run_on(
 
 
 def dismiss(servers: LocalServers) -> None:
-    """Revokes the tokens of clients that joined by themselves, so that they stay out of later
-    runs."""
+    """Revokes the tokens of clients that joined by themselves; they take part in no later run."""
     own = servers.folder / CLIENTS
     for client in servers.operator.clients():
         if not (own / client.client_id).exists():

@@ -122,8 +122,7 @@ class EvictionStore:
         return (await self.audit.perform(act, DISMISS, keys, client, raw, by.reason))[0]
 
     async def _proposal(self, client: str) -> tuple[str, dict[str, Any]]:
-        """The proposal to evict a client, as stored text and parsed; both empty if there is
-        none."""
+        """The proposal to evict a client, as stored text and parsed; both are empty without one."""
         raw = await self.redis.ask("hget", self.keys.quarantined, client)
         found = {} if raw is None else json.loads(raw)
         return (raw, found) if found.get("kind") == "proposal" else ("", {})

@@ -39,8 +39,7 @@ class Housekeeping:
             await asyncio.sleep(SWEEP)
 
     async def sweep(self) -> None:
-        """Deletes unused blobs left behind by crashes, refusals or requests for customized
-        models."""
+        """Deletes unused blobs after crashes, refusals and requests for customized models."""
         for info in await self._stores.runs.entries():
             if info.run in self._swept:
                 continue

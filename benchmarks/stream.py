@@ -24,7 +24,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -242,9 +242,9 @@ def cell(given: argparse.Namespace) -> dict[str, float]:
     }
 
 
-def main() -> None:
-    """Measures all rules, and prints the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def options(doc: str | None) -> argparse.ArgumentParser:
+    """The command line of a benchmark of large pools; `doc` is its module's docstring."""
+    parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
     parser.add_argument("--clients", type=int, default=25)
     parser.add_argument("--dim", type=lambda text: int(float(text)), default=10**8)
     parser.add_argument("--memory", type=int, default=1 << 30, help="RAMPART_POOL_MEMORY, in bytes")
@@ -254,6 +254,17 @@ def main() -> None:
     parser.add_argument("--rules", nargs="+", default=list(RULES), choices=list(RULES))
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--folder", default=None, help="on the disk to measure")
+    return parser
+
+
+def table(columns: Sequence[str]) -> str:
+    """The first two lines of a table whose first column is text."""
+    return "| " + " | ".join(columns) + " |\n|---|" + "---:|" * (len(columns) - 1)
+
+
+def main() -> None:
+    """Measures all rules, and prints the table."""
+    parser = options(__doc__)
     parser.add_argument("--cell", choices=list(RULES), help=argparse.SUPPRESS)
     parser.add_argument("--uploads", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -265,7 +276,7 @@ def main() -> None:
         uploads = [stored(blobs, spec, seed) for seed in range(given.clients)]
         listed = Path(folder) / "uploads.json"
         listed.write_text(json.dumps(uploads))
-        print("| " + " | ".join(COLUMNS) + " |\n|---|" + "---:|" * (len(COLUMNS) - 1))
+        print(table(COLUMNS))
         for rule in given.rules:
             command = [sys.executable, __file__, "--cell", rule, "--uploads", str(listed)]
             for name in ("dim", "memory", "scale", "threads"):

@@ -29,13 +29,20 @@ import psutil
 from benchmarks.crowd import CrowdFederation
 from benchmarks.idle_clients import perceptron
 from benchmarks.rounds import hidden_of
-from benchmarks.stream import PIECE, RULES, arithmetic_floor, mathematics, reading_floor
+from benchmarks.stream import (
+    PIECE,
+    RULES,
+    arithmetic_floor,
+    mathematics,
+    options,
+    reading_floor,
+    table,
+)
 from rampart_fl.shared.agent.client import AggregatorClient
 from rampart_fl.shared.agent.identity import establish
 from rampart_fl.shared.agent.membership import next_run
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol import wire
-from rampart_fl.shared.runtime import cpus
 
 PARTS = ("api", "worker")
 HEARTBEAT = 5.0
@@ -225,23 +232,14 @@ def cell(given: argparse.Namespace, rule: str) -> dict[str, Any]:
 
 def main() -> None:
     """Measures all rules, and prints the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--clients", type=int, default=25)
-    parser.add_argument("--dim", type=lambda text: int(float(text)), default=10**8)
-    parser.add_argument("--memory", type=int, default=1 << 30, help="RAMPART_POOL_MEMORY, in bytes")
-    parser.add_argument(
-        "--scale", type=int, default=10, help="how much smaller the resident pool is"
-    )
-    parser.add_argument("--rules", nargs="+", default=list(RULES), choices=list(RULES))
-    parser.add_argument("--threads", type=int, default=cpus.threads())
-    parser.add_argument("--folder", default=None, help="on the disk to measure")
+    parser = options(__doc__)
     parser.add_argument("--load", metavar="URL", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.load:
         tokens = json.loads(sys.stdin.readline())
         asyncio.run(post_all(given.load, tokens, Path(given.folder), hidden_of(given.dim)))
         return
-    print("| " + " | ".join(COLUMNS) + " |\n|---|" + "---:|" * (len(COLUMNS) - 1))
+    print(table(COLUMNS))
     for rule in given.rules:
         found = cell(given, rule)
         floor = max(found["reading"], found["arithmetic"])

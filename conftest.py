@@ -1,4 +1,4 @@
-"""Sends doctests to the paths that imports have: elsewhere a module would exist under two names."""
+"""Collects doctests under the import paths, so that no module is loaded under a second name."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuses `pytest shared/...`, which would import modules under a second name."""
+    """Rejects `pytest shared/...`, which would import modules under a second name."""
     here = config.invocation_params.dir
     for argument in config.args:
         path = (here / argument.partition("::")[0]).absolute()

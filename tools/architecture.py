@@ -1,6 +1,6 @@
 """Writes the packages and their imports to `docs/architecture.md`: `python -m tools.architecture`.
 
-The generated parts of the page are between markers; a test fails if they do not match the code.
+The generated parts of the page are between markers; a test fails if they are not up to date.
 """
 
 import ast
@@ -56,7 +56,7 @@ def subpackages(service: str) -> tuple[str, ...]:
 def dependencies() -> Graph:
     """The packages that each package imports, without the imports that `UPWARD` lists.
 
-    A module directly in a service is treated as a part of each subpackage that imports it.
+    A module directly in a service counts as part of each subpackage that imports it.
     """
     found: Graph = {name: set() for name in map(package, MODULES) if name is not None}
     for module in MODULES:
@@ -77,7 +77,7 @@ def _imported(module: str) -> set[str]:
 
 
 def layers(graph: Mapping[str, set[str]]) -> list[list[str]]:
-    """The layers of an acyclic graph, from the top: each layer imports only layers below it.
+    """The layers of an acyclic graph from top to bottom; each layer imports only layers below it.
 
     >>> layers({"a": {"b", "c"}, "b": {"c"}, "c": set(), "d": {"c"}})
     [['a'], ['b', 'd'], ['c']]
@@ -92,7 +92,7 @@ def layers(graph: Mapping[str, set[str]]) -> list[list[str]]:
 
 
 def reduced(graph: Mapping[str, set[str]]) -> Graph:
-    """The transitive reduction: the graph without arrows that are implied by other arrows.
+    """The transitive reduction: the graph without arrows that other arrows imply.
 
     >>> reduced({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == {"a": {"b"}, "b": {"c"}, "c": set()}
     True
@@ -133,7 +133,7 @@ def _key(name: str) -> str:
 
 
 def descriptions() -> str:
-    """One paragraph per package, which describes what belongs in the package.
+    """One paragraph per package that describes what belongs in the package.
 
     The services come first. The packages of `shared` follow; each package precedes the packages
     that it imports.
@@ -161,7 +161,7 @@ def description(name: str) -> str:
 
 
 def render(page: str) -> str:
-    """The page, with its generated parts updated from the current code."""
+    """The page with its generated parts updated."""
     for name, text in (("dependencies", picture()), ("packages", descriptions())):
         start, end = f"<!-- {name}: start -->", f"<!-- {name}: end -->"
         assert page.count(start) == page.count(end) == 1, f"{PATH.name} lacks the markers of {name}"

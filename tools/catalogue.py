@@ -1,6 +1,6 @@
 """Writes the catalogue of stages from the registries: `python -m tools.catalogue`.
 
-The program writes `docs/rules.md`; a test fails if that file does not match the code.
+The program writes `docs/rules.md`; a test fails if that file is not up to date.
 """
 
 import inspect

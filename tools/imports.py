@@ -1,4 +1,4 @@
-"""Reads from the source which module imports which, for architecture tests and diagrams."""
+"""Analyses the imports between modules, for architecture tests and diagrams."""
 
 import ast
 from collections.abc import Collection, Iterator, Mapping
@@ -25,7 +25,7 @@ UPWARD = {
 def imports(module: str) -> tuple[tuple[str, bool], ...]:
     """The modules that a module imports, each with True if the import is at module level.
 
-    Imports that only type checkers see are left out.
+    Imports for type checking only are left out.
 
     >>> dict(imports("rampart_fl.shared.families.plugins"))["rampart_fl.shared.errors"]
     True
@@ -74,7 +74,7 @@ def service(module: str) -> str:
 
 
 def reached(module: str) -> dict[str, str]:
-    """The modules that Python loads with a module, each with the module that imports it."""
+    """The modules that importing a module loads, each with the module that imports it."""
     found, waiting = {module: ""}, [module]
     while waiting:
         current = waiting.pop()
@@ -90,7 +90,7 @@ def reached(module: str) -> dict[str, str]:
 
 
 def reach(graph: Mapping[str, Collection[str]], start: str) -> set[str]:
-    """The nodes that can be reached from a node, which includes the node itself only in a cycle.
+    """The nodes that can be reached from a node, including the node itself if it is in a cycle.
 
     >>> sorted(reach({"a": ["b"], "b": ["c"], "c": ["b"]}, "b"))
     ['b', 'c']
@@ -104,7 +104,7 @@ def reach(graph: Mapping[str, Collection[str]], start: str) -> set[str]:
 
 
 def cycles(graph: Mapping[str, Collection[str]]) -> list[frozenset[str]]:
-    """The cycles of a graph: each set contains nodes that can all reach each other.
+    """The cycles of a graph: each is a set of nodes that can all reach each other.
 
     >>> cycles({"a": ["b"], "b": ["c"], "c": ["b"]}) == [frozenset("bc")]
     True

@@ -1,6 +1,6 @@
-"""Writes the reference of experiment files from pydantic models: `python -m tools.reference`.
+"""Writes the reference of experiment files from the pydantic models: `python -m tools.reference`.
 
-The program writes `docs/experiments.md`; a test fails if that file does not match the code.
+The program writes `docs/experiments.md`; a test fails if that file is not up to date.
 """
 
 import ast
@@ -93,7 +93,7 @@ ALSO: dict[str, str] = {
     "server.test.dataset": f"a {datasets.family}",
     "evaluation.trigger": f"a {data_attacks.family} with a trigger",
 }
-"""The text for each key whose members another page lists."""
+"""The text for each key whose possible values are listed on another page."""
 
 MEANINGS = {
     "name": "Name of the experiment, in lower case with hyphens.",
@@ -140,7 +140,7 @@ Found = tuple[str, type[Table], Table | None]
 def tables(
     model: type[Table] = Experiment, path: str = "", default: Table | None = None
 ) -> Iterator[Found]:
-    """Every table of an experiment file, beginning with the file itself (path "")."""
+    """Every table of an experiment file, beginning with the top level (path "")."""
     yield path, model, default
     for key, field in model.model_fields.items():
         inner = _table(field.annotation)

@@ -1,4 +1,4 @@
-"""Takes the pictures of the operators' page for the documentation, from a run of the demo.
+"""Takes the documentation's screenshots of the operators' page, from a run of the demo.
 
     make screenshots
 
@@ -23,7 +23,7 @@ BROWSERS = ("chromium", "chromium-headless-shell", "chromium-browser", "google-c
 
 
 def main() -> None:
-    """Runs the demo's federation, and takes the pictures once it has ended."""
+    """Runs the demo's federation, and takes the screenshots after its end."""
     tables = {**Experiment.load("digits-sign-flip").tables(), "rounds": ROUNDS}
     experiment = validate(Experiment.from_tables(tables))
     with (
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def shoot(url: str, token: str, run: str) -> None:
-    """Takes the pictures of one run."""
+    """Takes the screenshots of one run."""
     from playwright.sync_api import sync_playwright
 
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -69,7 +69,7 @@ def shoot(url: str, token: str, run: str) -> None:
 
 
 def evicted(page: Any) -> None:
-    """Opens the details of the first row's eviction."""
+    """Opens the details of the eviction in the first row."""
     page.locator(".grid-canvas").focus()
     page.keyboard.press("Home")
     said = page.locator(".verdicts .readout")

@@ -1,6 +1,6 @@
-"""Writes a round's state machine as a diagram and tables: `python -m tools.state_machine`.
+"""Writes the phase machine as a diagram and tables: `python -m tools.state_machine`.
 
-The generated parts of the page are between markers; a test fails if they do not match the code.
+The generated parts of the page are between markers; a test fails if they are not up to date.
 """
 
 import inspect
@@ -24,7 +24,7 @@ def diagram() -> str:
 
 
 def arrows() -> str:
-    """Every arrow, with the commands that may follow, as a Markdown table."""
+    """Every transition with its possible commands, as a Markdown table."""
     rows = [
         f"| {arrow.source} | `{arrow.event.__name__}` | {arrow.when} | {arrow.target} "
         f"| {_names(arrow.commands)} |"
@@ -57,7 +57,7 @@ def _summary(kind: type) -> str:
 
 
 def render(page: str) -> str:
-    """The page, with its generated parts updated from the current code."""
+    """The page with its generated parts updated."""
     parts = {"diagram": diagram, "arrows": arrows, "questions": questions, "commands": commands}
     for name, part in parts.items():
         start, end = (

@@ -7,14 +7,14 @@ from pathlib import Path
 
 log = logging.getLogger(__name__)
 EVERY = 60.0
-"""Seconds between two checks of the files."""
+"""Seconds between checks of the files."""
 
 
 async def renew(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
-    """Loads the certificate and the key whenever their files change, for use by new connections.
+    """Reloads the certificate and the key whenever their files change; new connections use them.
 
-    If the new files cannot be used, the former certificate stays in use, and the next check tries
-    to load them again.
+    If the new files cannot be used, the previous certificate stays in use, and the next check tries
+    again.
     """
     loaded = _state(certificate, key)
     while True:
@@ -28,11 +28,11 @@ async def renew(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
             log.warning("the changed certificate cannot be used: %s", error)
         else:
             loaded = found
-            log.info("the certificate was read again")
+            log.info("the certificate was reloaded")
 
 
 def _state(*paths: Path) -> tuple[tuple[int, int], ...] | None:
-    """The files' modification times and inodes, to notice changes; None if a file is missing."""
+    """The files' modification times and inodes, which show changes; None if a file is missing."""
     try:
         return tuple((found.st_mtime_ns, found.st_ino) for found in map(Path.stat, paths))
     except OSError:

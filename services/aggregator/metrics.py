@@ -21,7 +21,7 @@ class Metrics:
     """All metrics of a process, in a separate registry so that tests can create several instances.
 
     Args:
-        disk: a folder on the disk whose space is measured; None to measure no disk.
+        disk: a folder on the disk whose free space is measured; None to measure no disk.
     """
 
     def __init__(self, disk: Path | None = None) -> None:
@@ -31,7 +31,7 @@ class Metrics:
         self.paused = Gauge(
             "rampart_paused", "1 if an operator has paused the current run", registry=registry
         )
-        self.queued = Gauge("rampart_queued_runs", "Runs that wait", registry=registry)
+        self.queued = Gauge("rampart_queued_runs", "Runs in the queue", registry=registry)
         self.clients = Gauge("rampart_clients", "Clients by state", ["state"], registry=registry)
         self.uploads = Counter(
             "rampart_uploads", "Uploads by outcome", ["kind", "outcome"], registry=registry
@@ -79,12 +79,15 @@ class Metrics:
             "rampart_event_loop_lag_seconds", "Lateness of the event loop", registry=registry
         )
         self.disk = Gauge(
-            "rampart_disk_bytes", "Disk of blobs or their cache", ["part"], registry=registry
+            "rampart_disk_bytes",
+            "Size and free space of the disk with the blobs or their cache",
+            ["part"],
+            registry=registry,
         )
         if disk is not None:
             for part in ("free", "total"):
                 self.disk.labels(part).set_function(partial(_disk_bytes, disk, part))
-        # Prometheus does not count an event that creates its counter, so create all counters now.
+        # `rate()` misses the event that creates a counter, so create all counters now.
         for status in ("published", "failed"):
             self.rounds.labels(status)
         for decision in get_args(Decision):
@@ -103,14 +106,14 @@ class Metrics:
                 self.verdicts.labels(verdict.decision).inc()
 
     def set_phase(self, phase: Phase, round_: int, paused: bool) -> None:
-        """Sets the gauges of the current round and phase, and whether the run is paused."""
+        """Sets the gauges for the current round, its phase, and whether the run is paused."""
         self.round.set(round_)
         self.paused.set(paused)
         for name in PHASES:
             self.phase.labels(name).set(name == phase)
 
     async def watch_loop(self) -> None:
-        """Measures the event loop's lag repeatedly, for as long as the process lives."""
+        """Measures the event loop's lag periodically until the task is cancelled."""
         while True:
             started = time.perf_counter()
             await asyncio.sleep(0.25)

@@ -1,8 +1,8 @@
 """`python -m rampart_fl.services.aggregator.probe [PATH]`: a health check without curl.
 
-Requests `PATH` from the aggregator in this container, and exits with 0 if the answer is a 200.
-`PATH` is `/healthz` (the event loop is running; the default) or `/readyz` (Redis answers, blobs can
-be written, and a federation exists). The probe needs only the standard library.
+Requests `PATH` from the aggregator in this container, and exits with 0 if the status is 200. `PATH`
+is `/healthz` (the event loop is running; the default) or `/readyz` (Redis answers, blobs can be
+written, and a federation exists). The probe needs nothing but the standard library.
 """
 
 import os
@@ -15,12 +15,12 @@ PORT = 8440
 
 
 def ask(path: str, seconds: float = 3.0) -> str | None:
-    """The reason why the aggregator in this container does not answer 200; None if it does."""
+    """The reason why the response of the aggregator in this container is not 200; None if it is."""
     tls = bool(os.environ.get("RAMPART_TLS_CERTIFICATE"))
     scheme = "https" if tls else "http"
     url = f"{scheme}://127.0.0.1:{os.environ.get('RAMPART_PORT', PORT)}{path}"
-    # The certificate names the service, not the loopback address, so verification would fail.
-    # Skipping the verification is safe because the probe sends no secret.
+    # The certificate names the service, not the loopback address, so verification would fail. It is
+    # safe to skip verification, because the probe sends no secret.
     trust = ssl._create_unverified_context() if tls else None  # noqa: S323 - to loopback, no secret
     try:
         urllib.request.urlopen(url, timeout=seconds, context=trust).close()  # noqa: S310 - http(s) only

@@ -1,4 +1,4 @@
-"""Runs one aggregator process: the HTTP server, the event hub, and the worker's task."""
+"""Runs one aggregator process: the HTTP server, the event hub, and the worker task."""
 
 import asyncio
 import signal
@@ -17,11 +17,11 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.validation import validate
 
 DRAIN = 30
-"""Seconds for which requests in flight may finish after SIGTERM."""
+"""Seconds that requests in flight have to complete after SIGTERM."""
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that neither handles signals nor ends the process; `serve` does both."""
+    """A uvicorn server that neither handles signals nor exits the process; `serve` does both."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Starts listening; on failure, uvicorn logs the cause; raises `ConfigurationError`."""
@@ -64,7 +64,7 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
 
     Args:
         settings: the deployment's settings.
-        until: an event that ends the aggregator instead of a signal, for callers that handle
+        until: an event that stops the aggregator instead of a signal, for callers that handle
             signals themselves.
     """
     for name, path in {"CERTIFICATE": settings.tls_certificate, "KEY": settings.tls_key}.items():
@@ -105,8 +105,8 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
         timeout_keep_alive=75,
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
-        # HTTP connections may use half of the process's limit on open file descriptors.
-        # The other half is for connections to Redis, and for blobs that are read or written.
+        # HTTP connections may use half of the process's file descriptors. The other half is for
+        # connections to Redis, and for blobs that are read or written.
         http=Connection.bounded(settings.body_idle, open_files() // 2),
         ws="none",
         loop="uvloop",
@@ -115,7 +115,7 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
     server = Server(config)
 
     def drain() -> None:
-        """Ends all long polls, and stops the server once requests in flight are answered."""
+        """Completes all long polls, and stops the server once requests in flight are answered."""
         runtime.hub.close()
         server.should_exit = True
 

@@ -19,7 +19,7 @@ LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 
 def processes() -> int:
-    """Number of processes that torchrun started for a worker; 1 without torchrun."""
+    """Number of the worker's processes started by torchrun; 1 without torchrun."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -51,7 +51,7 @@ class Settings(ServiceSettings):
     """Number of replicas of Redis that must confirm a write before it is acknowledged. With at
     least one, a failover loses nothing that was acknowledged."""
     namespace: str = Field(default="rampart", pattern=r"^[a-z0-9-]{1,40}$")
-    """Prefix of all Redis keys, and name of the blobs' folder; each federation needs its own."""
+    """Prefix of all Redis keys, and name of the folder with the blobs; unique per federation."""
     blobs: str = "blobs"
     """Where blobs are kept: a folder, or an object store's URL (s3://bucket/prefix, gs://,
     az://)."""
@@ -60,16 +60,16 @@ class Settings(ServiceSettings):
     blob_cache_gib: float = Field(default=20.0, gt=0)
     """Largest size of the cache in GiB; the least recently read blobs are removed first."""
     records_mib: float = Field(default=64.0, gt=0)
-    """What the newest rounds' entries may take in Redis, in MiB; older ones move to blobs."""
+    """Limit in MiB on the newest rounds' entries in Redis; older entries move to blobs."""
     records_kept: int | None = Field(default=None, ge=1)
-    """Newest rounds whose records are kept at least; older ones are deleted in groups of up to 64.
-    By default, all are kept."""
+    """Minimum number of newest rounds whose records are kept; older records are deleted in groups
+    of up to 64. By default, all records are kept."""
     start_models: Path | None = None
-    """Folder with safetensors files with which submitted experiments may start (`model.start`). By
-    default, operators can start runs only with models of earlier runs."""
+    """Folder with safetensors files that submitted experiments may start from (`model.start`). By
+    default, runs can start only from models of earlier runs."""
     pool_memory: ByteSize | None = None
-    """Largest size of a round's updates in memory, such as 2GiB; larger pools are kept in files in
-    the blobs' folder, and passes read them piece by piece. By default, there is no limit."""
+    """Maximum size of a round's updates in memory, such as 2GiB; larger pools are kept in files in
+    the blobs' folder and read piece by piece. By default, there is no limit."""
     operator_token: SecretStr
     """Token of the operators; there is no default."""
     device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
@@ -81,7 +81,7 @@ class Settings(ServiceSettings):
     """Name of this worker in the lease; a worker restarted under the same name gets its lease back
     at once."""
     lease: float = Field(default=10.0, gt=0.5)
-    """Seconds after which another worker may replace one that no longer renews its lease."""
+    """Seconds after which another worker may take over if the lease is not renewed."""
     tls_certificate: Path | None = None
     """PEM file with the certificate for HTTPS."""
     tls_key: Path | None = None
@@ -89,21 +89,21 @@ class Settings(ServiceSettings):
     client_token_lifetime: float = Field(default=30 * 86_400, gt=0)
     """Seconds until a client has to rotate its token."""
     joins_per_minute: int = Field(default=600, ge=1)
-    """Largest number of attempts to join per minute from one address."""
+    """Maximum number of attempts to join per minute from one address."""
     customizations_per_minute: int = Field(default=10, ge=1)
-    """Largest number of customized models per minute that a client may request outside of a
+    """Maximum number of customized models per minute that a client may request outside of a
     round."""
     offline_after: float = Field(default=120.0, gt=0)
     """Seconds without a request after which a client counts as offline and is not selected."""
     uploads: int = Field(default=64, ge=1)
-    """Largest number of uploads read at the same time. Further uploads wait; an upload that has
+    """Maximum number of uploads read at the same time. Further uploads wait; an upload that has
     waited for a minute is refused."""
     body_idle: float = Field(default=30.0, gt=0)
-    """Longest pause in seconds during which an upload may send nothing."""
+    """Longest pause in seconds between two chunks of an upload."""
     body_rate: float = Field(default=16_384.0, gt=0)
-    """Lowest average rate of an upload, in bytes per second."""
+    """Minimum average rate of an upload, in bytes per second."""
     poll: float = Field(default=60.0, gt=0)
-    """Longest time in seconds for which the api holds a request for a ticket."""
+    """Maximum duration in seconds of a long poll for a ticket."""
     test_tap: SecretStr | None = None
     """Token with which a red-team test reads every client's update; only for tests on one
     machine."""
@@ -114,7 +114,8 @@ class Settings(ServiceSettings):
         if len(token) < 16 or token in {"change-me-please-now", "operator-token-here"}:
             raise ValueError("RAMPART_OPERATOR_TOKEN must be a secret of at least 16 characters")
         if token != token.strip():
-            # A header cannot begin or end with white space, so no operator could send this token.
+            # HTTP strips leading and trailing white space from headers, so no operator could send
+            # this token.
             raise ValueError("RAMPART_OPERATOR_TOKEN begins or ends with white space")
         if processes() > 1 and self.role != "worker":
             raise ValueError(

@@ -26,7 +26,7 @@ class AttackerSettings(AgentSettings):
     attack: str | None = None
     """Attack on updates: its name, or a JSON table with its parameters."""
     data_attack: str | None = None
-    """Attack on its own data: its name, or a JSON table with its parameters."""
+    """Attack on the clients' own data: its name, or a JSON table with its parameters."""
     cohort: str | None = None
     """URL of the cohort, for attacks whose members collude."""
     cohort_token: SecretStr | None = None

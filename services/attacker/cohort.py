@@ -1,9 +1,9 @@
 """The cohort: a process through which colluders exchange updates without the aggregator.
 
 Each attacker shares its honest update of a round and the model that it received from the
-aggregator, and waits for the other members. A member that is not drawn reports its absence. A round
-is complete when every member has shared an update, is absent, or has left. The wait for members
-that report nothing has a timeout.
+aggregator, and waits for the other members. A member that is not selected reports its absence. A
+round is complete when every member has shared an update, is absent, or has left. A timeout limits
+the wait for members that report nothing.
 
 Legend: M members that shared an update, D parameters.
 """
@@ -33,11 +33,11 @@ log = logging.getLogger(__name__)
 Kind = Literal["train", "probe"]
 LARGEST = 1 << 31
 PAIR = 8
-"""Bytes that are shared per parameter: one float32 of the update and one of the model."""
+"""Shared bytes per parameter: one float32 of the update and one of the model."""
 REFERENCE = "/reference"
-"""Name of the global model in the tap's answer."""
+"""Name of the global model in the tap's response."""
 STARTED = "/started/"
-"""Prefix of a client's id in the tap's answer; names the model from which the client trained."""
+"""Prefix of a client's id in the tap's response, for the model that the client trained from."""
 
 
 class CohortSettings(ServiceSettings):
@@ -56,14 +56,14 @@ class CohortSettings(ServiceSettings):
     patience: float = Field(default=60.0, gt=0)
     """Seconds to wait for members that report nothing."""
     tap: str | None = None
-    """URL of an aggregator started with RAMPART_TEST_TAP, for attacks with full knowledge."""
+    """URL of an aggregator with RAMPART_TEST_TAP, for attacks with full knowledge."""
     tap_token: SecretStr | None = None
     """The value of RAMPART_TEST_TAP of that aggregator."""
 
     @model_validator(mode="after")
     def _token_for_the_tap(self) -> "CohortSettings":
         if (self.tap is None) != (self.tap_token is None):
-            raise ValueError("RAMPART_COHORT_TAP and RAMPART_COHORT_TAP_TOKEN belong together")
+            raise ValueError("set both RAMPART_COHORT_TAP and RAMPART_COHORT_TAP_TOKEN, or neither")
         return self
 
 
@@ -92,7 +92,7 @@ class Cohort:
         """The members that have left a run, by run."""
 
     def share(self, run: str, round_: int, kind: str, member: str, update: bytes) -> None:
-        """Stores what a member shares, and replaces what the member shared before.
+        """Stores what a member shares; replaces what the member shared earlier.
 
         Raises:
             ValueError: the bytes cannot be an update followed by the model from which it started,
@@ -129,10 +129,10 @@ class Cohort:
     async def gather(
         self, run: str, round_: int, kind: str, wait: bool, member: str | None = None
     ) -> dict[str, bytes]:
-        """Waits until a round is complete or the timeout has passed; returns all that was shared.
+        """Waits until a round is complete or the timeout has passed; returns all shared updates.
 
-        If `member` has shared nothing in the round, the function returns immediately. After a
-        restart of the cohort, a member therefore notices that it must share its update again.
+        If `member` has shared nothing in the round, the function returns immediately. So after the
+        cohort has restarted, a member notices that it must share its update again.
         """
         meeting = self._meetings[run, round_, kind]
         wait = wait and (member is None or member in meeting.shared)
@@ -151,7 +151,7 @@ class Cohort:
         return dict(meeting.shared)
 
     def heard(self, run: str, round_: int, kind: str) -> set[str]:
-        """Members that have shared an update in a round, are absent, or have left."""
+        """Members that have shared an update in a round, or are absent, or have left."""
         meeting = self._meetings[run, round_, kind]
         return meeting.shared.keys() | meeting.absent | self._gone[run]
 
@@ -179,7 +179,7 @@ class Tap:
         self._reading: dict[tuple[str, int, str], asyncio.Task[bytes]] = {}
 
     async def read(self, run: str, round_: int, kind: str, members: set[str], wait: bool) -> bytes:
-        """All updates of a round except those of `members`, in the format of the tap's answer."""
+        """All updates of a round except those of `members`, in the format of the tap's response."""
         if not wait:
             return await self._read(run, round_, kind, members, 0.0)
         for key in [k for k in self._reading if k[0] != run or k[1] < round_ - 2]:
@@ -191,7 +191,7 @@ class Tap:
         try:
             return await asyncio.shield(reading)
         except HTTPException:
-            # Forget the failed reading, so that the next call reads the tap again.
+            # Drop the failed request, so that the next call reads the tap again.
             if self._reading.get((run, round_, kind)) is reading:
                 del self._reading[run, round_, kind]
             raise
@@ -211,7 +211,7 @@ class Tap:
             raise HTTPException(503, f"the tap does not answer: {error}") from None
         code = answer.status_code
         if code != 200:
-            # Status 410 is final, because the round is over; a status in RETRIED is temporary.
+            # Status 410 is final because the round is over; a status in RETRIED is temporary.
             status = 410 if code == 410 else 503 if code in RETRIED else 409
             raise HTTPException(status, f"the tap answers {code}: {answer.text[:200]}")
         return answer.content
@@ -237,7 +237,7 @@ def create_app(settings: CohortSettings) -> FastAPI:
 
     app = FastAPI(title="Rampart cohort", dependencies=[Depends(member_only)], lifespan=lifespan)
 
-    # This route comes before the route with {kind}, which would also match this path.
+    # This route precedes the route with {kind}, which would also match this path.
     @app.put("/runs/{run}/rounds/{round_}/absent/{member}", status_code=204)
     async def miss(run: str, round_: int, member: str) -> None:
         cohort.miss(run, round_, member)

@@ -1,4 +1,4 @@
-"""A member's connection to the cohort: sends the member's updates, gets all colluders' updates.
+"""A member's connection to the cohort: sends its updates, and receives all colluders' updates.
 
 Legend: D parameters.
 """
@@ -22,12 +22,12 @@ from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.refusals import Late
 
 PATIENCE = 120.0
-"""Seconds to wait for a cohort that does not answer."""
+"""Seconds to wait for a cohort that does not respond."""
 
 
 @dataclass(frozen=True)
 class Honest:
-    """The facts about a round that only an attacker with full knowledge has.
+    """What an attacker with full knowledge additionally knows about a round.
 
     Args:
         updates: the honest clients' updates (D,), keyed by client.
@@ -69,14 +69,14 @@ class CohortClient:
         sent_D: NDArray[np.float32],
         wait: bool,
     ) -> dict[str, tuple[NDArray[np.float32], NDArray[np.float32]]]:
-        """Shares an honest update and the model from which it started.
+        """Shares an honest update and the model that it started from.
 
         Returns the update and the model of each colluder, keyed and sorted by id.
         """
         path, both = f"{self._run}/rounds/{round_}/{kind}", update_D.tobytes() + sent_D.tobytes()
         query = f"wait={str(wait).lower()}&member={self._member}"
         found: dict[str, NDArray[np.float32]] = {}
-        # If the cohort restarted between the two requests, it has lost the update, so repeat both.
+        # If the cohort restarted between the two requests, the update is lost, so repeat both.
         while self._member not in found:
             await self._send("PUT", f"{path}/{self._member}", both)
             answer = await self._send("GET", f"{path}?{query}")
@@ -84,7 +84,7 @@ class CohortClient:
         return {member: _halves(found[member]) for member in sorted(found)}
 
     async def honest(self, round_: int, kind: str, wait: bool) -> Honest:
-        """The answer of the aggregator's test tap for a round."""
+        """The response of the aggregator's test tap for a round."""
         path = f"{self._run}/rounds/{round_}/{kind}/honest?wait={str(wait).lower()}"
         answer = await self._send("GET", path)
         data = answer.content
@@ -100,7 +100,7 @@ class CohortClient:
         )
 
     async def absent(self, round_: int) -> None:
-        """Reports to the cohort that this member was not selected for a round."""
+        """Informs the cohort that this member was not selected for a round."""
         await self._send("PUT", f"{self._run}/rounds/{round_}/absent/{self._member}")
 
     async def close(self) -> None:
@@ -108,7 +108,7 @@ class CohortClient:
         await self._http.aclose()
 
     async def leave(self) -> None:
-        """Reports to the cohort that this member has left the run."""
+        """Informs the cohort that this member has left the run."""
         await self._send("PUT", f"{self._run}/gone/{self._member}")
 
     async def _send(self, method: str, path: str, content: bytes | None = None) -> httpx.Response:
@@ -117,7 +117,7 @@ class CohortClient:
         Raises:
             Refused: the round is over.
             ConfigurationError: the URL or the token is wrong, or the cohort refuses the request.
-            Unavailable: the cohort was still unavailable after `PATIENCE`.
+            Unavailable: the cohort was still unavailable after `PATIENCE` seconds.
         """
         where = f"cohort {self._http.base_url}"
 
@@ -141,6 +141,6 @@ class CohortClient:
 
 
 def _halves(both_2D: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Splits a vector (2D,) into an update and the model from which the update started."""
+    """Splits a vector (2D,) into an update and the model that the update started from."""
     update_D, sent_D = np.split(both_2D, 2)
     return update_D, sent_D

@@ -26,7 +26,7 @@ from rampart_fl.shared.robust.engine import Plan
 
 
 class HostileClient(LearningClient):
-    """Trains like an honest client, then applies its attack to the result before the upload.
+    """Trains like an honest client, then applies its attack before the upload.
 
     Args:
         attack: attack on updates; without one, the client uploads its update unchanged.
@@ -36,7 +36,7 @@ class HostileClient(LearningClient):
         members: number of attackers.
         position: position of this client among all attackers.
         returns: whether the client rejoins with another identity after it is evicted.
-        identity: further arguments, which are those of an honest client.
+        identity: the arguments of an honest client.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class HostileClient(LearningClient):
         if self.data_attack is not None and self._poisons(ticket.round):
             training = self.data_attack.training(training)
         self.learner = self.learner.trained_as(training)
-        # `finish` receives only the result of training; attacks may also need the received model.
+        # `finish` gets only the result of training, but attacks may also need the received model.
         self._sent_D = self._model(model)
         return await super().work(ticket, model)
 
@@ -104,7 +104,7 @@ class HostileClient(LearningClient):
             )
             colluders_MD, sent_MD = (_rows(part) for part in zip(*shared.values(), strict=True))
             first = list(shared).index(self.client)
-            # After waiting for all members, the client knows how many of them were drawn.
+            # After waiting for all members, the client knows how many of them were selected.
             attackers = len(shared) if wait else max(len(shared), self.members)
         known = Knowledge(
             participants=drawn,
@@ -151,8 +151,8 @@ class HostileClient(LearningClient):
     ) -> tuple[Plan, Tensor | None]:
         """The server's plan, and the server's own update (D,) if it makes one.
 
-        The tap sends the experiment's tables that define the server's data. From these tables, this
-        process computes the server's update.
+        The tap sends the experiment's tables that define the server's data. The server's update is
+        computed from these tables.
         """
         if self._server is None:
             experiment = Experiment.from_tables(tables)
@@ -173,7 +173,7 @@ class HostileClient(LearningClient):
         await self.cohort.close()  # This was the last ticket of the run.
 
     def _may_come(self, round_: int) -> bool:
-        """Whether this client, which has a `wait` ticket, may still be selected for the round.
+        """Whether this client may still be selected for the round, given its `wait` ticket.
 
         In the first round, a waiting client may still be selected, because clients get a `wait`
         ticket even before the selection. In a later round, a waiting client cannot be selected.

@@ -15,13 +15,12 @@ class ClientSettings(AgentSettings):
     """Settings of a process that hosts honest clients; RAMPART_<FIELD> sets a field."""
 
     client: str | None = None
-    """MODULE:FUNCTION that makes clients of your own: called with a slot, the function returns a
-    client (see docs/your-own-client.md). By default, the experiment determines what a client
-    computes."""
+    """MODULE:FUNCTION that makes your own clients: it is called with a slot and returns a client
+    (see docs/your-own-client.md). By default, the experiment determines what a client computes."""
 
 
 async def run(settings: ClientSettings) -> None:
-    """Hosts honest clients until the process ends, or until all are barred from the federation."""
+    """Hosts honest clients until the process is stopped, or all are barred from the federation."""
     own = settings.client
     if own is None:
         await host(settings, honest(settings), check=able(settings))

@@ -1,8 +1,8 @@
-"""A client of your own: you write two methods on lists of numpy arrays, and an agent calls them.
+"""Your own client: you write two methods on lists of numpy arrays, and an agent calls them.
 
 The agent joins, keeps the client's identity, waits, retries and sends heartbeats. You write only
-the computation, with or without a library. A class that was written as a Flower `NumPyClient` works
-without changes, except for the order of the parameters.
+the computation, with or without a library. A Flower `NumPyClient` works without changes, except for
+the order of the parameters.
 
     class Mine:
         def fit(self, parameters, config): ...           # -> parameters, num_examples, metrics
@@ -41,13 +41,13 @@ log = logging.getLogger(__name__)
 Parameters = list[NDArray[Any]]
 """The model's tensors, sorted by name; `config["tensors"]` lists the names."""
 Config = dict[str, Any]
-"""The experiment's `training` table (epochs, batch_size, learning_rate, ...), and in addition
-`round`, `kind` ("train", "probe" or "evaluate"), `client` (the client's id) and `tensors` (the
-names of the parameters, in their order)."""
+"""The experiment's `training` table (epochs, batch_size, learning_rate, ...), and also `round`,
+`kind` ("train", "probe" or "evaluate"), `client` (the client's id) and `tensors` (the names of the
+parameters, in order)."""
 
 
 class Client(Protocol):
-    """The methods of a client of your own; they may change `parameters`, which are copies."""
+    """The methods of your own client; they may change `parameters`, which are copies."""
 
     def fit(
         self, parameters: Parameters, config: Config
@@ -69,14 +69,14 @@ class Client(Protocol):
 
 
 class FitEvaluate:
-    """A client of your own as a participant of a federation.
+    """Your own client as a participant of a federation.
 
     Args:
         client: your client.
         experiment: the part of the experiment that clients get.
         name: id of the client.
-        folder: folder for the last upload, so that a restarted client sends the same upload again.
-        sample_cap: largest number of samples that the client may claim.
+        folder: folder for the last upload, so that a restarted client resends it.
+        sample_cap: maximum number of samples that the client may claim.
         thread: executor for the client's computations.
         dtype: data type of uploads: F32, F16 or BF16.
     """
@@ -169,7 +169,7 @@ def tensors(model: bytes) -> tuple[Parameters, ModelSpec]:
 
 
 def check(given: Sequence[Any], spec: ModelSpec) -> list[NDArray[np.float64]]:
-    """A client's parameters as float64; raises an error unless they have the model's shapes.
+    """Converts a client's parameters to float64; raises an error if their shapes are wrong.
 
     >>> check([[1.0, 2.0]], ModelSpec.of([("w", (3,))]))
     Traceback (most recent call last):
@@ -184,7 +184,7 @@ def check(given: Sequence[Any], spec: ModelSpec) -> list[NDArray[np.float64]]:
 
 
 def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics that can be reported: those with a finite value and a lower-case name.
+    """The metrics that can be reported, which have a finite value and a lower-case name.
 
     >>> numbers({"accuracy": 0.5, "loss": float("nan"), "note": "warm"})
     {'accuracy': 0.5}
@@ -199,7 +199,7 @@ def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 def custom(make: Callable[[int], Client]) -> Build:
-    """Builds participants from clients of your own; `make(slot)` makes each client."""
+    """Builds participants from your own clients; `make(slot)` makes each client."""
 
     async def build(context: AgentContext) -> FitEvaluate:
         loop = asyncio.get_running_loop()
@@ -228,7 +228,7 @@ def take_part(
     state: str | Path = "client-state",
     **settings: Any,
 ) -> None:
-    """Takes part in the runs of a federation until the process ends, or the client is barred.
+    """Takes part in a federation's runs until the process is stopped, or the client is barred.
 
     Args:
         client: your client.
@@ -237,7 +237,7 @@ def take_part(
         state: folder for the client's identity; with the same folder it stays the same client.
         settings: further fields of `AgentSettings`, such as `ca_certificate`.
     Raises:
-        ExceptionGroup: the exceptions with which the client failed.
+        ExceptionGroup: the exceptions that made the client fail.
     """
     known = AgentSettings(
         aggregator=aggregator, join_token=join_token, state=Path(state), **settings

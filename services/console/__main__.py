@@ -69,9 +69,9 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def main() -> None:
-    """Runs the command; if it fails, prints the reason on standard error and exits with 1.
+    """Runs the command; on failure, prints the reason on standard error and exits with code 1.
 
-    An interrupted command exits with 130.
+    An interrupted command exits with code 130.
     """
     signal.signal(signal.SIGTERM, _interrupt)
     try:

@@ -1,4 +1,4 @@
-"""A connection to an aggregator that repeats requests while the aggregator is unavailable."""
+"""A connection to an aggregator; retries requests while the aggregator is unavailable."""
 
 from typing import Any, TypeVar
 
@@ -26,7 +26,7 @@ class AggregatorConnection:
         url: URL of the aggregator.
         token: the operator token.
         ca: path of a CA bundle for TLS.
-        patience: seconds to wait for an aggregator that does not answer.
+        patience: seconds to wait for an aggregator that does not respond.
     """
 
     def __init__(self, url: str, token: str, ca: str | None = None, patience: float = 10.0) -> None:
@@ -43,7 +43,7 @@ class AggregatorConnection:
         self._http.close()
 
     def request(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """Sends one request, and repeats it while the aggregator is unavailable."""
+        """Sends one request, and retries it while the aggregator is unavailable."""
 
         def attempt() -> httpx.Response:
             try:
@@ -61,7 +61,7 @@ class AggregatorConnection:
         return repeat_blocking(attempt, self.url, self._patience)
 
     def _ask(self, message: type[T], method: str, path: str, **options: Any) -> T:
-        """Sends one request, and validates the answer as a message of the given type."""
+        """Sends one request, and validates the response as a message of the given type."""
         answer = self.request(method, path, **options)
         try:
             return TypeAdapter(message).validate_json(answer.content)
@@ -72,7 +72,7 @@ class AggregatorConnection:
             ) from None
 
     def ready(self, patience: float = 60.0) -> None:
-        """Returns once the aggregator is ready; waits at most `patience` seconds."""
+        """Waits until the aggregator is ready, for at most `patience` seconds."""
         usual, self._patience = self._patience, patience
         try:
             self.request("GET", "/readyz")
@@ -81,7 +81,7 @@ class AggregatorConnection:
 
 
 def detail_of(answer: httpx.Response) -> str:
-    """The reason that an answer gives for refusing a request."""
+    """The reason that an error response gives."""
     try:
         return str(answer.json()["detail"])
     except (ValueError, KeyError):

@@ -28,14 +28,14 @@ MEMBERS = "members.json"
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run as it is stored on the disk.
+    """A run stored on the disk.
 
     Args:
         folder: the run's folder.
         experiment: the experiment.
-        records: what is known about every round, without the weights that mixed its models.
-        figures: the final figures; empty if the run was interrupted.
-        provenance: who ran it with which versions, if an export says so.
+        records: the records of all rounds, without mixing weights.
+        figures: the final metrics; empty if the run was interrupted.
+        provenance: who ran it, and with which versions; only in exported runs.
         slots: the clients' slots.
         digests: SHA-256 of each file that was read, keyed by the file's name.
     """
@@ -50,15 +50,15 @@ class FinishedRun:
 
     @cached_property
     def honest(self) -> list[str]:
-        """The clients in whose slots the experiment places no attacker."""
+        """The clients in slots without an attacker, according to the experiment."""
         return honest_clients(self.experiment, self.slots)
 
     @cached_property
     def curves(self) -> dict[str, list[float | None]]:
         """The honest clients' accuracy (or error) of each model after every round.
 
-        The keys are the names of figures, such as `accuracy_customized`. A model that no client
-        measured has no key.
+        The keys are the names of metrics, such as `accuracy_customized`. Models that no client
+        measured are left out.
         """
         after = newer(record.metrics for record in self.records)
         points = [curve_point(newest, self.honest) for newest in after]
@@ -71,7 +71,7 @@ class FinishedRun:
 
     @property
     def barrings(self) -> Iterator[tuple[int, VerdictRecord]]:
-        """Pairs (round, verdict) of the verdicts that barred clients, in the order of rounds."""
+        """The verdicts that barred clients, as pairs (round, verdict) in the order of rounds."""
         for record in self.records:
             yield from ((record.round, v) for v in record.verdicts if v.decision in BARRING)
 
@@ -86,7 +86,7 @@ class FinishedRun:
 
     @cached_property
     def models(self) -> dict[str, Path]:
-        """The files of those final models that the folder contains.
+        """The files of the final models in the folder.
 
         Raises:
             ConfigurationError: a file is not the model that the last record names.
@@ -98,7 +98,7 @@ class FinishedRun:
             path = exported if exported.is_file() else next(blobs, None)
             if path is not None:
                 if hashlib.sha256(path.read_bytes()).hexdigest() != digest:
-                    raise ConfigurationError(f"{path} is damaged: it does not have its digest")
+                    raise ConfigurationError(f"{path} is damaged: its digest does not match")
                 found[name] = path
         return found
 
@@ -112,7 +112,7 @@ class FinishedRun:
 
 
 def honest_clients(experiment: Experiment, slots: Mapping[str, int]) -> list[str]:
-    """The clients in whose slots the experiment places no attacker."""
+    """The clients in slots without an attacker, according to the experiment."""
     hostile = {slot for slot, role in enumerate(experiment.roles) if role is not None}
     return [client for client, slot in slots.items() if slot not in hostile]
 
@@ -124,7 +124,7 @@ def curve_point(
 
     Args:
         newest: each client's newest metrics.
-        honest: the clients that count.
+        honest: the clients that are included.
     """
     wrong = errors(newest, honest)
     accuracies = {f"accuracy_{kind}": accuracy(newest, honest, kind) for kind in KINDS}
@@ -132,7 +132,7 @@ def curve_point(
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder holds a run."""
+    """Whether a folder contains a run."""
     return any((folder / name).is_file() for name in RECORDS)
 
 
@@ -145,7 +145,7 @@ def read_run(folder: Path) -> FinishedRun:
     digests: dict[str, str] = {}
 
     def lines(*names: str) -> Iterator[bytes]:
-        """The lines of the first of these files that exists; no lines if none of them exists."""
+        """The lines of the first of these files that exists; no lines if none exists."""
         for name in names:
             if (folder / name).is_file():
                 whole = hashlib.sha256()

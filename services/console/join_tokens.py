@@ -1,9 +1,9 @@
 """`python -m rampart_fl.services.console.join_tokens`: makes the join tokens of a deployment, once.
 
 docker-compose.yml and k8s/ run this module as a start-up job. Each process that hosts clients gets
-one file, or one key of a Kubernetes Secret, with one token per line. The name of the file or key is
-`<group>-<number>`, like the name of a pod of a StatefulSet. Clients are named after their slots.
-The job leaves existing files and an existing Secret unchanged, so it can run again.
+one file, or one key of a Kubernetes Secret, with one token per line. The file or key is named
+`<group>-<number>`, like a pod of a StatefulSet. Clients are named after their slots. The job leaves
+existing files and an existing Secret unchanged, so it can run again.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class JoinTokenSettings(ServiceSettings):
     lifetime: float = Field(default=7 * 86_400, gt=0)
     """Seconds until the tokens expire."""
     patience: float = Field(default=600.0, gt=0)
-    """Seconds to wait for an aggregator that is not ready."""
+    """Seconds to wait for the aggregator to become ready."""
 
     @model_validator(mode="after")
     def _one_place_and_every_slot(self) -> "JoinTokenSettings":
@@ -63,7 +63,7 @@ class JoinTokenSettings(ServiceSettings):
 
 
 def shares(groups: Mapping[str, str]) -> dict[str, list[str]]:
-    """The clients that each process hosts, keyed by the name of the process's file.
+    """The clients of each process, keyed by the name of the process's file.
 
     Raises:
         ValueError: a list is malformed, or a slot belongs to two processes or to none.
@@ -125,7 +125,7 @@ def fill_secret(
 
 
 def cluster() -> httpx.Client:
-    """A connection to the API of the cluster that this pod runs in."""
+    """A connection to the Kubernetes API of this pod's cluster."""
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
     if ":" in host:
         host = f"[{host}]"
@@ -159,7 +159,7 @@ def provide(settings: JoinTokenSettings) -> None:
 
 
 def main() -> int:
-    """Makes the tokens; returns 0 if every process has its tokens."""
+    """Makes the tokens; returns the exit code, 0 if every process has its tokens."""
     return run_service(
         "console.join-tokens",
         JoinTokenSettings,

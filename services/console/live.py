@@ -31,7 +31,7 @@ def percent(share: float | None) -> str:
 
 
 def largest(norms: dict[str, float], clients: Collection[str]) -> float | None:
-    """The largest norm of these clients; None if none of them has a norm."""
+    """The largest norm of these clients' updates; None if none of them has a norm."""
     return max((norm for client, norm in norms.items() if client in clients), default=None)
 
 
@@ -68,7 +68,7 @@ class LiveTable:
             self._live.stop()
 
     def show(self, status: RunStatus, records: Sequence[RoundRecord]) -> None:
-        """Draws the current status and the records of all rounds so far."""
+        """Displays the current status and the records of all rounds so far."""
         if self._tty:
             self._live.update(self.picture(status, records))
             return

@@ -34,9 +34,9 @@ from rampart_fl.shared.runtime.tokens import token_hash
 
 NO_LABELS: Mapping[str, str] = {}
 POLL = 0.05
-"""Seconds between two requests that ask whether a run has started."""
+"""Seconds between requests that check whether a run has started."""
 PAGE = 500
-"""Largest number of entries of the audit log in one answer."""
+"""Maximum number of audit log entries in one response."""
 SILENCE = 60.0
 """Read timeout of the event stream, in seconds. Even an idle aggregator sends a tick every 2 s."""
 
@@ -50,8 +50,8 @@ class Operator(AggregatorConnection):
         ca: path of a CA bundle for TLS.
         patience: seconds to wait for an aggregator that does not answer.
         run: the id of the run to which the methods about a single run refer. By default, this is
-            the newest run that is being executed when such a method is first called, or, if no run
-            is being executed, the newest run.
+            the run that is being executed at the first call of such a method, or the newest run if
+            none is.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Operator(AggregatorConnection):
 
     @property
     def run(self) -> str:
-        """The id of the run to which this object's methods about a single run refer.
+        """The id of the run to which the methods about a single run refer.
 
         Raises:
             OperatorRefused: the federation has no runs.
@@ -91,7 +91,7 @@ class Operator(AggregatorConnection):
         return f"/v1/runs/{self.run}/{path}"
 
     def runs(self, before: str | None = None, last: int | None = None) -> list[RunInfo]:
-        """Runs in the order of their submission.
+        """Runs in the order of submission.
 
         Args:
             before: id of a run; only runs that were submitted before it are listed.
@@ -120,13 +120,13 @@ class Operator(AggregatorConnection):
         wait_seconds: float | None = None,
         reason: str = UNSAID,
     ) -> RunInfo:
-        """Submits an experiment, which runs after all runs that were submitted before.
+        """Submits an experiment, which runs after all runs submitted earlier.
 
         Args:
             experiment: the experiment.
             name: first part of the run's id; by default, the experiment's name.
             submission: a key, so that submissions with the same key are one run.
-            wait_seconds: longest time until the run's first round.
+            wait_seconds: maximum time in seconds until the run's first round.
             reason: kept in the audit log.
         """
         body = {
@@ -139,7 +139,7 @@ class Operator(AggregatorConnection):
         return self._ask(RunInfo, "POST", "/v1/runs", json=body, timeout=60)
 
     def await_start(self, patience: float = 60.0) -> RunInfo:
-        """Returns once the run has started, or has ended without having started."""
+        """Waits until the run has started, or has ended without starting."""
         give_up = time.monotonic() + patience
         while True:
             info = self.info()
@@ -150,7 +150,7 @@ class Operator(AggregatorConnection):
             time.sleep(POLL)
 
     def about(self, run: str) -> "Operator":
-        """An operator with the same connection, whose methods refer to another run."""
+        """An operator with the same connection for another run."""
         other = copy(self)
         other._run = run
         return other
@@ -182,8 +182,8 @@ class Operator(AggregatorConnection):
 
         Args:
             since: the first round.
-            limit: the largest number of records.
-            mixing: whether to ask for the weights that mixed each round's models, too.
+            limit: the maximum number of records.
+            mixing: whether to include the weights that mixed each round's models.
         """
         which = {"since": since, "limit": limit}
         found = self._ask(list[StoredRound], "GET", self._of_run("rounds"), params=which)
@@ -226,7 +226,7 @@ class Operator(AggregatorConnection):
         return self._ask(list[Member], "GET", self._of_run("members"), params=which)
 
     def evaluations(self) -> dict[str, dict[str, float]]:
-        """The metrics that clients measured on the final models, keyed by client."""
+        """The metrics of the final models, measured by the clients and keyed by client."""
         return self._ask(dict[str, dict[str, float]], "GET", self._of_run("evaluations"))
 
     def mint(
@@ -282,7 +282,7 @@ class Operator(AggregatorConnection):
         return self._ask(list[Proposal], "GET", self._of_run("proposals"))
 
     def switch(self, mode: Mode, reason: str) -> RunStatus:
-        """Sets the mode, which is the strongest decision that the run may take."""
+        """Sets the mode, which is the strongest decision that the run may make."""
         body = {"mode": mode, "reason": reason}
         return self._ask(RunStatus, "POST", self._of_run("mode"), json=body)
 
@@ -301,7 +301,7 @@ class Operator(AggregatorConnection):
     def add_operator(
         self, name: str, role: Role, lifetime: float | None = None, reason: str = UNSAID
     ) -> OperatorToken:
-        """Makes a token for an operator; if `lifetime` is None, it is valid until revoked."""
+        """Makes a token for an operator; without a `lifetime`, it is valid until revoked."""
         body = {"name": name, "role": role, "lifetime_seconds": lifetime, "reason": reason}
         return self._ask(OperatorToken, "POST", "/v1/operators", json=body)
 

@@ -11,8 +11,8 @@ from rich.progress import Progress as Bar
 PERIOD = 600.0
 """The time left is estimated from the pace of the last `PERIOD` seconds."""
 QUIET = 5.0
-"""Without a terminal, the number of seconds between two lines. A time left that is shorter than
-this is not shown."""
+"""Without a terminal, the minimum number of seconds between two lines. Shorter estimates are not
+shown."""
 
 
 class Pace:
@@ -27,14 +27,14 @@ class Pace:
         self._task = self._bar.add_task("")
 
     def left(self, done: float, total: float) -> str:
-        """The time left after `done` of `total` steps; "" as long as there is no estimate."""
+        """The estimated time left after `done` of `total` steps; "" while there is no estimate."""
         self._bar.update(self._task, completed=done, total=total)
         seconds = self._bar.tasks[self._task].time_remaining or 0.0
         return "" if seconds < QUIET or done >= total else f"{duration(seconds)} left"
 
 
 def duration(seconds: float) -> str:
-    """An estimated duration as text, in its one or two largest units.
+    """A duration as text, in its one or two largest units.
 
     >>> duration(40), duration(170), duration(3 * 3600 + 300)
     ('40 s', '3 min', '3 h 5 min')
@@ -51,7 +51,7 @@ class Progress:
     Args:
         title: what is being done.
         total: the number of steps, if it is known before the first one.
-        every: seconds between two lines if there is no terminal.
+        every: seconds between lines if there is no terminal.
         clock: returns seconds.
     """
 
@@ -93,7 +93,7 @@ class Progress:
             done: the number of steps done.
             total: the number of steps, if it has changed.
             label: what was done last, shown next to the bar.
-            line: what was done last, in a line; by default, the title.
+            line: what was done last, as a line of text; by default, the title.
         """
         self._total = total = self._total if total is None else total
         self._bar.update(self._task, completed=done, total=total, description=label or self._title)

@@ -1,8 +1,8 @@
-"""Whole federations for tests: the real services on loopback, and clients that a test controls.
+"""Whole federations for tests: the real services on loopback, with clients controlled by the test.
 
 `federation` starts the services, and `run_on` executes one experiment on them; the pytest fixtures
-of `rampart_fl.pytest_plugin` do the same. `run` does both, for a test that needs settings of its
-own or kills the services.
+of `rampart_fl.pytest_plugin` do the same. `run` does both, for tests that need special settings or
+kill the services.
 """
 
 import asyncio
@@ -30,14 +30,14 @@ from rampart_fl.shared.validation import validate
 
 T = TypeVar("T")
 PATIENCE = 60.0
-"""Seconds to wait for a state before a test fails."""
+"""Timeout in seconds for reaching a state."""
 CLIENTS = "test-clients"
-"""Folder of the identities of a test's clients, in the folder of the federation."""
+"""Folder with the identities of a test's clients, in the federation's folder."""
 NO_SETTINGS: Mapping[str, str] = {}
 
 
 class TestClients:
-    """Clients that a test controls; they run on one background thread.
+    """Clients controlled by a test; they run on one background thread.
 
     Args:
         operator: a connection with the operator's token.
@@ -77,13 +77,13 @@ class TestClients:
         return self.operator.url
 
     def join(self, name: str) -> Identity:
-        """The identity of the client with this name; the first call makes the client join."""
+        """The identity of the client with this name, which joins in the first call."""
         kept = self.folder / name / "identity.json"
         token = None if kept.exists() else self.operator.mint([name]).tokens[0]
         return self.soon(establish(self.url, self.folder / name, token, name))
 
     def accept(self, name: str, slot: int | None = None) -> Identity:
-        """The identity of a client that accepts the run, but has no participant."""
+        """The identity of a client that accepts the run without a participant."""
         identity = self.join(name)
         connection = self.client(name)
 
@@ -97,8 +97,7 @@ class TestClients:
         return identity
 
     def client(self, name: str, compress: bool = False) -> AggregatorClient:
-        """A connection with this client's identity, for one event loop; the caller must close
-        it."""
+        """A connection with this client's identity for one event loop; the caller closes it."""
         return AggregatorClient(self.url, self.join(name).token, PATIENCE, compress=compress)
 
     def take_part(
@@ -110,7 +109,7 @@ class TestClients:
     ) -> None:
         """Starts a participant as the client `name`, which accepts the next run that it is offered.
 
-        The participant runs until the client's last ticket of that run. If `slot` is given, the
+        The participant runs until the client's last ticket of the run. If `slot` is given, the
         client asks for this slot.
         """
 
@@ -144,7 +143,7 @@ class TestClients:
         return self.soon(end())
 
     def vanish(self, name: str) -> None:
-        """Stops a client immediately, without a message to the aggregator."""
+        """Stops a client immediately, without notifying the aggregator."""
         task = self._tasks.pop(name)
 
         async def end() -> None:
@@ -161,12 +160,12 @@ class TestClients:
         """Waits until the federation reaches this phase of this round; returns the status.
 
         Without `round_`, the function waits for this phase of the current round. The federation
-        continues meanwhile. The returned status may therefore be that of a later phase, unless the
-        round waits for a client.
+        continues meanwhile. So the returned status may be that of a later phase, unless the round
+        waits for a client.
 
         Raises:
             TimeoutError: the federation did not reach the phase; the message has its status.
-            Exception: the exception with which a participant failed.
+            Exception: the exception that made a participant fail.
         """
         give_up = time.monotonic() + patience
         while True:
@@ -187,7 +186,7 @@ class TestClients:
 
 
 class RunningFederation(TestClients):
-    """A run on this machine, with clients that the test controls.
+    """A run on this machine, with clients controlled by the test.
 
     Args:
         local: the processes of the federation, or of the run alone.
@@ -208,7 +207,7 @@ class RunningFederation(TestClients):
 
 
 def federation(folder: Path, settings: Mapping[str, str] = NO_SETTINGS) -> LocalServers:
-    """The servers of a federation without runs, as a context manager.
+    """A context with the servers of a federation without runs.
 
     Args:
         folder: folder for state and logs.
@@ -224,7 +223,7 @@ def run_on(
     """Executes one run of a federation within the context, and deletes the run on exit.
 
     Args:
-        servers: the federation, which executes no other run now.
+        servers: the federation, which must not be executing another run.
         experiment: an experiment, the path of its file, or the name of a shipped experiment.
         folder: folder for the state and logs of the run's clients.
     """
@@ -237,7 +236,7 @@ def run_on(
 
 
 def dismiss(servers: LocalServers) -> None:
-    """Revokes the tokens of clients that joined by themselves, so that they join no later run."""
+    """Revokes the tokens of clients that joined by themselves; they take part in no later run."""
     own = servers.folder / CLIENTS
     for client in servers.operator.clients():
         if not (own / client.client_id).exists():
@@ -248,7 +247,7 @@ def dismiss(servers: LocalServers) -> None:
 def run(
     experiment: Experiment | str | Path, folder: Path, **settings: str
 ) -> Iterator[RunningFederation]:
-    """Runs a separate federation, which ends when the context ends.
+    """Runs a separate federation, which stops when the context exits.
 
     Args:
         experiment: an experiment, the path of its file, or the name of a shipped experiment.
@@ -264,7 +263,7 @@ def run(
 
 
 def loaded(experiment: Experiment | str | Path) -> Experiment:
-    """The experiment itself, or the experiment that a path or a name refers to."""
+    """Loads an experiment by its path or name; returns an `Experiment` unchanged."""
     return experiment if isinstance(experiment, Experiment) else Experiment.load(experiment)
 
 

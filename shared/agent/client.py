@@ -125,7 +125,7 @@ class AggregatorClient:
                 if answer.has_redirect_location:
                     raise ConfigurationError(
                         f"aggregator {self.url!r} redirects to {answer.headers['location']!r}: "
-                        "use a URL that answers without a redirect"
+                        "use a URL that does not redirect"
                     )
                 if answer.status_code < 400:
                     return answer

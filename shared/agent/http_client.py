@@ -47,7 +47,7 @@ def bearer(token: str, whose: str) -> str:
     """
     if not TOKEN.fullmatch(token):
         raise ConfigurationError(
-            f"{whose} is empty, or has characters, spaces or line ends that no token has"
+            f"{whose} is empty, or contains characters that are not allowed in a token"
         )
     return f"Bearer {token}"
 
@@ -67,4 +67,4 @@ class HttpClient(httpx.AsyncClient):
             # anyio's call to getpeername fails if uvloop has just closed the connection.
             if "getpeername" not in str(error):
                 raise
-            raise httpx.ReadError("the connection was lost while it was being made") from error
+            raise httpx.ReadError("the connection was lost before it was established") from error

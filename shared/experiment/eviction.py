@@ -62,7 +62,9 @@ class Eviction(Table):
         }
         for name, wrong in unused.items():
             if wrong:
-                raise ValueError(f'{name} does nothing with mode = "{self.mode}", by = "{self.by}"')
+                raise ValueError(
+                    f'{name} has no effect with mode = "{self.mode}", by = "{self.by}"'
+                )
         return self
 
     def until(self, decision: Decision, round_: int) -> int:

@@ -193,7 +193,7 @@ class Experiment(Table):
     def _share_of_founders_counts(self) -> "Experiment":
         if self.fraction_of == "founders" and (self.fraction == 1 or self.policy == "buffered"):
             raise ValueError(
-                f'fraction_of = "founders" does nothing with fraction = {self.fraction} and '
+                f'fraction_of = "founders" has no effect with fraction = {self.fraction} and '
                 f'policy = "{self.policy}": all clients take part'
             )
         return self

@@ -252,7 +252,7 @@ def put(tables: dict[str, Any], path: str, value: Any) -> None:
         else:
             place[last] = value
     except (KeyError, IndexError, TypeError, ValueError):
-        raise ConfigurationError(f"{path}: the experiment has no such parameter") from None
+        raise ConfigurationError(f"{path}: the experiment has no such key") from None
 
 
 def averaged(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

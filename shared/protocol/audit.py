@@ -58,10 +58,10 @@ class EntryContent(Message):
     time: str = Field(description="UTC, ISO 8601", examples=["2026-03-01T09:30:00.000Z"])
     actor: str = Field(description="name of the operator", examples=["ada"])
     act: str = Field(examples=["evict"])
-    target: str = Field(description="whom or what the act is about", examples=["client-07"])
+    target: str = Field(description="whom or what the action concerns", examples=["client-07"])
     reason: str = Field(examples=["its site reported a breach"])
     details: dict[str, Any] = Field(default={}, examples=[{}])
-    previous: Digest = Field(description="hash of the entry before; zeros in the first entry")
+    previous: Digest = Field(description="hash of the previous entry; zeros in the first entry")
 
     def digest(self) -> str:
         """The SHA-256 of the canonical JSON of all fields but `hash`."""
@@ -121,7 +121,7 @@ def check_chain(entries: Iterable[AuditEntry], kept: str | None = None) -> tuple
         count, head = entry.number + 1, entry.hash
         known.add(head)
     if kept is not None and kept not in known:
-        faults.append(f"no entry has the head {kept}: entries were cut off or written anew")
+        faults.append(f"no entry has the head {kept}: entries were removed or rewritten")
     if faults:
         raise AuditBroken("the audit log was altered: " + "; ".join(faults))
     return count, head

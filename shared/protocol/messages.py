@@ -186,7 +186,7 @@ class JoinTokenRequest(Message):
         default=None,
         ge=1,
         le=10**9,
-        description="largest sample count that a client may claim",
+        description="maximum sample count that a client may claim",
         examples=[5000],
     )
     labels: Labels = LABELS
@@ -216,7 +216,9 @@ class ClientInfo(Message):
     labels: Labels = LABELS
     last_seen: float | None
     online: bool
-    software: str = Field(default="", description="what it says it runs, as in `rampart-fl/0.1`")
+    software: str = Field(
+        default="", description="the software that it reports, as in `rampart-fl/0.1`"
+    )
     barred: dict[str, Any] | None = Field(default=None, description="why no run may use it")
     token_expires_at: float | None = Field(
         default=None, description="Unix time at which its token expires; None if it is revoked"

@@ -68,7 +68,7 @@ class SlowBody(Refusal):
 
 
 class Conflict(Refusal):
-    status, slug, title = 409, "conflict", "The present state does not allow the request"
+    status, slug, title = 409, "conflict", "The current state does not allow the request"
 
 
 class NotStarted(Refusal):
@@ -80,7 +80,7 @@ class RunOver(Refusal):
 
 
 class RunCurrent(Refusal):
-    status, slug, title = 409, "run-current", "The run is executed now"
+    status, slug, title = 409, "run-current", "The run is being executed"
 
 
 class RunFull(Refusal):

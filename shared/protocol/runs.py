@@ -105,14 +105,14 @@ class RunRequest(CheckRequest):
         min_length=1,
         max_length=100,
         pattern=PRINTABLE,
-        description="a key of the caller's choice: submissions with the same key are one run",
+        description="a key that the caller chooses; submissions with the same key are one run",
         examples=["tuesday-1"],
     )
     wait_seconds: float | None = Field(
         default=None,
         gt=0,
         le=31_536_000,
-        description="longest time until the run's first round; after it, the run is cancelled",
+        description="maximum time until the run's first round; after that, the run is cancelled",
         examples=[3600],
     )
     reason: Reason = Field(default=UNSAID, examples=["the weekly comparison"])
@@ -154,9 +154,11 @@ class Member(Message):
     client_id: ClientId
     accept: bool | None = Field(default=None, description="its answer; None if it gave none")
     reason: str = Field(default="", description="why it declined")
-    slot: int | None = Field(default=None, description="its slot; None if it is no member")
+    slot: int | None = Field(default=None, description="its slot; None if it is not a member")
     online: bool = False
-    software: str = Field(default="", description="what it says it runs, as in `rampart-fl/0.1`")
+    software: str = Field(
+        default="", description="the software that it reports, as in `rampart-fl/0.1`"
+    )
     evicted: bool = False
     eviction: dict[str, Any] | None = None
     quarantine: dict[str, Any] | None = Field(

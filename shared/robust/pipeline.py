@@ -175,7 +175,9 @@ def aggregate(
     pipeline = Pipeline.of(stages, f=f)
     if group is not None:
         for name in pipeline.undivided():
-            raise ConfigurationError(f"{name} works on whole rows, so ranks cannot divide them")
+            raise ConfigurationError(
+                f"{name} works on whole rows, which cannot be split across ranks"
+            )
 
     def result_of(rows: Rows) -> Tensor:
         return pipeline.apply(rows, pipeline.init(rows.dim), context or Context())[0]

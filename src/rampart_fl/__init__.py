@@ -1,7 +1,6 @@
 """Byzantine-robust, personalized federated learning: the public names of Rampart.
 
-A name is loaded when a program first uses it, so `import rampart_fl` alone is fast and needs no
-torch.
+Names are loaded on first use, so `import rampart_fl` alone is fast and needs no torch.
 
 >>> import torch
 >>> import rampart_fl

@@ -1,4 +1,4 @@
-"""The pytest plugin: `rampart_run` executes experiments on a whole federation in your own tests.
+"""The pytest plugin: `rampart_run` executes experiments on a real federation in your own tests.
 
     def test_my_client_is_heard(rampart_run):
         running = rampart_run("my-experiment.toml")
@@ -7,15 +7,15 @@
         running.wait()                               # until the run has ended
         assert "mine" in running.operator.rounds()[-1].participants
 
-The federation consists of the real services on loopback: the aggregator, and a Redis that fsyncs
-every write. It starts once per session, and lasts until the session's end. Each call of
-`rampart_run` submits one run, which is ended and deleted when the test ends, whatever its outcome.
-Clients that the test starts by name stay enrolled: a name is the same client in every test. Other
-clients lose their tokens when the test ends. All files are in temporary folders that pytest makes.
+The federation consists of the real services on loopback: the aggregator, and Redis, which fsyncs
+every write. It starts once per session, and is stopped at the end of the session. Each call of
+`rampart_run` submits one run, which is stopped and deleted after the test, even if the test fails.
+Clients that the test starts by name stay enrolled, so a name is the same client in every test. The
+tokens of other clients are revoked after the test. All files are in pytest's temporary folders.
 
 `rampart_fl.services.console.testing` does the same without pytest.
 
-pytest imports this module in every run, so it imports the services only when they are used.
+pytest imports this module in every session, so it imports the services only on use.
 """
 
 from collections.abc import Callable, Iterator

@@ -78,8 +78,8 @@ def test_the_session_in_the_manual(script: str, folder: Path) -> None:
     last = said.partition("first-1 is deleted")[2]
     assert "second-2" in last and "third-3" in last and "first-1" not in last
     assert re.search(r"5 entries, none altered or missing; the head is [0-9a-f]{64}", last)
-    assert last.rstrip().endswith("the federation has ended")
-    assert "started again" in (folder / "runs/federation/serve.log").read_text()
+    assert last.rstrip().endswith("the federation was stopped")
+    assert "is restarted" in (folder / "runs/federation/serve.log").read_text()
     assert ServedFolder(folder / "runs/federation").server() is None
 
     exported = folder / "exports/second"

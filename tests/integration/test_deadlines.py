@@ -93,7 +93,7 @@ def test_too_few_fail_the_round_and_the_next_opens_with_the_same_models(host: Ho
     hosted.expire()
     hosted.wait("collecting", 2)
     record = hosted.record(1)
-    assert (record.status, record.reason) == ("failed", "1 of 3 updates came, 2 are needed")
+    assert (record.status, record.reason) == ("failed", "1 of 3 updates arrived, but 2 are needed")
     assert (record.participants, record.missing) == (["ada"], ["bob", "cleo"])
     assert record.verdicts == []
     assert hosted.operator.status().models == models
@@ -111,7 +111,7 @@ def test_a_deadline_passes_by_itself(host: Host) -> None:
     hosted.scripted(NAMES[:2], hold=hold)
     hosted.wait("collecting", 1)
     record = hosted.record(0)
-    assert (record.status, record.reason) == ("failed", "0 of 2 updates came, 2 are needed")
+    assert (record.status, record.reason) == ("failed", "0 of 2 updates arrived, but 2 are needed")
     assert record.closed_at - record.opened_at >= 0.3
     hold.on = False
     hosted.wait()

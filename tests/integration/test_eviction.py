@@ -101,7 +101,7 @@ def test_operators_confirm_or_dismiss_what_is_proposed(host: Host) -> None:
     assert hosted.operator.proposals() == []
     for verb in ("confirm", "dismiss"):
         for name in ("ada", *HOSTILE):
-            with pytest.raises(OperatorRefused, match=f"no proposal to evict {name} stands"):
+            with pytest.raises(OperatorRefused, match=f"there is no proposal to evict {name}"):
                 hosted.operator.decide(name, verb, "again")
         with pytest.raises(OperatorRefused, match="no client nobody"):
             hosted.operator.decide("nobody", verb, "x")

@@ -1,9 +1,9 @@
 """Admission: turns an upload's bytes into a checked, durable blob, or refuses the upload.
 
 The event loop counts the body's bytes while they arrive. Threads write and hash the bytes, and
-check them against the model's spec. Decompression stops at the largest size that a file for the
-model can have. Small bodies that arrive while earlier ones are being written become durable
-together, with one fsync.
+check them against the model's spec. Decompression stops at the maximum size of a file for the
+model. Small bodies that arrive during a write are batched: the next write makes all of them durable
+with one fsync.
 """
 
 import asyncio
@@ -31,14 +31,14 @@ from rampart_fl.shared.protocol.refusals import (
 )
 
 PIECE = 1 << 18
-"""Number of bytes written to the disk at once; a body with fewer bytes is small."""
+"""Number of bytes per disk write; a body with fewer bytes is small."""
 ZSTD_WINDOW = 1 << 23
-"""Largest window in bytes that a zstd frame may need; RFC 9659 sets this limit for HTTP."""
+"""Maximum window of a zstd frame in bytes; RFC 9659 sets this limit for HTTP."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on one body: its bytes, the seconds of a pause, and its average bytes per second."""
+    """Maximum size of a body, longest pause in seconds, and minimum average bytes per second."""
 
     size: int
     idle: float
@@ -46,7 +46,7 @@ class Limits:
 
 
 def check_length(length: str | None, size_cap: int) -> int:
-    """Parses a body's declared length; refuses a length that is missing, malformed or too large.
+    """Parses the Content-Length; refuses one that is missing, malformed or too large.
 
     Raises:
         LengthRequired, Malformed, TooLarge.
@@ -64,13 +64,13 @@ def check_encoding(encoding: str | None) -> bool:
     """Whether the encoding is zstd; raises `UnsupportedMedia` unless it is zstd or identity."""
     name = (encoding or "identity").strip().lower()
     if name not in {"identity", "zstd"}:
-        raise UnsupportedMedia(f"content encoding {name[:40]!r}; known: identity, zstd")
+        raise UnsupportedMedia(f"unsupported content encoding {name[:40]!r}; use identity or zstd")
     return name == "zstd"
 
 
 @dataclass(frozen=True)
 class Admitted:
-    """A body that arrived completely: its digest, its size, and, if it was admitted, its report."""
+    """A complete body: its digest and size, and its report if it was admitted."""
 
     digest: str
     size: int
@@ -78,7 +78,7 @@ class Admitted:
 
 
 class Body(Protocol):
-    """A complete body that is not a blob yet."""
+    """A complete body that has not been stored as a blob yet."""
 
     @property
     def size(self) -> int:
@@ -136,12 +136,12 @@ class Admission:
             body: the chunks of the body.
             length: number of bytes that the request declared.
             zstd: whether the body is compressed with zstd.
-            limits: bounds on the body.
+            limits: limits on the body.
             judge: checks the complete file on a thread; returns the report of an admitted upload,
                 or None if the bytes are to be discarded.
         Raises:
-            SlowBody: no bytes came for too long, or the average rate was too low.
-            TooLarge: there are more bytes than declared or, decompressed, than allowed.
+            SlowBody: the body paused for too long, or its average rate was too low.
+            TooLarge: there are more bytes than declared, or more than allowed after decompression.
             Malformed: there are fewer bytes than declared, or they are not zstd.
             Refusal: raised by `judge`.
         """
@@ -166,14 +166,14 @@ class Admission:
     async def _admit_together(
         self, bodies: "Sequence[tuple[SmallBody, Judge]]"
     ) -> "Sequence[Admitted | Exception]":
-        """Judges small bodies, and makes those that are admitted durable, with one fsync."""
+        """Judges small bodies, and stores the admitted ones durably with one fsync."""
         run = asyncio.get_running_loop().run_in_executor
         return await run(self._disk, _admit_small, self._blobs, bodies)
 
     async def _stream(
         self, body: AsyncIterator[bytes], length: int, limits: Limits, upload: "_Upload"
     ) -> bytearray:
-        """Writes a body in pieces on the disk's threads, but returns the last piece unwritten."""
+        """Writes all pieces of a body but the last on the disk threads; returns the last piece."""
         loop = asyncio.get_running_loop()
         last_moment = loop.time() + limits.idle + length / limits.rate
         buffer, received = bytearray(), 0
@@ -201,7 +201,7 @@ class Admission:
 
 
 class _Upload:
-    """The file of one body, which is created when the first piece is written."""
+    """The file of one body; writing the first piece creates it."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
@@ -227,7 +227,7 @@ class _Upload:
 def _admit_small(
     blobs: Blobs, bodies: Sequence[tuple[SmallBody, Judge]]
 ) -> list[Admitted | Exception]:
-    """Judges small bodies, and stores those that are admitted; their order is kept."""
+    """Judges small bodies, and stores the admitted ones; results are in the order of the bodies."""
     found: list[Admitted | Exception] = []
     kept: dict[str, bytearray] = {}
     for body, judge in bodies:
@@ -270,7 +270,7 @@ def _unpack(packed: BlobWriter, writer: BlobWriter, size_cap: int) -> None:
         with packed.reader() as file, decompressor.stream_reader(file) as stream:
             while piece := stream.read(PIECE):
                 if writer.size + len(piece) > size_cap:
-                    raise TooLarge(f"decompresses to more than the {size_cap} bytes that may be")
+                    raise TooLarge(f"decompresses to more than the limit of {size_cap} bytes")
                 writer.write(piece)
     except zstandard.ZstdError as error:
         raise Malformed(f"not zstd: {error}") from None

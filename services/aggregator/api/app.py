@@ -28,8 +28,8 @@ from rampart_fl.services.aggregator.api.shortcuts import Shortcuts
 def create_app(runtime: Runtime) -> FastAPI:
     """Creates the application for a process.
 
-    If the process only has the role `worker`, the application serves only health checks and
-    metrics. If metrics have a separate port, `create_metrics_app` serves them.
+    A process with the role `worker` serves nothing but health checks and metrics. If metrics have a
+    separate port, `create_metrics_app` makes the application for that port.
     """
     app = FastAPI(
         title="Rampart aggregator",
@@ -66,7 +66,7 @@ def create_app(runtime: Runtime) -> FastAPI:
             app.include_router(router, dependencies=[ConvertedDep])
     if runtime.settings.test_tap is not None:
         app.include_router(tap.router)
-    # A middleware that is added later is called earlier.
+    # Middleware added later is called earlier.
     if runtime.settings.role != "worker":
         app.add_middleware(Shortcuts, runtime=runtime)
     app.add_middleware(SmallBodies, seconds=runtime.settings.body_idle)
@@ -75,7 +75,7 @@ def create_app(runtime: Runtime) -> FastAPI:
 
 
 def create_metrics_app(runtime: Runtime) -> FastAPI:
-    """Creates the application for the port that serves only metrics."""
+    """Creates the application for the port that serves nothing but metrics."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.state.runtime = runtime
     add_problem_handlers(app)

@@ -1,17 +1,17 @@
-"""HTTP connections that limit request heads, bodies and answers in ways an application cannot.
+"""HTTP connections that limit heads, bodies and responses where an application cannot.
 
 By default, uvicorn
 
-- limits neither the size of a request's head (its line and headers) nor the time that it takes;
-- answers in plain text if it receives bytes that are not HTTP;
-- waits without limit for the rest of a body whose request was answered already;
-- waits without limit for a client to read its answer;
-- accepts connections until the process cannot open another file.
+- limits neither the size of a request's head (request line and headers) nor its duration;
+- responds in plain text to bytes that are not HTTP;
+- waits indefinitely for the rest of a body whose request has already been answered;
+- waits indefinitely for a client to read the response;
+- accepts connections until the process has no file descriptors left.
 
-A `Connection` limits the size of a request's head and the time that it takes, and answers every
-refused request with an RFC 9457 problem. The same time limit applies to the rest of the body of an
-answered request, and to each pause in which the client does not read its answer. If too many
-connections are open, a new one is refused.
+A `Connection` limits the size and the duration of a request's head, and answers every refused
+request with an RFC 9457 problem. The same time limit applies to the rest of the body of an answered
+request, and to each pause in which the client does not read the response. If too many connections
+are open, a new one is refused.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ from rampart_fl.shared.errors import RampartError, Unavailable
 from rampart_fl.shared.protocol.refusals import HeadTooLarge, Malformed, SlowHead
 
 HEAD = 32_768
-"""Largest size in bytes of a request's line and headers."""
+"""Maximum size of the request line and headers in bytes."""
 FILES = 1 << 20
-"""Limit on open files to assume if the system sets none."""
+"""Assumed limit on open files if the system sets none."""
 
 
 def open_files() -> int:
@@ -44,13 +44,13 @@ def open_files() -> int:
 
 
 class Connection(HttpToolsProtocol):
-    """A connection with time limits for request heads, unread bodies and unread answers."""
+    """A connection with time limits for request heads, unread bodies and unread responses."""
 
     patience: ClassVar[float] = 30.0
     """Time limit in seconds for a head, for the rest of a body that the application does not read,
-    and for a pause in which the client does not read its answer."""
+    and for a pause in which the client does not read the response."""
     most: ClassVar[int] = FILES
-    """Largest number of connections at the same time."""
+    """Maximum number of simultaneous connections."""
     _timer: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
     _head = 0
@@ -58,7 +58,7 @@ class Connection(HttpToolsProtocol):
 
     @classmethod
     def bounded(cls, patience: float, most: int) -> type["Connection"]:
-        """A subclass with `patience` as its time limit, and `most` as its limit on connections."""
+        """Makes a subclass with the time limit `patience` and at most `most` connections."""
         return type(cls.__name__, (cls,), {"patience": patience, "most": most})
 
     @property
@@ -66,17 +66,17 @@ class Connection(HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
-        """Starts the time limit for the first head; refuses the connection if too many are open."""
+        """Starts the timer for the first head; refuses the connection if too many are open."""
         super().connection_made(transport)
-        # A deque would take 760 bytes, and a client rarely has several unanswered requests.
+        # A deque would take 760 bytes, and clients rarely pipeline requests.
         self._unanswered: list[RequestResponseCycle] = []
         if len(self.connections) > self.most:
-            self._refuse(Unavailable(f"{self.most} connections are open already"))
+            self._refuse(Unavailable(f"{self.most} connections are already open"))
         else:
             self._arm()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Ends the time limits, and marks every unanswered request as disconnected.
+        """Cancels the timers, and marks every unanswered request as disconnected.
 
         uvicorn's own method marks only the last request.
         """
@@ -88,12 +88,12 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Called when the client stops reading its answer; starts the time limit for this pause."""
+        """Called when the client stops reading the response; starts a timer for the pause."""
         super().pause_writing()
         self._stalled = self.loop.call_later(self.patience, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Called when the client reads its answer again; ends the time limit for the pause."""
+        """Called when the client resumes reading the response; cancels the timer of the pause."""
         self._flowing()
         super().resume_writing()
 
@@ -108,7 +108,7 @@ class Connection(HttpToolsProtocol):
             self._refuse(HeadTooLarge(f"more than {HEAD} bytes of headers"))
 
     def on_headers_complete(self) -> None:
-        """Called when a head is complete; ends its time limit and starts the application."""
+        """Called when a head is complete; cancels its timer and starts the application."""
         self._head, self._body_open = 0, True
         self._disarm()
         super().on_headers_complete()
@@ -122,7 +122,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Called when an answer is complete; limits the time for the rest of the request's body."""
+        """Called when a response is complete; starts a timer for the rest of the request's body."""
         self._unanswered.pop(0)
         super().on_response_complete()
         if self._body_open and not self._serving and not self.transport.is_closing():
@@ -133,7 +133,7 @@ class Connection(HttpToolsProtocol):
         self._refuse(Malformed("the request is not valid HTTP"))
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Does nothing, so that a request to upgrade is answered as usual, without a log line."""
+        """Does nothing, so an upgrade request is answered like any other, without a log line."""
 
     def _arm(self) -> None:
         self._disarm()

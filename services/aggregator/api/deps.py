@@ -1,4 +1,4 @@
-"""Dependencies that identify a route's caller; all are async, so FastAPI runs none in a thread."""
+"""Dependencies that identify the caller; all are async, so FastAPI starts no threads for them."""
 
 import re
 import time
@@ -31,7 +31,7 @@ RuntimeDep = Annotated[Runtime, Depends(get_runtime)]
 
 
 async def await_conversion(runtime: RuntimeDep) -> None:
-    """Holds a request until the stored state has the schema of this version."""
+    """Waits until the stored state has the schema of this version."""
     await runtime.await_conversion()
 
 
@@ -67,7 +67,7 @@ async def identify(request: Request, runtime: RuntimeDep, token: Bearer) -> Know
 
 
 def software_of(request: Request) -> str:
-    """The first product that a request's `User-Agent` names; "" if there is none, or it is long."""
+    """The first product in the `User-Agent` header; "" if there is none or its name is too long."""
     found = PRODUCT.match(request.headers.get("user-agent", ""))
     return "" if found is None else found.group()
 
@@ -102,7 +102,7 @@ async def identify_operator(request: Request, runtime: RuntimeDep, token: Bearer
 
 
 def permitted(request: Request, actor: Actor) -> Actor:
-    """Refuses a viewer's request that may change something."""
+    """Refuses a viewer's request if it may change something."""
     if actor.role == "viewer" and request.method != "GET":
         raise ReadOnly(f"{actor.name} is a viewer; this request needs the role operator")
     return actor
@@ -138,13 +138,13 @@ async def of_path(
     runtime: RuntimeDep,
     run: Annotated[str, Path(pattern=RUN_ID, examples=["digits-benign-1"])],
 ) -> RunParts:
-    """The parts of the run that the path names."""
+    """The parts of the run named in the path."""
     return await runtime.run(run)
 
 
 RunDep = Annotated[RunParts, Depends(of_path)]
-"""A route checks its caller before this dependency, so that only callers with a valid token can
-learn which runs exist."""
+"""Routes authenticate the caller before this dependency, so that only callers with a valid token
+can learn which runs exist."""
 
 
 async def require_member(caller: CallerDep, run: RunDep) -> None:

@@ -1,10 +1,10 @@
-"""The event hub: one reader of events per process, which wakes waiting requests.
+"""The event hub: reads events once per process, and wakes waiting requests.
 
-The hub reads the events of the federation, and those of the run that is executed now.
+The hub reads the events of the federation, and those of the current run.
 
-A waiting request needs only a future, not a connection to Redis. An event wakes only the
-requests of the clients that it concerns: one client's event wakes that client, and a round that
-opens wakes the clients that have a ticket then.
+A waiting request needs only a future, not a connection to Redis. An event wakes only the requests
+of the clients that it concerns: a client's event wakes that client, and the start of a round wakes
+the clients that got a ticket.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from rampart_fl.shared.runtime.memory import release_free_memory
 log = logging.getLogger(__name__)
 
 PAUSE = 0.005
-"""Pause in seconds between two reads of the stream, so that one read gets all events of a burst."""
+"""Pause between two reads of the stream in seconds, so that one read gets all events of a burst."""
 FOR_ONE = frozenset(
     {
         *("ticket", "evicted", "confirmed", "reinstated", "dismissed", "released", "customized"),
@@ -32,11 +32,11 @@ FOR_ONE = frozenset(
 )
 FOR_ALL = frozenset({"started", "seated", "ended", "deleted"})
 ANYONE = ""
-"""The topic of requests that wait for no client's events; it is not the id of any client."""
+"""The topic of requests that do not wait for the events of a client; no client has this id."""
 
 
 class Listener:
-    """A request that listens; it takes less memory than an `asyncio.Event`.
+    """A waiting request; it takes less memory than an `asyncio.Event`.
 
     Args:
         loop: the event loop.
@@ -55,7 +55,7 @@ class Listener:
         self._end()
 
     async def wait(self, seconds: float) -> bool:
-        """Waits for an event that was not noted yet; returns whether one came in time."""
+        """Waits for an event unless one was noted already; returns whether one came in time."""
         if not self.heard:
             self._waiting = self._loop.create_future()
             timer = self._loop.call_later(seconds, self._end)
@@ -76,7 +76,7 @@ class EventHub:
 
     Args:
         stores: the federation's state: the events, and the times of clients' last requests.
-        flush_every: seconds between two writes of these times to the store.
+        flush_every: seconds between writes of these times to the store.
     """
 
     def __init__(self, stores: Stores, flush_every: float = 2.0) -> None:
@@ -114,8 +114,8 @@ class EventHub:
         """Listens for events about a topic, which is the id of a client or of a request.
 
         Yields a function that waits up to a number of seconds for the next event, and returns
-        whether one came. Events that happen after the context is entered and before the wait starts
-        are not missed.
+        whether one came. Events since the context was entered count, so none is missed before the
+        wait starts.
         """
         listener = Listener(asyncio.get_running_loop())
         self._waiters[topic].append(listener)
@@ -131,7 +131,7 @@ class EventHub:
                 del self._waiters[topic]
 
     def close(self) -> None:
-        """Ends the wait of every request, so that the server can stop."""
+        """Wakes every waiting request, so that the server can stop."""
         self.closing = True
         self._wake_all()
 
@@ -154,7 +154,7 @@ class EventHub:
                     if stream in positions:
                         positions[stream] = event.position
                     if event.type == "started":
-                        # The streams of former runs get no new events.
+                        # The streams of earlier runs get no new events.
                         positions = {self._stores.events.key: event.position}
                         self._run = event.fields["run"]
                         positions[self._stores.of_run(self._run).events.key] = "0-0"
@@ -170,7 +170,7 @@ class EventHub:
                 self._wake_all()
 
     def _lose_track(self) -> dict[str, str]:
-        """Invalidates what requests have cached; returns no positions, so reading starts anew."""
+        """Invalidates all cached state; returns no positions, so that reading starts anew."""
         self.listening = False
         self.token_changes += 1
         self.deletions += 1
@@ -181,8 +181,8 @@ class EventHub:
         """The streams to read, each with the position after which reading starts.
 
         Raises:
-            ConfigurationError: the stored state has a schema that this version cannot use, so the
-                process has to end.
+            ConfigurationError: this version cannot use the schema of the stored state, so the
+                process has to exit.
         """
         await self._stores.runs.schema()
         events = self._stores.events

@@ -1,4 +1,4 @@
-"""Looks up which client has a token, and caches the answers until any client's token changes."""
+"""Looks up the client of a token, with a cache that is cleared when any client's token changes."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from rampart_fl.services.aggregator.state.client_store import ClientStore
 
 @dataclass(frozen=True)
 class Known:
-    """The client that has a token, and the limit on its samples (None: each run sets it)."""
+    """The owner of a token, and the limit on its sample count (None: each run sets its own)."""
 
     client: str
     expires_at: float

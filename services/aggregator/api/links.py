@@ -1,4 +1,4 @@
-"""Links of the OpenAPI document: which operations an answer leads to, and with which parameters."""
+"""Links of the OpenAPI document, from responses to the operations that can follow."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,11 +14,11 @@ def operation_id(route: APIRoute) -> str:
 
 
 def link(operation: str, **parameters: str) -> Link:
-    """A link to an operation, with parameters from the answer.
+    """A link to an operation, with parameters taken from the response.
 
     Args:
         operation: the operation's id.
-        parameters: for each parameter, the field of the answer's JSON that has the value.
+        parameters: for each parameter, the field of the response's JSON that has the value.
 
     >>> link("one_run", run="run")
     {'operationId': 'one_run', 'parameters': {'run': '$response.body#/run'}}
@@ -35,7 +35,7 @@ OF_RUN = _named(
     *(link(name, run="run") for name in ("one_run", "current", "events", "verdicts")),
     *(link(name, run="run") for name in ("pause", "stop", "delete_run")),
 )
-"""From a run to what it does, and to what operators do with it."""
+"""From a run to its status and records, and to operators' actions on it."""
 OF_STATUS = _named(link("one_round", run="run", round="round"), link("rounds", run="run"))
 """From a run's status to its rounds."""
 OF_CLIENT = _named(link("client", client_id="client_id"), link("ticket"))

@@ -1,6 +1,6 @@
-"""Sends small models as a whole and large models in pieces.
+"""Sends small models whole and large models in pieces.
 
-So a large model is never in memory as a whole, even if a slow client takes long to read it.
+So a large model is never entirely in memory, even if the client reads slowly.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ PIECE = 1 << 20
 async def model_response(
     runtime: Runtime, held: RunParts, digest: str, headers: Mapping[str, str]
 ) -> Response:
-    """The answer that carries a model of a run.
+    """The response with a model of a run.
 
     Raises:
         NotFound: the model does not exist, or was deleted.

@@ -1,4 +1,4 @@
-"""Finds the operator of a token; reads Redis each time, so a revocation takes effect at once."""
+"""Finds the operator of a token in Redis, without a cache, so a revocation takes effect at once."""
 
 import time
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Actor:
     role: Role
 
     def because(self, reason: str) -> Attribution:
-        """The attribution of an act to this operator at this moment, with the given reason."""
+        """Attributes an action to this operator, with the current time and the given reason."""
         return Attribution(self.name, reason, time.time())
 
 

@@ -1,4 +1,4 @@
-"""Answers every error as `application/problem+json` (RFC 9457); limits bodies except uploads."""
+"""Answers errors as `application/problem+json` (RFC 9457), and limits all bodies but uploads."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ from rampart_fl.shared.protocol.refusals import (
 
 log = logging.getLogger(__name__)
 SMALL_BODY = 65_536
-"""Largest size in bytes of a body that is not an upload."""
+"""Maximum size in bytes of a body that is not an upload."""
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -36,7 +36,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 def problem(error: RampartError, path: str) -> JSONResponse:
-    """The HTTP answer for an error."""
+    """The HTTP response to an error."""
     body = Problem(
         type=f"urn:rampart:{error.slug}",
         title=error.title,
@@ -55,7 +55,7 @@ def problem(error: RampartError, path: str) -> JSONResponse:
 
 
 def _text(text: str) -> str:
-    """Replaces lone surrogates, which a client's input may contain and UTF-8 cannot encode."""
+    """Replaces lone surrogates in a client's input, because UTF-8 cannot encode them."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -93,7 +93,7 @@ async def _gone(request: Request, error: Exception) -> JSONResponse:
 
 
 async def answer_error(request: Request, error: Exception) -> JSONResponse:
-    """The answer for an error that Rampart raises, or for a connection that ended within a body."""
+    """The response to an error of Rampart, or to a connection that closed within a body."""
     return await (_rampart if isinstance(error, RampartError) else _gone)(request, error)
 
 
@@ -103,7 +103,7 @@ async def _unexpected(request: Request, error: Exception) -> JSONResponse:
 
 
 def add_problem_handlers(app: FastAPI) -> None:
-    """Makes the app answer every error as a problem."""
+    """Makes the app answer every error with a problem response."""
     app.add_exception_handler(RampartError, _rampart)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
@@ -112,10 +112,11 @@ def add_problem_handlers(app: FastAPI) -> None:
 
 
 class SmallBodies:
-    """Middleware that limits the size and the time of every body that is not an upload.
+    """Middleware that limits the size and the duration of every body that is not an upload.
 
-    FastAPI's own setting `max_body_size` limits no times. When FastAPI refuses a body because of
-    this setting, the answer is plain text, even if the application has an error handler.
+    FastAPI's own setting `max_body_size` does not limit durations. When FastAPI refuses a body
+    because of this setting, it responds in plain text, even if the application has an error
+    handler.
     """
 
     def __init__(self, app: Any, seconds: float) -> None:
@@ -123,7 +124,7 @@ class SmallBodies:
         self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Reads a body within the limits, then calls the application; does not read uploads."""
+        """Reads a body within the limits, then calls the application; leaves uploads unread."""
         if scope["type"] != "http" or is_upload(scope["method"], scope["path"]):
             await self._app(scope, receive, send)
             return

@@ -7,13 +7,13 @@ from concurrent.futures import Executor
 from rampart_fl.services.aggregator.state.blobs import Blobs
 
 LARGEST = 8 << 20
-"""Size in bytes of the largest model to cache; a larger one is sent from its file in pieces."""
+"""Maximum size of a cached model in bytes; a larger one is sent from its file in pieces."""
 TOTAL = LARGEST
-"""Largest total size in bytes of the cached models."""
+"""Maximum total size of the cached models in bytes."""
 
 
 class RecentModels:
-    """A cache that reads a small model only once if several requests need it at the same time.
+    """A cache that reads a small model once, even if several requests need it at the same time.
 
     Args:
         blobs: the store of the models.

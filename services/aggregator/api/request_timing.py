@@ -1,4 +1,4 @@
-"""Middleware that times requests without changing the bodies that they stream."""
+"""Middleware that times requests without buffering streamed bodies."""
 
 import time
 from collections.abc import MutableMapping
@@ -8,11 +8,11 @@ from rampart_fl.services.aggregator.api.problems import Receive, Scope, Send
 from rampart_fl.services.aggregator.metrics import Metrics
 
 HELD = ("/ticket", "/events")
-"""How the paths of long polls end. Long polls are not timed, because they wait on purpose."""
+"""Endings of the paths of long polls. Long polls are not timed, because they wait on purpose."""
 
 
 class RequestTiming:
-    """Records each request's duration by route and status, excluding time spent in a long poll."""
+    """Records each request's duration by route and status, except for long polls."""
 
     def __init__(self, app: Any, metrics: Metrics) -> None:
         self._app = app

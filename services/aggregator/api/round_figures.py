@@ -1,7 +1,7 @@
-"""Sums a round's record up in a few numbers, and in what one client did.
+"""Summarizes a round's record in a few metrics, and in what one client did.
 
-The record of a round with 1,000 clients has hundreds of kilobytes; its figures have a few hundred
-bytes.
+The record of a round with 1,000 clients takes hundreds of kilobytes; its summary takes a few
+hundred bytes.
 """
 
 import json
@@ -14,11 +14,11 @@ from rampart_fl.shared.protocol.stored_rounds import ClientFigures, RoundFigures
 
 
 def round_figures(record: bytes, client: str | None = None) -> RoundFigures:
-    """The figures of a round.
+    """The summary of a round.
 
     Args:
         record: the round's record, as JSON of a `StoredRound`.
-        client: a client whose part is added; it may have none.
+        client: a client whose part in the round is added; it may have had none.
     """
     facts: dict[str, Any] = json.loads(record)
     metrics, norms = facts["metrics"], list(facts["norms"].values())
@@ -40,7 +40,7 @@ def round_figures(record: bytes, client: str | None = None) -> RoundFigures:
 
 
 def client_figures(facts: dict[str, Any], client: str) -> ClientFigures:
-    """What one client did in the round with these facts."""
+    """What one client did in the round with this record."""
     verdicts = (verdict for verdict in facts["verdicts"] if verdict["client"] == client)
     return ClientFigures(
         verdict=next(verdicts, None),

@@ -22,7 +22,7 @@ class Definition:
 
 
 class RunParts:
-    """The objects that all requests about one run share.
+    """The objects shared by all requests about one run.
 
     Args:
         run: the run's id.
@@ -75,5 +75,5 @@ class RunParts:
 
     @property
     def not_started(self) -> NotStarted:
-        """The error for requests that need the state of this run while the run has not started."""
+        """The error for requests that need the state of a run that has not started."""
         return NotStarted(f"run {self.run} has not started")

@@ -26,10 +26,10 @@ FORGETFUL = (
     "lost with it"
 )
 OPEN = 16
-"""Largest number of runs whose parts a process keeps; it drops the least recently used run
+"""Maximum number of runs whose parts a process keeps; the least recently used run is dropped
 first."""
 CONVERSION = 20.0
-"""Seconds for which requests wait until a worker has converted state of an older schema."""
+"""Seconds for which requests wait for a worker to convert the state of an older schema."""
 RETRY = 1.0
 """Seconds to wait before the next attempt to reach Redis, after Redis did not answer."""
 
@@ -76,7 +76,7 @@ class Runtime:
         self._converted_as_of = -1
 
     async def run(self, run: str) -> RunParts:
-        """The parts for the requests about one run.
+        """The parts shared by the requests about one run.
 
         Raises:
             RunNotFound: there is no such run.
@@ -102,7 +102,7 @@ class Runtime:
         """Raises `Unavailable` until a worker has taken over the federation.
 
         A process of a new version is ready before its worker converts the state of an older schema.
-        Otherwise no process of the former version would ever be replaced.
+        Otherwise, a rolling update would never replace the processes of the previous version.
         """
         if await self._schema() is None:
             raise Unavailable("no worker has taken over this federation yet")
@@ -136,7 +136,7 @@ class Runtime:
             raise Unavailable(str(error)) from None
 
     async def watch_durability(self, every: float = 60.0) -> None:
-        """Warns for as long as the settings of Redis allow it to lose acknowledged updates."""
+        """Logs warnings as long as Redis is configured so that it can lose acknowledged updates."""
         while True:
             try:
                 durable = await self.stores.redis.durable()
@@ -149,6 +149,6 @@ class Runtime:
             await asyncio.sleep(every)
 
     async def close(self) -> None:
-        """Closes the connections and ends the threads."""
+        """Closes the connections and stops the threads."""
         await self.stores.aclose()
         self.disk.shutdown(wait=True)

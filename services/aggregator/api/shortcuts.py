@@ -1,9 +1,9 @@
 """Middleware that calls the two busiest routes directly: `GET /v1/ticket` and the upload.
 
-Each client sends one of these requests per round. FastAPI's resolution of dependencies takes longer
-than all other work on them, and its frames are most of the memory of a request that waits. A
-shortcut calls the same functions with the same arguments. It passes every request that it cannot
-read on to the route, which then says what is wrong.
+Each client sends one of these requests per round. FastAPI takes longer to resolve the dependencies
+of these requests than all other work takes, and its stack frames account for most of the memory of
+a waiting request. A shortcut bypasses FastAPI: it calls the same functions with the same arguments.
+It passes malformed requests to the regular route, which reports the error.
 """
 
 import re
@@ -26,7 +26,7 @@ RUN = re.compile(RUN_ID)
 
 
 class Shortcuts:
-    """Calls the busiest routes directly, and passes all other requests on to the application.
+    """Calls the busiest routes directly, and passes all other requests to the application.
 
     Args:
         app: the application to which other requests are passed.
@@ -52,7 +52,7 @@ class Shortcuts:
         await response(scope, receive, send)
 
     def _find(self, scope: Scope, receive: Receive) -> Awaitable[Response] | None:
-        """The call that answers a request; None if there is no shortcut for it."""
+        """The call that answers a request; None if there is no shortcut for the request."""
         request, method, path = Request(scope, receive), scope["method"], scope["path"]
         if method == "GET" and path == "/v1/ticket":
             run = request.query_params.get("run")
@@ -95,5 +95,5 @@ class Shortcuts:
 
 
 def _route_of(router: APIRouter, endpoint: Callable[..., Any]) -> Any:
-    """The route of an endpoint, by which metrics name its requests."""
+    """The route of an endpoint; metrics use it as a label."""
     return next(route for route in router.routes if getattr(route, "endpoint", None) is endpoint)

@@ -1,4 +1,4 @@
-"""Limits how many uploads are read at once: to a fixed total, and to one upload per client."""
+"""Limits the number of uploads that are read at once: a fixed total, and one per client."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,15 +8,15 @@ from rampart_fl.services.aggregator.metrics import Metrics
 from rampart_fl.shared.protocol.refusals import TooMany
 
 PATIENCE = 60.0
-"""Longest time in seconds for which an upload waits for a slot; then it is refused. Clients wait
-longer than this for an answer."""
+"""Seconds after which an upload that waits for a slot is refused. Clients wait longer than this for
+a response."""
 
 
 class UploadSlots:
-    """The slots for uploads of one process.
+    """The upload slots of one process.
 
     Args:
-        count: how many uploads may be read at the same time.
+        count: maximum number of uploads that are read at the same time.
         metrics: receives the number of uploads being read.
     """
 
@@ -33,7 +33,7 @@ class UploadSlots:
             TooMany: this client already holds or awaits a slot, or no slot was free for too long.
         """
         if client in self._clients:
-            raise TooMany("an upload of this client is being read already", retry_after=1)
+            raise TooMany("another upload of this client is already being read", retry_after=1)
         self._clients.add(client)
         try:
             await self._acquire()
@@ -54,4 +54,4 @@ class UploadSlots:
             async with asyncio.timeout(PATIENCE):
                 await self._places.acquire()
         except TimeoutError:
-            raise TooMany("other uploads took too long", retry_after=2) from None
+            raise TooMany("no upload slot became free in time", retry_after=2) from None

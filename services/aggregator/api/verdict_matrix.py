@@ -1,4 +1,4 @@
-"""Joins the entries of many rounds into one matrix of verdicts.
+"""Combines the entries of many rounds into one matrix of verdicts.
 
 Legend: N clients, R rounds.
 """
@@ -13,11 +13,11 @@ from rampart_fl.shared.protocol.refusals import InvalidRequest
 from rampart_fl.shared.protocol.stored_rounds import NO_VERDICT, VerdictMatrix
 
 MOST = 4 << 20
-"""The largest number of cells that an answer may have; it limits the memory of a request."""
+"""The maximum number of cells in a response; it limits the memory of a request."""
 
 
 def verdict_matrix(entries: Mapping[int, RoundEntry], client: str | None = None) -> VerdictMatrix:
-    """The verdicts on all clients, or on one, in the rounds of `entries`, which must be sorted.
+    """The verdicts on all clients, or on one, in the rounds of `entries`, which are sorted.
 
     Raises:
         InvalidRequest: the matrix would have too many cells.

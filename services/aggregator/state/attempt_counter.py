@@ -1,4 +1,4 @@
-"""Counts attempts, so that the API can refuse a caller that makes too many."""
+"""Counts attempts per time window, for the API's rate limits."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ class AttemptCounter:
         """Counts an attempt; returns the number of attempts with this name in the time window.
 
         Args:
-            name: what is attempted and by whom, such as `join:ADDRESS`.
+            name: what is attempted, and by whom, such as `join:ADDRESS`.
             window: length of a time window in seconds.
             now: Unix time.
         """

@@ -1,8 +1,9 @@
-"""The audit log: one entry for each act of an operator, written by the script of the act.
+"""The audit log: each operator's action and its log entry are written by the same script.
 
-The head of the log is the hash of its last entry. Redis cannot compute SHA-256, so the caller reads
-the head, computes the next entry, and passes both to the script. If the head has changed before
-the script runs, the script changes nothing, and the caller tries again with the new head.
+The head of the log is the hash of its last entry. Redis scripts cannot compute SHA-256, so the
+caller reads the head, computes the next entry, and passes both to the script. If the head has
+changed before the script runs, the script changes nothing, and the caller tries again with the new
+head.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,12 +34,12 @@ local function recorded()
 end
 """
 """The beginning of every script that acts for an operator. After the script has checked that the
-act is possible, it calls `recorded()`. If the head is still the expected one, `recorded()` writes
-the entry and returns true, and the script acts. Otherwise the script returns {'moved'}."""
+action is possible, it calls `recorded()`. If the head is still the expected one, `recorded()`
+writes the entry and returns true, and the script acts. Otherwise, the script returns {'moved'}."""
 UNAUDITED = """
 local function recorded() return true end
 """
-"""Replaces `AUDITED` in the scripts with which a client acts for itself; it writes no entry."""
+"""Replaces `AUDITED` when a client itself calls the script; it writes no entry."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Attribution:
 
 @dataclass(frozen=True)
 class Act:
-    """An operator's act that has no number in the log yet."""
+    """An operator's action that has no number in the log yet."""
 
     name: ActName
     by: Attribution
@@ -60,7 +61,7 @@ class Act:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def entry(self, number: int, previous: str) -> AuditEntry:
-        """The act's entry, with this number; `previous` is the hash of the entry before it."""
+        """The action's entry with this number; `previous` is the hash of the previous entry."""
         content = EntryContent(
             number=number,
             time=timestamp(self.by.time),
@@ -76,7 +77,7 @@ class Act:
 
 @dataclass(frozen=True)
 class AuditLog:
-    """Carries out operators' acts, writes an entry for each act, and reads the entries.
+    """Carries out operators' actions, writes an entry for each action, and reads the entries.
 
     Args:
         redis: the connection to Redis.
@@ -89,7 +90,7 @@ class AuditLog:
     async def perform(
         self, act: Act, script: str, keys: Sequence[str], *args: str | int | float
     ) -> list[str]:
-        """Runs a script that begins with `AUDITED`, and returns its answer.
+        """Runs a script that begins with `AUDITED`; returns its result.
 
         If the head has changed before the script runs, the script runs again with a new entry.
 
@@ -118,7 +119,7 @@ class AuditLog:
         return number, head or START
 
     async def entries(self, since: int, limit: int) -> list[AuditEntry]:
-        """Up to `limit` entries, starting with the entry that has the number `since`.
+        """Up to `limit` entries, starting with entry number `since`.
 
         Raises:
             AuditBroken: an element of the log cannot be parsed as an entry.
@@ -129,5 +130,5 @@ class AuditLog:
             try:
                 found.append(AuditEntry.model_validate_json(text))
             except ValidationError:
-                raise AuditBroken(f"what stands in place of entry {number} is no entry") from None
+                raise AuditBroken(f"entry {number} cannot be parsed") from None
         return found

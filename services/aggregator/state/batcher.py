@@ -14,10 +14,10 @@ Answer = TypeVar("Answer")
 
 
 class RequestBatcher(Generic[Question, Answer]):
-    """Collects questions while earlier ones are being answered.
+    """Collects questions while an earlier batch is being answered.
 
     Args:
-        answer: gives the answers to a batch of questions, in the same order. If it raises an
+        answer: returns the answers to a batch of questions, in the same order. If it raises an
             error, every question of the batch raises that error.
     """
 
@@ -27,7 +27,7 @@ class RequestBatcher(Generic[Question, Answer]):
         self._settling: asyncio.Task[None] | None = None
 
     async def ask(self, question: Question) -> Answer:
-        """The answer to one question; Redis is read only after the question was asked."""
+        """The answer to one question, which is never older than this call."""
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Answer] = loop.create_future()
         self._asked.append((question, answered))
@@ -36,7 +36,7 @@ class RequestBatcher(Generic[Question, Answer]):
         return await answered
 
     async def close(self) -> None:
-        """Cancels all questions that are not answered yet."""
+        """Cancels all pending questions."""
         if self._settling is not None:
             self._settling.cancel()
             await asyncio.gather(self._settling, return_exceptions=True)

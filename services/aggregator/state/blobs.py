@@ -2,9 +2,8 @@
 
 A blob is written to a temporary file, fsynced and renamed to its digest; then its folder is
 fsynced. Small blobs that arrive together share one file (segments.py), which is written in the same
-way. A blob whose digest was handed out can therefore still be read after a power cut. On
-Kubernetes, an object store holds the blobs (see object_blobs.py). Each run has its own blobs
-(run_blobs.py).
+way. So once a digest has been returned, its blob survives a power failure. On Kubernetes, an object
+store holds the blobs (see object_blobs.py). Each run has its own blobs (run_blobs.py).
 """
 
 import hashlib
@@ -28,7 +27,7 @@ Buffer = bytes | bytearray | memoryview
 
 @contextmanager
 def touching(*expected: type[OSError]) -> Iterator[None]:
-    """Turns disk errors, such as a full disk, into `Unavailable`, but not `expected` errors."""
+    """Converts disk errors, such as a full disk, to `Unavailable`, except `expected` errors."""
     try:
         yield
     except expected:
@@ -38,7 +37,7 @@ def touching(*expected: type[OSError]) -> Iterator[None]:
 
 
 class BlobWriter:
-    """One blob being written; leaving the context discards the bytes unless `commit` was called."""
+    """A blob that is being written; without `commit`, leaving the context discards the bytes."""
 
     def __init__(self, store: "Blobs", path: Path) -> None:
         self._store = store
@@ -74,7 +73,7 @@ class BlobWriter:
 
     @touching()
     def discard(self) -> None:
-        """Deletes the bytes, unless they were committed."""
+        """Deletes the bytes unless they were committed."""
         self._file.close()
         self.path.unlink(missing_ok=True)
 
@@ -91,13 +90,13 @@ class BlobWriter:
 
 
 class Blobs:
-    """Blobs in a local folder: blob abcdef... is `ab/abcdef...`, or is in a file in `segments/`.
+    """Blobs in a local folder: blob abcdef... is the file `ab/abcdef...`, or a part of a segment.
 
     `tmp/` holds unfinished files.
     """
 
     groups = True
-    """Whether `put_all` is faster than to commit each blob by itself."""
+    """Whether `put_all` is faster than committing each blob separately."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -127,7 +126,7 @@ class Blobs:
         self._segments.add(blobs)
 
     def path(self, digest: str) -> Path:
-        """The path that a blob has if it has a file of its own."""
+        """The path of a blob that has its own file."""
         return self.folder / digest[:2] / digest
 
     @touching(FileNotFoundError)
@@ -161,7 +160,7 @@ class Blobs:
             path.rename(gone)
         except FileNotFoundError:
             return False
-        # Deleting a large file takes a while, so another thread does it.
+        # Deleting a large file is slow, so another thread does it.
         self._undertaker.submit(gone.unlink, missing_ok=True)
         return True
 
@@ -170,7 +169,7 @@ class Blobs:
         yield from self._segments.digests().union(self._filed())
 
     def _filed(self) -> Iterator[str]:
-        """The digests of the blobs that have a file of their own."""
+        """The digests of the blobs that have their own file."""
         for folder in self.folder.iterdir():
             if len(folder.name) == 2 and folder.is_dir():
                 yield from (path.name for path in folder.iterdir())

@@ -1,4 +1,4 @@
-"""Experiments that a worker checks because the API has no torch, and the worker's results."""
+"""Experiments for a worker to check, because the API has no torch, and the worker's results."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -7,7 +7,7 @@ from rampart_fl.services.aggregator.state.keys import FederationKeys
 from rampart_fl.services.aggregator.state.redis_access import FENCED, RedisAccess
 
 KEPT = 300
-"""Seconds for which a question and its answer are kept."""
+"""Seconds for which an experiment and the worker's answer are kept."""
 
 ASK = """
 -- KEYS checks events; ARGV request question kept
@@ -30,7 +30,7 @@ return {'done'}
 
 @dataclass(frozen=True)
 class CheckStore:
-    """Passes experiments to the worker, and passes back what the worker found.
+    """Passes experiments to the worker, and returns the worker's results.
 
     Args:
         redis: the connection to Redis.
@@ -41,12 +41,12 @@ class CheckStore:
     keys: FederationKeys
 
     async def ask(self, request: str, question: str) -> None:
-        """Asks the worker to check an experiment, which is given as JSON."""
+        """Asks the worker to check an experiment, given as JSON."""
         keys = (self.keys.checks(f"{request}:asked"), self.keys.events)
         await self.redis.run(ASK, keys, request, question, KEPT)
 
     async def question(self, request: str) -> str | None:
-        """The experiment of a request; None if nobody waits for the answer any more."""
+        """The experiment of a request; None if no request waits for the answer any more."""
         if await self.answered(request) is not None:
             return None
         return cast(str | None, await self.redis.ask("get", self.keys.checks(f"{request}:asked")))

@@ -143,12 +143,12 @@ return {'readmitted'}
 
 @dataclass(frozen=True)
 class ClientStore:
-    """Registers clients, and looks them up.
+    """Registers and looks up clients.
 
     Args:
         redis: the connection to Redis.
         keys: the keys of the clients and their tokens.
-        audit: the log of what operators do.
+        audit: the log of operators' actions.
     """
 
     redis: RedisAccess
@@ -182,12 +182,12 @@ class ClientStore:
         now: float,
         expires: float,
     ) -> tuple[str, str, dict[str, Any]]:
-        """Registers a client that presents a join token; repeating the call is idempotent.
+        """Registers a client that presents a join token; the call is idempotent.
 
         Args:
             join_hash: hash of the join token.
             token_hash: hash of the client's own token.
-            wished: the id that the client asks for, if any.
+            wished: the id that the client requests, if any.
             fresh: the id to use if neither the join token nor the client names one.
             now: Unix time.
             expires: Unix time at which the client's token expires.
@@ -217,7 +217,7 @@ class ClientStore:
             client: the client's id.
             token_hash: hash of the new token.
             expires: Unix time at which the new token expires.
-            by: the operator who changes the token; None if the client itself does.
+            by: the operator that changes the token; None if the client does so itself.
         Returns:
             "done", "unknown" (there is no such client) or "taken" (another client has this token).
         """
@@ -278,7 +278,7 @@ class ClientStore:
         return cast(dict[str, str], await self.redis.ask("hgetall", self.keys.software))
 
     async def saw(self, requests: Mapping[str, tuple[float, str]]) -> None:
-        """Stores the Unix times of clients' last requests, and the software that they named."""
+        """Stores the Unix time of each client's last request, and the software it named."""
         if not requests:
             return
         async with asking(), self.redis.client.pipeline(transaction=False) as pipe:

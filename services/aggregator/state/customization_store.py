@@ -20,7 +20,7 @@ return {'done'}
 
 @dataclass(frozen=True)
 class CustomizationStore:
-    """Passes requests for customized models to the worker, and passes back the worker's answers.
+    """Passes requests for customized models to the worker, and returns the worker's answers.
 
     Args:
         redis: the connection to Redis.
@@ -38,10 +38,10 @@ class CustomizationStore:
         await self.redis.ask("xadd", self.keys.events, fields)
 
     async def answer(self, fence: int, request: str, digest: str) -> None:
-        """Stores the digest of the model that was made for a request, for the API to read."""
+        """Stores the digest of the model made for a request, for the API to read."""
         keys = (self.keys.customized(request), self.federation.fence, self.keys.events)
         await self.redis.run(CUSTOMIZED, keys, fence, request, digest)
 
     async def answered(self, request: str) -> str | None:
-        """The digest of the model that was made for a request; None if there is none yet."""
+        """The digest of the model made for a request; None if there is none yet."""
         return cast(str | None, await self.redis.ask("get", self.keys.customized(request)))

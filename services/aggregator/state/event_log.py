@@ -1,4 +1,4 @@
-"""The event logs: what happens in the federation, and in each run, in order."""
+"""The event logs: one stream of events for the federation, and one for each run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from rampart_fl.services.aggregator.state.redis_records import Event
 async def read_streams(
     redis: RedisAccess, positions: Mapping[str, str], block: float, count: int = 1000
 ) -> list[tuple[str, Event]]:
-    """The events of each stream after its position in `positions`, as pairs (stream's key, event).
+    """The events of all streams after their `positions`, as pairs (stream's key, event).
 
     Waits up to `block` seconds for the first event.
     """
@@ -26,7 +26,7 @@ async def read_streams(
 
 @dataclass(frozen=True)
 class EventLog:
-    """Reads one stream of events, which the stores' scripts write.
+    """Reads one stream of events; the stores' scripts write the events.
 
     Args:
         redis: the connection to Redis.
@@ -47,9 +47,9 @@ class EventLog:
         return raw[0][0] if raw else "0-0"
 
     async def trim(self, kept: int = 1000) -> None:
-        """Drops old events, and keeps about the `kept` newest ones.
+        """Deletes old events, and keeps about the newest `kept`.
 
-        Publishing a round also drops old events of its run, so only the federation's log needs this
-        method.
+        Publishing a round also deletes old events of its run, so only the federation's log needs
+        this method.
         """
         await self.redis.ask("xtrim", self.key, maxlen=kept)

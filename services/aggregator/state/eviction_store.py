@@ -122,7 +122,7 @@ class EvictionStore:
         return (await self.audit.perform(act, DISMISS, keys, client, raw, by.reason))[0]
 
     async def _proposal(self, client: str) -> tuple[str, dict[str, Any]]:
-        """The proposal to evict a client, as stored text and parsed; both empty if none exists."""
+        """The proposal to evict a client, as stored text and parsed; both are empty without one."""
         raw = await self.redis.ask("hget", self.keys.quarantined, client)
         found = {} if raw is None else json.loads(raw)
         return (raw, found) if found.get("kind") == "proposal" else ("", {})
@@ -132,7 +132,7 @@ class EvictionStore:
         return by_client(await self.redis.ask("hgetall", self.keys.evicted))
 
     async def barred(self) -> Barred:
-        """The barred clients, read at a single moment."""
+        """The barred clients, read atomically."""
         async with asking(), self.redis.client.pipeline(transaction=True) as pipe:
             pipe.hgetall(self.keys.evicted)
             pipe.hgetall(self.keys.quarantined)

@@ -1,7 +1,8 @@
-"""The names of all keys in Redis, and the schema version of their values.
+"""The names of all keys in Redis, and the version of their schema.
 
-All keys are under one namespace, and therefore in one hash slot. Their values are small, because
-models and updates are kept in the blob store. The keys of the federation (`FederationKeys`):
+All keys have one namespace as prefix, and are therefore in one hash slot. Their values are small,
+because models and updates are kept in the blob store. The keys of the federation
+(`FederationKeys`):
 
     schema       string  version of the whole state; a worker writes it when it takes over
     lease        string  name of the worker that decides; the key has a time to live
@@ -16,14 +17,14 @@ models and updates are kept in the blob store. The keys of the federation (`Fede
     barred       hash    id -> why, when, by whom a client was barred from the whole federation
     attempts:A:W number  attempts of name A in time window W
     operators    hash    name -> {role, token_hash, created_at, created_by, expires_at, revoked_at}
-    operator_tokens hash SHA-256 of an operator's present or former token -> name
+    operator_tokens hash SHA-256 of an operator's current or previous token -> name
     audit        list    entries of the audit log, oldest first (see shared/protocol/audit.py)
     audit_head   string  hash of the last entry of the audit log
     runs         hash    run -> its entry in the registry (see run_registry.py)
-    run_counter  number  number of runs that were ever submitted; the last part of a run's id
-    queue        list    runs that wait, first in, first out
+    run_counter  number  number of runs ever submitted; the last part of a run's id
+    queue        list    waiting runs, first in, first out
     submissions  hash    submission key -> run
-    current      string  the run that is executed now; absent if there is none
+    current      string  the current run; absent if there is none
     deleted      set     deleted runs whose keys and blobs a worker still has to remove
     checks:Q     string  an experiment that a worker is asked to check, or the worker's answer
     events       stream  what happens to runs, clients and tokens; when workers take over
@@ -47,7 +48,7 @@ The keys of one run (`RunKeys`), which all begin with `run:` and the run's id:
     pulls        hash    id -> round in which the client asked for a ticket (buffered policy)
     receipts:R   hash    "kind:id" -> receipt of an upload for round R
     evicted      hash    id -> why, when, by whom
-    quarantined  hash    id -> until (the first round that may draw the client again), kind
+    quarantined  hash    id -> until (first round that may select the client again), kind
                          (quarantine or proposal), why, when
     customized:Q string  digest of the model that was made for request Q
     events       stream  everything that happens in the run, in order; the worker and operators
@@ -134,9 +135,9 @@ class RunKeys:
         self.events = f"{prefix}events"
 
     def receipts(self, round_: int | str) -> str:
-        """The key of one round's receipts; for "*", a pattern for the keys of all rounds."""
+        """The key of one round's receipts; "*" gives a pattern for the keys of all rounds."""
         return f"{self.prefix}receipts:{round_}"
 
     def customized(self, request: str) -> str:
-        """The key of the model that was made for a request."""
+        """The key of the model made for a request."""
         return f"{self.prefix}customized:{request}"

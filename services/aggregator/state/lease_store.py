@@ -62,30 +62,30 @@ return {'released'}
 
 @dataclass(frozen=True)
 class LeaseStore:
-    """Takes, extends and releases the lease.
+    """Acquires, extends and releases the lease.
 
-    Each lease has a new fencing token. Every script that a worker runs compares the worker's token
-    with the newest token, so a worker that has lost its lease cannot write.
+    Each new lease gets a new fencing token. Every script of a worker compares the worker's token
+    with the newest one, so a worker that has lost its lease cannot write.
 
     Args:
         redis: the connection to Redis.
-        keys: the keys of the federation. An open round of its current run gets a later deadline
-            after a time without a worker.
+        keys: the keys of the federation. After a time without a worker, the deadline of the current
+            run's open round is extended.
     """
 
     redis: RedisAccess
     keys: FederationKeys
 
     async def acquire(self, worker: str, ttl: float, now: float, own: bool = True) -> int | None:
-        """Takes the lease; returns its fencing token, or None while another worker holds it.
+        """Acquires the lease; returns its fencing token, or None while another worker holds it.
 
         The time during which no worker held the lease is added to the deadline of an open round.
 
         Args:
             worker: name of the worker.
-            ttl: seconds for which the lease lasts.
+            ttl: duration of the lease in seconds.
             now: Unix time.
-            own: whether the worker may take over an existing lease of a worker of the same name.
+            own: whether the worker may take over a lease held under its own name.
         """
         keys = (self.keys.lease, self.keys.fence, self.keys.current)
         given = (worker, int(ttl * 1000), now, int(own), self.keys.prefix)
@@ -93,7 +93,7 @@ class LeaseStore:
         return int(answer[1]) if answer[0] == "acquired" else None
 
     async def renew(self, worker: str, fence: int, ttl: float, now: float) -> None:
-        """Extends the lease; raises `Fenced` if it was lost."""
+        """Extends the lease; raises `Fenced` if the lease was lost."""
         keys = (self.keys.lease, self.keys.fence, self.keys.current)
         given = (worker, fence, int(ttl * 1000), now, self.keys.prefix)
         await self.redis.run(RENEW, keys, *given)
@@ -104,5 +104,5 @@ class LeaseStore:
         return name
 
     async def release(self, worker: str, fence: int) -> None:
-        """Releases the lease, so that a standby worker can take it at once."""
+        """Releases the lease, so that a standby worker can acquire it at once."""
         await self.redis.run(RELEASE, (self.keys.lease, self.keys.fence), worker, fence)

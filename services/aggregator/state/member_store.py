@@ -1,8 +1,8 @@
 """The members of a run: which clients accepted its offer, and which slot each holds.
 
-A client answers an offer before the run starts. When the run starts, the worker draws a slot for
-each client that accepted, and these clients become members. From then on, a client that accepts
-gets a slot at once, if one is free.
+Clients answer the offer before the run starts. When the run starts, the worker assigns a random
+slot to each client that accepted, and these clients become members. From then on, a client that
+accepts gets a free slot at once, if there is one.
 """
 
 import json
@@ -88,7 +88,7 @@ class MemberStore:
     federation: FederationKeys
 
     async def answer(self, client: str, answer: Mapping[str, Any], slots: int) -> tuple[str, str]:
-        """Records a client's answer; repeating the call is idempotent.
+        """Records a client's answer; the call is idempotent.
 
         Args:
             client: the client's id.
@@ -96,7 +96,7 @@ class MemberStore:
             slots: number of slots of the run.
         Returns:
             ("recorded" | "member", the client's slot; "" before the run's start). Or (reason, ""):
-            "evicted", "unfounded" (the run has not been offered), "over" (it takes no more
+            "evicted", "unfounded" (the run has not been offered), "over" (it accepts no more
             members), "frozen" (a member cannot decline) or "full" (no slot is free).
         """
         keys = self.keys
@@ -114,7 +114,7 @@ class MemberStore:
         return int(await self.redis.ask("hlen", self.keys.answers))
 
     async def accepted(self) -> tuple[dict[str, int | None], int]:
-        """The clients that accepted and are not barred, each with the slot that it asked for.
+        """The clients that accepted and are not barred, each with the slot it requested.
 
         Returns:
             The clients, sorted by id; and the number of all answers, for `seat`.
@@ -130,14 +130,15 @@ class MemberStore:
         return willing, len(parsed)
 
     async def seat(self, fence: int, slots: Mapping[str, int], answers: int) -> bool:
-        """Makes these clients the members of the run, unless the run's members are fixed already.
+        """Makes these clients the members of the run, unless the members are already fixed.
 
         Args:
             fence: the worker's fencing token.
             slots: the slots, by client.
-            answers: number of answers from which the slots were drawn.
+            answers: number of answers on which the slots are based.
         Returns:
-            False if a client has answered meanwhile, so that the slots have to be drawn again.
+            False if another client has answered meanwhile, so that the slots must be assigned
+            again.
         """
         keys = self.keys
         names = (keys.state, keys.answers, keys.members, self.federation.fence, keys.events)

@@ -16,12 +16,12 @@ from rampart_fl.shared.errors import ConfigurationError, Unavailable
 
 @contextmanager
 def reaching() -> Iterator[None]:
-    """Turns an object store's errors into `Unavailable`, except `FileNotFoundError`."""
+    """Converts an object store's errors to `Unavailable`, except `FileNotFoundError`."""
     try:
         yield
     except FileNotFoundError:
         raise
-    except Exception as error:  # Each kind of store raises errors of its own.
+    except Exception as error:  # Each kind of store has its own error types.
         raise Unavailable(f"object store: {error}") from error
 
 
@@ -35,7 +35,7 @@ def open_store(url: str) -> Any:
 
     try:
         return obstore.store.from_url(url)
-    except Exception as error:  # Each kind of store raises errors of its own.
+    except Exception as error:  # Each kind of store has its own error types.
         why = str(error).partition("\n")[0]
         raise ConfigurationError(f"RAMPART_BLOBS is {url!r}: {why}") from error
 
@@ -62,7 +62,7 @@ class ObjectBlobs(Blobs):
         self._obstore = obstore
         self._most = most
         self._caches = caches
-        # The cache may hold files of earlier processes, so the first new blob starts a check.
+        # The cache may contain files of earlier processes, so the first new blob triggers a check.
         self._grown = most
         self._trimming = threading.Lock()
 
@@ -111,7 +111,7 @@ class ObjectBlobs(Blobs):
         return removed
 
     def stored(self) -> list[str]:
-        """The digests of the blobs in the object store whose names contain no further prefix."""
+        """The digests of the blobs directly under the object store's prefix."""
         with reaching():
             items = [item for page in self._obstore.list(self._remote) for item in page]
         return [item["path"] for item in items if "/" not in item["path"]]
@@ -135,9 +135,9 @@ class ObjectBlobs(Blobs):
     def _keep(self, path: Path, digest: str) -> None:
         """Moves a file into the cache.
 
-        Each time that new blobs have taken a tenth of the cache's size limit, this method checks
-        whether the cache is larger than nine tenths of the limit. If so, the method deletes the
-        blobs that were read least recently, until the cache takes nine tenths of the limit.
+        Whenever new blobs add up to a tenth of the cache's limit, this method checks whether the
+        cache exceeds nine tenths of the limit. If so, it deletes the least recently read blobs
+        until the cache is down to nine tenths of the limit.
         """
         size = path.stat().st_size
         super()._adopt(path, digest)

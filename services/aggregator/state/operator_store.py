@@ -64,7 +64,7 @@ class OperatorStore:
     async def add(
         self, name: str, role: Role, token_hash: str, expires_at: float | None, by: Attribution
     ) -> str:
-        """Adds an operator; its name may be one whose earlier token was revoked or has expired.
+        """Adds an operator; a name can be reused after its token was revoked or has expired.
 
         Returns:
             "added", or "taken" if the name has a valid token.
@@ -89,7 +89,7 @@ class OperatorStore:
         return (await self.audit.perform(act, REVOKE, keys, name, by.time))[0]
 
     async def of_token(self, token_hash: str) -> tuple[str, dict[str, Any]] | None:
-        """The (name, record) of the operator who has or had the token with this hash, or None."""
+        """The (name, record) of the operator that has or had the token with this hash, or None."""
         name = await self.redis.ask("hget", self.keys.operator_tokens, token_hash)
         if name is None:
             return None

@@ -2,14 +2,13 @@
 
 A round has up to two blobs: its record as compressed JSON, and its mixing weights as a tensor.
 Redis has an entry for each of the newest rounds, with the digests of these blobs (see
-round_entry.py). When there are more than `ROUNDS` entries, or when they would take more than
-`bound` bytes, the older ones move to a blob, a *segment*, and Redis keeps only the digest of the
-segment. So the entries in Redis never take more than `bound` bytes, and each older round takes only
-a few bytes in Redis.
+round_entry.py). When there are more than `ROUNDS` entries, or when they would exceed `bound` bytes,
+the older ones move to a blob, a *segment*, and Redis keeps only the segment's digest. So the
+entries in Redis never exceed `bound` bytes, and an older round takes only a few bytes in Redis.
 
-Beside the entries, Redis notes whose update came after the end of a round. Readers add these notes
-to the entries. The notes become part of the entries when they move to a segment. The entry of the
-newest round stays in Redis, so that its late updates can be noted.
+In addition to the entries, Redis has notes on clients whose update came after the end of a round.
+Readers add these notes to the entries. The notes become part of the entries when they move to a
+segment. The entry of the newest round stays in Redis, so that notes on late updates can be added.
 """
 
 import asyncio
@@ -35,14 +34,14 @@ from rampart_fl.shared.protocol.mixing import Mixing, encode_mixing
 
 T = TypeVar("T")
 BOUND = 64 << 20
-"""Bytes that the entries may take in Redis, unless a setting says otherwise."""
+"""Default limit in bytes on the entries in Redis."""
 NONE: Mapping[int, str] = {}
 """No late clients."""
 
 
 @dataclass(frozen=True)
 class FiledRecord:
-    """A record in durable blobs, and the values to write into Redis when its round is published."""
+    """A record in durable blobs, and the values to write to Redis when its round is published."""
 
     round: int
     status: Literal["published", "failed"]
@@ -78,7 +77,7 @@ class RecordStore:
     # -- writing -------------------------------------------------------------------------------
 
     async def file(self, record: RoundRecord) -> FiledRecord:
-        """Makes a record durable in blobs; readers cannot find it before the round is published."""
+        """Writes a record to durable blobs; readers find it once the round is published."""
         facts = record.model_dump_json(exclude={"mixing"})
         entry = await self._on_disk(self._write, json.loads(facts), record.mixing)
         entries, late = await self._held()
@@ -95,7 +94,7 @@ class RecordStore:
         return FiledRecord(record.round, record.status, entry, segment, tuple(moved), forgotten)
 
     async def file_json(self, text: str) -> str:
-        """Makes a record, which is given as JSON, durable in blobs; returns its entry as JSON."""
+        """Writes a record, given as JSON, to durable blobs; returns its entry as JSON."""
 
         def write() -> str:
             facts = json.loads(text)
@@ -110,12 +109,12 @@ class RecordStore:
         return RoundEntry.of(record, weights, facts).model_dump_json()
 
     def full(self, entries: Mapping[int, str], late: Mapping[int, str] = NONE) -> bool:
-        """Whether entries must move from Redis to a segment, given the entries and late clients."""
+        """Whether entries must move from Redis to a segment."""
         texts = [*entries.items(), *late.items()]
         return len(entries) > ROUNDS or sum(size_of(*each) for each in texts) > self.bound
 
     async def seal(self, entries: Mapping[int, str]) -> str:
-        """Writes a segment with these entries, and returns its digest."""
+        """Writes a segment with these entries; returns its digest."""
         return await self._on_disk(lambda: self.blobs.put(pack_segment(entries)))
 
     async def seal_rest(self) -> tuple[int, str] | None:
@@ -129,7 +128,7 @@ class RecordStore:
 
     async def _held(self) -> tuple[dict[int, str], dict[int, str]]:
         """The entries in Redis as JSON, and the late clients, each keyed by round."""
-        # Late clients are read first: when they move, they move together with their entries.
+        # Late clients are read first, because they move together with their entries.
         late = await self.redis.ask("hgetall", self.keys.late)
         held = await self.redis.ask("hgetall", self.keys.history)
         return {int(n): held[n] for n in held}, {int(n): late[n] for n in late}
@@ -138,8 +137,8 @@ class RecordStore:
 
     async def entries(self, first: int, last: int) -> dict[int, RoundEntry]:
         """The entries of the finished rounds from `first` to `last` that are kept, in order."""
-        # Entries move only from the history to segments, never back.
-        # So an entry that moves after the history was read is found in a segment.
+        # Entries only ever move from the history to segments. So an entry that moves after the
+        # history has been read is found in a segment.
         found, late = await self._held()
         entries = {n: RoundEntry.model_validate_json(found[n]) for n in found if first <= n <= last}
         digests = await self._segments(first, last)

@@ -1,7 +1,7 @@
-"""Commands to Redis, and atomic scripts that replicas have before their answer counts.
+"""Commands to Redis, and atomic scripts whose writes replicas must confirm.
 
 Every script returns a list whose first element says what happened. The worker passes its fencing
-token to all of its scripts, except to the script that takes a lease and makes a new token.
+token to all of its scripts, except to the one that acquires a lease and makes a new token.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from rampart_fl.services.aggregator.state.redis_connection import PATIENCE
 from rampart_fl.shared.errors import RampartError, Unavailable
 
 REPLICATING = 5.0
-"""Seconds in which replicas must confirm a write."""
+"""Seconds that replicas have to confirm a write."""
 Call = tuple[Sequence[str], Sequence[str | int | float]]
 """Names of the keys that a script works on, and its arguments."""
 
@@ -31,15 +31,15 @@ end
 
 
 class Fenced(RampartError):
-    """This worker has lost the lease, so what it tried to write was not written."""
+    """This worker has lost the lease, so its write was not carried out."""
 
     slug = "fenced"
-    title = "Another worker decides"
+    title = "Another worker holds the lease"
 
 
 @asynccontextmanager
 async def asking() -> AsyncIterator[None]:
-    """Turns errors and timeouts of Redis into `Unavailable`."""
+    """Converts errors and timeouts of Redis to `Unavailable`."""
     try:
         async with asyncio.timeout(PATIENCE):
             yield
@@ -61,12 +61,12 @@ class RedisAccess:
         self.replicas = replicas
 
     async def run(self, script: str, keys: Sequence[str], *args: str | int | float) -> list[str]:
-        """Runs an atomic script and returns its answer.
+        """Runs an atomic script; returns its result.
 
         Raises:
             Fenced: the lease is lost.
-            Unavailable: Redis did not answer, or too few replicas confirmed the writes. The script
-                may have run, so it must be one that can run again.
+            Unavailable: Redis did not respond, or too few replicas confirmed the writes. The script
+                may have run, so scripts must be idempotent.
         """
         (answer,) = await self.run_all(script, [(keys, args)])
         if answer[0] == "fenced":
@@ -74,7 +74,7 @@ class RedisAccess:
         return answer
 
     async def run_all(self, script: str, calls: Sequence[Call]) -> list[list[str]]:
-        """Calls an atomic script several times in one round trip, and returns the answers."""
+        """Calls an atomic script several times in one round trip; returns all results."""
         sha = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
         answers: list[Any] = [NoScriptError()] * len(calls)
         async with asking():
@@ -83,7 +83,7 @@ class RedisAccess:
                     for keys, args in (calls[n] for n in missing):
                         pipe.evalsha(sha, len(keys), *keys, *args)
                     if self.replicas:
-                        # Redis counts the replicas that have the writes of this connection.
+                        # WAIT counts the replicas that have received the writes of this connection.
                         pipe.wait(self.replicas, round(REPLICATING * 1000))
                     found = await pipe.execute(raise_on_error=False)
                 if self.replicas:
@@ -98,7 +98,7 @@ class RedisAccess:
         return cast(list[list[str]], answers)
 
     async def ask(self, command: str, *args: Any, **options: Any) -> Any:
-        """Runs a plain command and returns its answer."""
+        """Runs a plain command; returns its result."""
         async with asking():
             return await getattr(self.client, command)(*args, **options)
 
@@ -118,7 +118,7 @@ class RedisAccess:
             raise Unavailable(f"Redis: {answer} of {self.replicas} replicas confirmed a write")
 
     async def ping(self) -> None:
-        """Raises `Unavailable` unless Redis answers and has its replicas."""
+        """Raises `Unavailable` unless Redis responds and has its replicas."""
         await self.ask("ping")
         if self.replicas:
             self._confirmed(await self.ask("wait", self.replicas, round(REPLICATING * 1000)))

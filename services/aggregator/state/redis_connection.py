@@ -1,4 +1,4 @@
-"""Connections to Redis: to one server, or to the primary that Sentinels name."""
+"""Connections to Redis: to a fixed server, or to the current primary according to Sentinels."""
 
 from typing import Any
 
@@ -11,23 +11,23 @@ from redis.backoff import ExponentialBackoff
 from rampart_fl.shared.errors import ConfigurationError
 
 SENTINEL = "+sentinel://"
-"""The end of the scheme of a URL that names Sentinels."""
+"""Suffix of the URL scheme for Sentinels."""
 RETRIES = 5
-"""Number of retries of a command, and of each connection attempt for it. With this number, a
-command succeeds even if Redis restarts meanwhile and needs about ten seconds for the restart."""
+"""Number of retries of a command, and of each connection attempt for it. The retries bridge a
+restart of Redis of about ten seconds."""
 CONNECTIONS = 64
-"""Largest number of connections to Redis that one process opens."""
+"""Maximum number of connections to Redis per process."""
 PATIENCE = 30.0
-"""Seconds without an answer after which Redis counts as unavailable."""
+"""Seconds without a response after which Redis is considered unavailable."""
 CONNECTING = 5
-"""Seconds that opening a connection to Redis or to a Sentinel may take."""
+"""Timeout in seconds for opening a connection to Redis or to a Sentinel."""
 
 
 class PrimaryPool(SentinelConnectionPool, BlockingConnectionPool):
     """A pool of connections to the primary; callers wait if all connections are in use."""
 
     async def disconnect(self, inuse_connections: bool = True) -> None:
-        """Closes the connections; closes those to the Sentinels, too, unless some are in use."""
+        """Closes the connections, also those to the Sentinels unless some are in use."""
         await super().disconnect(inuse_connections)
         if inuse_connections:
             for sentinel in self.sentinel_manager.sentinels:
@@ -37,12 +37,12 @@ class PrimaryPool(SentinelConnectionPool, BlockingConnectionPool):
 def connect(
     url: str, password: str | None, sentinel_password: str | None = None
 ) -> "redis.asyncio.Redis":
-    """A Redis client with time limits, few connections, and retries if a connection is lost.
+    """A Redis client with timeouts, a small connection pool, and retries if a connection is lost.
 
     Args:
         url: `redis://`, `rediss://` or `unix://` for one server. For the primary that Sentinels
-            name: `redis+sentinel://HOST:PORT,HOST:PORT/NAME/DATABASE`, or `rediss+sentinel://`
-            with TLS. NAME is the name under which the Sentinels watch the primary.
+            name: `redis+sentinel://HOST:PORT,HOST:PORT/NAME/DATABASE`, or `rediss+sentinel://` with
+            TLS. NAME is the Sentinels' name for the primary.
         password: password of Redis; None if it has none.
         sentinel_password: password of the Sentinels; None if they have none.
 
@@ -55,9 +55,9 @@ def connect(
         "timeout": PATIENCE,
         "password": password,
         "decode_responses": True,
-        # With a socket_timeout, redis-py sends through asyncio.wait_for.
-        # Before Python 3.12, wait_for loses a cancellation that arrives together with the answer.
-        # So there is no socket_timeout here; `asking` limits the time instead.
+        # With a socket_timeout, redis-py sends through asyncio.wait_for. Before Python 3.12,
+        # wait_for loses a cancellation that arrives together with the response. So there is no
+        # socket_timeout here; `asking` sets the timeout instead.
         "socket_timeout": None,
         "socket_connect_timeout": CONNECTING,
         "health_check_interval": 30,

@@ -64,7 +64,7 @@ class Run(Brief):
     mode: Mode | None
     """The mode of evictions that an operator has set; None if the experiment's mode applies."""
     abstained: tuple[str, ...]
-    """Clients that the last round would have barred if the limit on barred clients allowed it."""
+    """Clients that the last round would have barred without the limit on barred clients."""
     seated: bool
     """Whether the members are fixed."""
 
@@ -83,7 +83,7 @@ class Barred:
     mode: Mode | None
 
     def away(self, round_: int) -> set[str]:
-        """The clients that may not be drawn for a round."""
+        """The clients that may not be selected for a round."""
         later = {client for client, why in self.quarantined.items() if why["until"] > round_}
         return later | self.evicted.keys()
 
@@ -94,7 +94,7 @@ class Barred:
 
     @property
     def standing(self) -> Standing:
-        """The facts about barred clients in the form that the round engine needs."""
+        """The barred clients in the form that the round engine needs."""
         founders = self.clients if self.founders is None else self.founders
         evicted, quarantined = frozenset(self.evicted), frozenset(self.quarantined)
         return Standing(self.clients, founders, evicted, quarantined, self.mode)
@@ -102,7 +102,7 @@ class Barred:
 
 @dataclass(frozen=True)
 class ClientStanding:
-    """A client's ticket and slot in a run, why the client is barred, and the run's small fields."""
+    """A client's ticket, slot and bars in a run, and the run's small fields."""
 
     brief: Brief | None
     ticket: Ticket | None
@@ -111,7 +111,7 @@ class ClientStanding:
     barred: dict[str, Any] | None = None
     """Why the client is barred from the whole federation."""
     slot: int | None = None
-    """The client's slot; None if the client is no member of the run."""
+    """The client's slot; None if the client is not a member of the run."""
     answered: bool = False
     """Whether the client has accepted or declined the run."""
     receipt: Receipt | None = None
@@ -156,7 +156,7 @@ def by_client(raw: Mapping[str, str]) -> dict[str, dict[str, Any]]:
 
 
 def _brief_fields(raw: Mapping[str, str | None]) -> dict[str, Any]:
-    """Parses the hash's fields into the arguments of a `Brief`."""
+    """Parses the fields of the hash as the arguments of a `Brief`."""
     deadline, opened_at = raw.get("deadline"), raw.get("opened_at")
     return {
         **{name: raw[name] for name in BRIEF[:5]},

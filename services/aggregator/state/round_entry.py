@@ -1,7 +1,7 @@
 """A short entry for a finished round: digests of its blobs, and a column of the verdict matrix.
 
 The entries of the newest rounds are in Redis. The entries of older rounds are in segments, which
-are blobs with the entries of up to `ROUNDS` successive rounds.
+are blobs with the entries of up to `ROUNDS` consecutive rounds.
 
 Legend: N clients.
 """
@@ -20,11 +20,11 @@ from rampart_fl.shared.protocol.messages import Digest
 from rampart_fl.shared.protocol.stored_rounds import ABSENT, LATE, ROUND_FAILED, VERDICT_CODES
 
 ROUNDS = 64
-"""The largest number of rounds in a segment."""
+"""The maximum number of rounds in a segment."""
 OVERHEAD = 100
-"""Bytes that Redis needs for a field of a hash, in addition to the field's name and value."""
+"""Overhead in bytes of a hash field in Redis, in addition to its name and value."""
 DIGITS = np.uint32(12)
-"""Number of lowest mantissa bits cleared in a score; the other bits hold three decimal digits."""
+"""Number of low mantissa bits that are cleared in a score; the others hold three decimal digits."""
 
 
 class RoundEntry(BaseModel):
@@ -47,7 +47,7 @@ class RoundEntry(BaseModel):
 
     @staticmethod
     def of(record: str, mixing: str | None, facts: Mapping[str, Any]) -> "RoundEntry":
-        """The entry of a round with these facts, which are those of a `StoredRound`."""
+        """Makes the entry of a round from the fields of its `StoredRound`."""
         cells = {
             **dict.fromkeys(facts.get("missing", ()), (ABSENT, None)),
             **dict.fromkeys(facts.get("participants", ()), (ROUND_FAILED, None)),
@@ -65,7 +65,7 @@ class RoundEntry(BaseModel):
         )
 
     def with_late(self, late: str) -> "RoundEntry":
-        """The entry with the absent clients in `late`, separated by spaces, marked as late."""
+        """The entry with late clients marked; `late` lists them, separated by spaces."""
         names, cells = set(late.split()), zip(self.clients.split(), self.decisions, strict=True)
         decisions = [LATE if code == ABSENT and name in names else code for name, code in cells]
         return self.model_copy(update={"decisions": "".join(decisions)})
@@ -78,7 +78,7 @@ class RoundEntry(BaseModel):
 
     @property
     def scores_N(self) -> NDArray[np.float32]:
-        """The scores of the clients, in the order of `clients`; NaN for those without."""
+        """The scores in the order of `clients`; NaN for clients without a score."""
         return np.frombuffer(base64.b64decode(self.scores), "<f4")
 
     @property
@@ -88,7 +88,7 @@ class RoundEntry(BaseModel):
 
 
 def three_digits(numbers_N: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Converts numbers to float32, and rounds away the lowest mantissa bits to compress better.
+    """Converts numbers to float32, and clears the lowest mantissa bits for better compression.
 
     Numbers that are too large for float32 become inf.
 
@@ -109,7 +109,7 @@ def size_of(round_: int, entry: str) -> int:
 
 
 def pack_segment(entries: Mapping[int, str]) -> bytes:
-    """A segment with the entries of these rounds, which are given as JSON."""
+    """A segment with the entries of these rounds, given as JSON."""
     return zlib.compress(json.dumps({str(round_): entries[round_] for round_ in entries}).encode())
 
 

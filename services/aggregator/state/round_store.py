@@ -13,9 +13,9 @@ from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.shared.protocol.messages import Phase, Ticket
 
 KEPT = 86_400
-"""Seconds for which the receipts of a closed round are kept, to answer repeated uploads."""
+"""Seconds for which the receipts of a closed round are kept, to respond to repeated uploads."""
 ANSWERED = 64
-"""Largest number of closed rounds whose receipts are kept. Under the policy `buffered`, only `KEPT`
+"""Maximum number of closed rounds whose receipts are kept. Under the policy `buffered`, only `KEPT`
 applies, because updates for old rounds still arrive."""
 
 OPEN = (
@@ -182,7 +182,7 @@ class RoundStore:
         )
 
     async def close(self, fence: int, round_: int, position: str) -> None:
-        """Ends the collection of uploads; `position` is the position of the round's last event."""
+        """Stops collecting uploads; `position` is the position of the round's last event."""
         keys = (self.keys.state, self.federation.fence, self.keys.events)
         await self.redis.run(CLOSE, keys, fence, round_, position)
 

@@ -12,16 +12,16 @@ from rampart_fl.services.aggregator.state.blobs import Blobs, touching
 from rampart_fl.services.aggregator.state.object_blobs import ObjectBlobs, open_store, reaching
 
 ROOM = bytes(1 << 16)
-"""The bytes that a check writes. They are too many for a file system to keep in the inode."""
+"""The bytes that a check writes; too many for a file system to store in the inode."""
 OPEN = 16
-"""Largest number of runs whose blobs a process keeps open; it drops the least recently used
+"""Maximum number of runs whose blobs a process keeps open; the least recently used is closed
 first."""
 
 
 class RunBlobs:
     """The blobs of a federation: each run has its own folder or prefix.
 
-    So no run can read, replace or delete the blobs of another, even if their bytes are the same.
+    So no run can read, replace or delete another run's blobs, even if their bytes are the same.
 
     Args:
         location: a folder's path, or an object store's URL (s3://, gs://, az://, memory://).
@@ -32,7 +32,7 @@ class RunBlobs:
     def __init__(self, location: str, cache: Path, most: float = float("inf")) -> None:
         self._location = location.rstrip("/")
         self._remote = "://" in location
-        # Open the store now, so that a wrong URL is refused when the process starts.
+        # Open the store now, so that a wrong URL is reported when the process starts.
         self._store = open_store(location) if self._remote else None
         self._most = most
         self.folder = cache if self._remote else Path(location)
@@ -64,7 +64,7 @@ class RunBlobs:
             self._opened.pop(run, None)
 
     def check(self) -> None:
-        """Raises `Unavailable` unless the folder has room and the object store answers."""
+        """Raises `Unavailable` unless the folder has space and the object store responds."""
         with touching(), tempfile.TemporaryFile(dir=self.folder) as file:
             file.write(ROOM)
             file.flush()
@@ -75,7 +75,7 @@ class RunBlobs:
                 obstore.head(self._store, "0" * 64)
 
     def former(self) -> Blobs:
-        """The blobs directly in the folder or at the URL, where versions without runs put them."""
+        """The blobs directly in the folder or at the URL, as stored by versions without runs."""
         if self._remote:
             return ObjectBlobs(self._location, self.folder / "former")
         return Blobs(self.folder)
@@ -83,7 +83,7 @@ class RunBlobs:
     def adopt_former(self, run: str) -> None:
         """Moves the blobs of an old version, which had no runs, to the folder or prefix of a run.
 
-        If the process dies meanwhile, the next call moves the rest.
+        If the process dies during a move, the next call moves the rest.
         """
         target, former = self.of_run(run), self.former()
         if isinstance(former, ObjectBlobs):

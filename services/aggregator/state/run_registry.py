@@ -1,7 +1,7 @@
-"""The registry of runs: their queue, the run that is executed now, and how each run ended.
+"""The registry of runs: the queue, the current run, and how each run ended.
 
-An entry is a `RunInfo` as JSON. While a run is executed, its present status and round are in its
-own state (see run_store.py); the entry gets them when the run ends.
+An entry is a `RunInfo` as JSON. During a run, its status and round are in its own state (see
+run_store.py); they are copied to the entry when the run ends.
 """
 
 import json
@@ -16,7 +16,7 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.runs import RunInfo
 
 LONGEST_NAME = 48
-"""Largest length of a run's name, which is the part of its id before the number."""
+"""Maximum length of a run's name, which is the part of its id before the number."""
 FOUNDING = "founding"
 """The key of the submission that the aggregator makes when its federation is founded."""
 
@@ -121,10 +121,10 @@ class RunRegistry:
         name: str | None = None,
         wait_until: float | None = None,
     ) -> tuple[RunInfo, bool]:
-        """Appends a run to the queue, unless there is a run with this submission key.
+        """Appends a run to the queue, unless a run with this submission key exists.
 
         Args:
-            experiment: the experiment, which has been checked.
+            experiment: the checked experiment.
             submission: the key of the submission.
             by: who submits.
             name: first part of the run's id; by default, the experiment's name.
@@ -164,7 +164,7 @@ class RunRegistry:
                 return known, False
 
     async def submitted(self) -> int:
-        """How many runs were ever submitted."""
+        """The number of runs ever submitted."""
         return int(await self.redis.ask("get", self.keys.run_counter) or 0)
 
     # -- reading -------------------------------------------------------------------------------
@@ -175,16 +175,16 @@ class RunRegistry:
         return None if raw is None else RunInfo.model_validate_json(raw)
 
     async def entries(self) -> list[RunInfo]:
-        """All runs, in the order of their submission."""
+        """All runs, in the order of submission."""
         raw = await self.redis.ask("hvals", self.keys.runs)
         return sorted(map(RunInfo.model_validate_json, raw), key=lambda info: number_of(info.run))
 
     async def queue(self) -> list[str]:
-        """The queued runs, in the order in which they will be executed."""
+        """The queued runs, in the order of execution."""
         return cast(list[str], await self.redis.ask("lrange", self.keys.queue, 0, -1))
 
     async def current(self) -> str | None:
-        """The run that is executed now."""
+        """The current run."""
         return cast(str | None, await self.redis.ask("get", self.keys.current))
 
     async def experiment(self, run: str) -> Experiment:
@@ -207,10 +207,10 @@ class RunRegistry:
         await self.redis.run(FAIL_QUEUED, keys, fence, run, now, reason, state)
 
     async def delete(self, run: str, by: Attribution) -> str:
-        """Deletes a run; a worker removes its keys and blobs soon after.
+        """Deletes a run; a worker removes its keys and blobs soon afterwards.
 
         Returns:
-            "deleted", "unknown", or "current" if the run is executed now.
+            "deleted", "unknown", or "current" if it is the current run.
         """
         keys = self.keys
         names = (keys.runs, keys.queue, keys.submissions, keys.current, keys.deleted, keys.events)
@@ -230,7 +230,7 @@ class RunRegistry:
     # -- the federation ------------------------------------------------------------------------
 
     async def set_ready(self, fence: int) -> None:
-        """Records that the federation has a worker and that its state has the present schema."""
+        """Records that the federation has a worker and that its state has the current schema."""
         keys = (self.keys.schema, self.keys.fence, self.keys.events)
         await self.redis.run(READY, keys, fence, SCHEMA)
 
@@ -241,7 +241,7 @@ class RunRegistry:
             ConfigurationError: this version can neither read nor convert the state.
         """
         found: str | None = await self.redis.ask("get", self.keys.schema)
-        # Schemas 1 and 2 had their version in another place.
+        # Schemas 1 and 2 stored their version elsewhere.
         found = found or await self.redis.ask("hget", f"{self.keys.prefix}federation", "schema")
         if found not in (None, SCHEMA, *MIGRATED):
             raise ConfigurationError(

@@ -75,7 +75,7 @@ return {'done', ARGV[1]}
 """
 )
 STEERS: dict[str, ActName] = {"paused": "pause", "running": "resume", "stopping": "stop"}
-"""The name of the act that sets each status, for the audit log."""
+"""The action that sets each status, as named in the audit log."""
 
 EXPIRE = (
     FENCED
@@ -125,7 +125,7 @@ return {'ended'}
 
 @dataclass(frozen=True)
 class RunStore:
-    """Starts, reads, steers and ends one run.
+    """Starts, reads, controls and ends one run.
 
     Args:
         redis: the connection to Redis.
@@ -160,8 +160,8 @@ class RunStore:
             now: Unix time.
             deadline: Unix time at which joining ends; None if joining has no deadline.
         Returns:
-            "founded"; "same" if the run had been started before; or "gone" if another run is
-            executed, or if the run is not at the head of the queue any more.
+            "founded"; "same" if the run has already been started; or "gone" if there is another
+            current run, or if the run is no longer at the head of the queue.
         """
         fields = {
             "spec": spec.model_dump_json(),
@@ -218,7 +218,7 @@ class RunStore:
         return answer[0], answer[1] if len(answer) > 1 else ""
 
     async def expire(self, fence: int, reason: str) -> None:
-        """Stops the run if it still waits for clients; it then ends as cancelled."""
+        """Stops the run if it still waits for clients; its final state is then `cancelled`."""
         keys = (self.keys.state, self.federation.fence, self.keys.events)
         await self.redis.run(EXPIRE, keys, fence, reason)
 
@@ -235,10 +235,10 @@ class RunStore:
         Args:
             fence: the worker's fencing token.
             now: Unix time.
-            state: how the run ended. A run that finishes without a round ends as cancelled.
+            state: how the run ended. The final state of a run without a round is `cancelled`.
             reason: why the run failed; by default, the reason for which the run was stopped.
-            segment: last round and digest of the segment that holds all the entries that are still
-                in Redis; None if Redis has no entries.
+            segment: last round and digest of the segment with all entries that are still in Redis;
+                None if Redis has no entries.
         """
         keys, federation = self.keys, self.federation
         brief = await self.brief()

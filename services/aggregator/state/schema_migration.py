@@ -3,8 +3,7 @@
 Schema 1 kept whole records in the hash `history`. Schema 2 keeps records in blobs. Redis then has
 only a short entry for each of the newest rounds, and digests of blobs that hold the older entries
 (see record_store.py). Schema 3 has runs. A federation of schema 2 is a single run. Its keys and
-blobs become the keys and blobs of a run of schema 3, and this run is entered in the registry of
-runs.
+blobs become those of a run of schema 3, and this run is added to the registry.
 """
 
 import asyncio
@@ -76,8 +75,8 @@ return {'migrated'}
 async def migrate(stores: Stores, blobs: RunBlobs, fence: int) -> None:
     """Converts a federation of an older schema; does nothing if there is no such federation.
 
-    Each step first writes blobs, and then changes Redis with one atomic script. If a worker dies in
-    between, the next worker starts the step again.
+    Each step writes blobs first, and then changes Redis with one atomic script. If a worker dies in
+    between, the next worker repeats the step.
 
     Args:
         stores, blobs: the federation's state.
@@ -116,7 +115,7 @@ async def _to_blobs(stores: Stores, blobs: RunBlobs, fence: int) -> None:
 
 
 async def _to_runs(stores: Stores, blobs: RunBlobs, fence: int) -> None:
-    """From schema 2 to 3: moves keys and blobs to a run, whose members are all clients."""
+    """From schema 2 to 3: moves keys and blobs to one run, and makes all clients its members."""
     redis, keys = stores.redis, stores.keys
     former = await redis.ask("hgetall", f"{keys.prefix}federation")
     experiment, done = json.loads(former["experiment"]), former["phase"] == "done"
@@ -142,7 +141,7 @@ async def _to_runs(stores: Stores, blobs: RunBlobs, fence: int) -> None:
     seated = {} if former["phase"] == "joining" else {"seated": "1"}
     snapshot = {**json.loads(former["snapshot"]), "schema_version": "3"}
     now, deadline = time.time(), former.get("deadline", "")
-    # As in every takeover, the time without a worker extends the deadline (see lease_store.py).
+    # As in every takeover, the time without a worker is added to the deadline (see lease_store.py).
     later = deadline and str(float(deadline) + max(0.0, now - began))
     fields = {"schema": "3", "snapshot": json.dumps(snapshot), **seated}
     fields |= {"alive_at": str(now), "deadline": later}
@@ -175,7 +174,7 @@ async def _to_runs(stores: Stores, blobs: RunBlobs, fence: int) -> None:
 
 
 def _slots(clients: Mapping[str, Any], most: int) -> dict[str, int]:
-    """A slot for each client of a schema 2 federation, whose clients chose their slots themselves.
+    """The slots of the clients of a schema 2 federation, where clients chose their own slots.
 
     >>> _slots({"client-01": {}, "ada": {}}, 3)
     {'ada': 0, 'client-01': 1}
@@ -189,4 +188,4 @@ def _slots(clients: Mapping[str, Any], most: int) -> dict[str, int]:
 
 Step = Callable[[Stores, RunBlobs, int], Awaitable[None]]
 STEPS: dict[str, Step] = {"1": _to_blobs, "2": _to_runs}
-"""The step from each older schema to the next one; its keys are `MIGRATED`."""
+"""The step from each older schema to the next; the keys are `MIGRATED`."""

@@ -1,8 +1,8 @@
 """Segments: files that each hold many small blobs, so that one fsync makes all of them durable.
 
-A segment begins with the length of its index (u64, little-endian) and the index, which is JSON:
-[digest, size] for each blob, in the order of their bytes, which follow. A segment never changes.
-It is deleted when the last of its blobs is.
+A segment consists of the length of its index (u64, little-endian), the index, and the blobs' bytes.
+The index is a JSON list of [digest, size], in the order of the blobs. A segment never changes. It
+is deleted together with its last blob.
 """
 
 import json
@@ -21,7 +21,7 @@ LENGTH = struct.Struct("<Q")
 
 
 class Place(NamedTuple):
-    """Where a blob is: the segment's name, and the position and number of its bytes."""
+    """The location of a blob: segment, offset and length in bytes."""
 
     segment: str
     start: int
@@ -43,7 +43,7 @@ class Segments:
         self._remove = remove
         self._lock = threading.Lock()
         self._places: dict[str, dict[str, Place]] = {}
-        """Where each blob is, by digest and segment."""
+        """The location of each blob, by digest and segment."""
         self._live: dict[str, set[str]] = {}
         """The digests in each segment that this process knows of and has not deleted."""
 
@@ -67,7 +67,7 @@ class Segments:
             part.unlink(missing_ok=True)
 
     def read(self, digest: str) -> bytes | None:
-        """A blob's bytes; None if no segment has the blob."""
+        """A blob's bytes; None if no segment contains the blob."""
         while (place := self._find(digest)) is not None:
             try:
                 with (self._folder / place.segment).open("rb") as file:
@@ -77,11 +77,11 @@ class Segments:
         return None
 
     def known(self, digest: str) -> bytes | None:
-        """A blob's bytes, if this process knows the blob's segment already."""
+        """A blob's bytes, if this process already knows the blob's segment."""
         return self.read(digest) if digest in self._places else None
 
     def holds(self, digest: str) -> bool:
-        """Whether a segment has the blob."""
+        """Whether a segment contains the blob."""
         place = self._find(digest)
         if place is not None and not (self._folder / place.segment).exists():
             self._scan()  # Another process has deleted the segment.
@@ -89,7 +89,7 @@ class Segments:
         return place is not None
 
     def delete(self, digests: Iterable[str]) -> None:
-        """Deletes blobs; their bytes stay as long as the segment has other blobs."""
+        """Deletes blobs; their bytes remain on disk as long as the segment has other blobs."""
         for digest in digests:
             self._find(digest)
             with self._lock:
@@ -106,10 +106,11 @@ class Segments:
         return set(self._places)
 
     def sweep(self, referenced: set[str], oldest: float) -> int:
-        """Deletes segments that were written before a Unix time and that nobody needs.
+        """Deletes segments that were written before a Unix time and are not needed.
 
-        A segment is needed if one of its blobs is referenced, and no newer segment has this blob.
-        So clients that upload the same bytes in every round do not leave a segment of each round.
+        A segment is needed if one of its blobs is referenced and no newer segment contains this
+        blob. So clients that upload the same bytes in every round do not keep one segment per round
+        alive.
 
         Returns:
             The number of deleted segments.
@@ -130,7 +131,7 @@ class Segments:
             return next(iter(self._places.get(digest, {}).values()), None)
 
     def _scan(self) -> None:
-        """Reads the indices of new segments, and forgets segments that do not exist any more."""
+        """Reads the indices of new segments, and drops segments that no longer exist."""
         with self._lock:
             names = self._names()
             for name in self._live.keys() - names:
@@ -149,13 +150,13 @@ class Segments:
             return set()
 
     def _index(self, name: str) -> tuple[list[tuple[str, int]], int]:
-        """The digest and size of each blob in a segment, and the position of the first one."""
+        """The digest and size of each blob in a segment, and the offset of the first blob."""
         with (self._folder / name).open("rb") as file:
             (length,) = LENGTH.unpack(file.read(LENGTH.size))
             return json.loads(file.read(length)), LENGTH.size + length
 
     def _digests_in(self, name: str) -> set[str]:
-        """The digests in a segment; does not remember a segment that this process did not know."""
+        """The digests in a segment; does not cache the index of an unknown segment."""
         if (live := self._live.get(name)) is not None:
             return set(live)
         try:
@@ -183,7 +184,7 @@ class Segments:
         self._remove(self._folder / name)
 
     def _written(self) -> Iterator[tuple[float, str]]:
-        """The time at which each segment was written, and its name."""
+        """The modification time and the name of each segment."""
         for name in self._names():
             with suppress(FileNotFoundError):  # Another process has deleted the segment.
                 yield (self._folder / name).stat().st_mtime, name

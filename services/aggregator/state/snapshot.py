@@ -1,6 +1,6 @@
 """The worker's state between rounds, as pointers to blobs.
 
-A worker can continue the run from a snapshot alone.
+A snapshot is all that a worker needs to continue the run.
 """
 
 import json
@@ -14,23 +14,22 @@ from rampart_fl.shared.protocol.messages import Receipt
 
 
 class Snapshot(BaseModel):
-    """The state after a published round; it is small, and stored in the federation's hash.
+    """The state after a published round; it is small enough for a field of the run's hash.
 
     - `global_model` and `reference` are digests of models, and `state` is the digest of the blob
       with the stages' state, if they have any.
     - `pool` has the receipts of the updates that the server keeps as rows, which are relative to
       the model `reference`.
-    - `origins` maps a client to the digest of a model: the client's row was computed by adding the
-      client's upload to this model. A client has no entry if it trained from the model to which its
-      upload was added.
+    - `origins` maps a client to the digest of the model to which its upload was added to compute
+      the client's row. Clients that trained from that same model have no entry.
     - `customized` maps the names of all models, except the global one, to their digests.
     - `assignment` maps a client to the names of its models. A client has no entry if its only model
       has the client's name.
-    - `groups` has names of models. A client without any other model gets one of these models,
-      chosen by the hash of the client's id.
+    - `groups` has the names of the models for clients without any other model; the hash of the
+      client's id selects one of them.
     - `voters` has the names of the models that every client gets at the end, for a majority vote.
     - `challenged` maps a client to the name of the model from which it trains instead of its own.
-    - `position` is the position of the last event that the round has taken into account.
+    - `position` is the position of the last event that the round has handled.
     - `pulls` has the clients that wait for a ticket (buffered policy).
     - `initial` is the digest of the run's first model, if this model is not initialized from the
       seed. Clients initialize their personal models with this first model.
@@ -54,7 +53,7 @@ class Snapshot(BaseModel):
 
     @staticmethod
     def parse(text: str) -> "Snapshot":
-        """Parses a stored snapshot; refuses any other schema version."""
+        """Parses a stored snapshot; rejects any other schema version."""
         raw = json.loads(text)
         version = raw.get("schema_version")
         if version != SCHEMA:
@@ -75,7 +74,7 @@ class Snapshot(BaseModel):
         return self.handed(client)["model"]
 
     def own(self, client: str) -> str:
-        """Digest of the model that a client would train from if it were not challenged."""
+        """Digest of the model from which a client trains unless it is challenged."""
         return self.handed(client, final=True)["model"]
 
     def known(self, client: str) -> bool:

@@ -1,4 +1,4 @@
-"""All stores of one namespace, on one connection to Redis."""
+"""All stores of one namespace, with a shared connection pool for Redis."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -26,13 +26,13 @@ from rampart_fl.services.aggregator.state.ticket_store import TicketStore
 from rampart_fl.services.aggregator.state.upload_store import UploadStore
 
 OPEN = 16
-"""Largest number of runs whose stores a process keeps; it drops the least recently used run
+"""Maximum number of runs whose stores a process keeps; the least recently used run is dropped
 first."""
 
 
 @dataclass(frozen=True)
 class RunStores:
-    """The stores of one run; each owns one subject's keys and scripts."""
+    """The stores of one run; each store owns the keys and scripts of one subject."""
 
     run: str
     keys: RunKeys
@@ -79,7 +79,7 @@ class Stores:
         sentinel_password: str | None = None,
         replicas: int = 0,
     ) -> "Stores":
-        """Makes the stores of a namespace; they connect to Redis when they are first used.
+        """Makes the stores of a namespace; they connect to Redis on first use.
 
         Args:
             url: URL of Redis.
@@ -105,7 +105,7 @@ class Stores:
         )
 
     def of_run(self, run: str) -> RunStores:
-        """The stores of one run, whether or not there is such a run."""
+        """The stores of one run, whether or not the run exists."""
         stores = self._of_runs.get(run)
         if stores is None:
             stores = self._of_runs[run] = self._make(run)
@@ -131,7 +131,7 @@ class Stores:
         )
 
     async def aclose(self) -> None:
-        """Cancels pending questions and uploads, then closes the connection."""
+        """Cancels pending questions and uploads, then closes the connections."""
         for stores in self._of_runs.values():
             await stores.aclose()
         await self.redis.client.aclose()

@@ -1,4 +1,4 @@
-"""The tickets, which tell clients what to do next, and the clients that ask for a ticket."""
+"""The tickets, which instruct clients what to do next, and the clients that asked for a ticket."""
 
 import json
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ return {'asked'}
 
 
 class TicketStore:
-    """Grants tickets in an open round, and reads tickets; `RoundStore.open` grants the first ones.
+    """Issues tickets in an open round, and reads tickets; `RoundStore.open` issues the first ones.
 
     Args:
         redis: the connection to Redis.
@@ -58,11 +58,11 @@ class TicketStore:
         self._standings = RequestBatcher(self._stand)
 
     async def aclose(self) -> None:
-        """Cancels pending questions; to be called before the connection is closed."""
+        """Cancels pending questions; call this before the connection is closed."""
         await self._standings.close()
 
     async def grant(self, fence: int, client: str, ticket: Ticket) -> None:
-        """Gives one client a ticket while the round is open."""
+        """Issues a ticket to one client while the round is open."""
         keys = self.keys
         await self.redis.run(
             GRANT,
@@ -76,7 +76,7 @@ class TicketStore:
         )
 
     async def pull(self, client: str) -> None:
-        """Asks the worker for a ticket (buffered policy); repeating the call is idempotent."""
+        """Asks the worker for a ticket (buffered policy); the call is idempotent."""
         keys = self.keys
         names = (keys.state, keys.tickets, keys.pulls, keys.evicted, keys.events)
         await self.redis.run(PULL, (*names, keys.quarantined), client)

@@ -63,11 +63,11 @@ class UploadStore:
         self._accepting = RequestBatcher(self._accept)
 
     async def aclose(self) -> None:
-        """Cancels pending uploads; to be called before the connection is closed."""
+        """Cancels pending uploads; call this before the connection is closed."""
         await self._accepting.close()
 
     async def accept(self, receipt: Receipt) -> tuple[str, Receipt | None]:
-        """Records an upload whose blob is stored; repeating the call is idempotent.
+        """Records an upload whose blob is stored; the call is idempotent.
 
         Returns:
             ("accepted", the stored receipt), or
@@ -97,8 +97,8 @@ class UploadStore:
     async def note_late(self, client: str, round_: int) -> None:
         """Records that a member's update came after the end of a round.
 
-        Only the newest rounds, whose entries are in Redis, take such notes. So the notes take a
-        bounded number of bytes, however often a client uploads.
+        Only the newest rounds, whose entries are in Redis, accept such notes. So the size of the
+        notes is bounded, however often a client uploads.
         """
         keys = self.keys
         names = (keys.state, keys.history, keys.late, keys.events)
@@ -115,7 +115,7 @@ class UploadStore:
         return [Receipt.model_validate_json(raw[field]) for field in sorted(raw)]
 
     async def every_receipt(self) -> list[Receipt]:
-        """The receipts of every round whose receipts are still kept."""
+        """The receipts of all rounds whose receipts are still kept."""
         keys = await self.redis.keys(self.keys.receipts("*"))
         rounds = {int(key.rpartition(":")[2]) for key in keys}
         return [r for number in sorted(rounds) for r in await self.receipts(number)]

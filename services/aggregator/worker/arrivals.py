@@ -1,4 +1,4 @@
-"""Arrivals: accepted uploads, which are read from blobs straight into the rows of a pool.
+"""Arrivals: reads accepted uploads from blobs directly into the rows of a pool.
 
 Legend: D coordinates, K numbers of a sketch.
 """
@@ -41,13 +41,13 @@ class ServedDigests:
         return None if name is None else self.snapshot.customized[name]
 
     def same(self, one: str, other: str) -> bool:
-        """Whether both digests are of the same model."""
+        """Whether both digests refer to the same model."""
         return one == other
 
 
 @dataclass(frozen=True)
 class RememberedDigests:
-    """The digests of the models with which the rows of a snapshot's pool were calibrated."""
+    """The digests of the models that calibrated the rows of a snapshot's pool."""
 
     snapshot: Snapshot
 
@@ -65,7 +65,7 @@ class RememberedDigests:
         return started[client] if client in self.snapshot.origins else None
 
     def same(self, one: str, other: str) -> bool:
-        """Whether both digests are of the same model."""
+        """Whether both digests refer to the same model."""
         return one == other
 
 
@@ -76,7 +76,7 @@ class Arrivals:
         rounds: defines which models calibrate a row.
         vectors: reads models and updates from blobs.
         served: the models that the clients were served.
-        pool: the pool to fill, whose reference is that of `served`.
+        pool: the pool to fill; its reference is that of `served`.
     """
 
     def __init__(self, rounds: Rounds, vectors: Vectors, served: Served[str], pool: Pool) -> None:

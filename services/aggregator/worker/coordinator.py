@@ -1,8 +1,8 @@
-"""Runs the phases of a run under one lease: carries out the phase machine's commands.
+"""Runs the phases of a run under one lease, by carrying out the phase machine's commands.
 
-Every transition is one atomic Redis script, which has an effect only if the worker's fencing token
-is current. A worker may die at any point. The next worker reads the same events, beginning at the
-last published position, and therefore computes the same digests.
+Every transition is one atomic Redis script, which does nothing unless the worker's fencing token is
+current. A worker may die at any point. The next worker reads the same events from the last
+published position on, and therefore computes the same digests.
 """
 
 import logging
@@ -50,9 +50,9 @@ class Coordinator:
         records: the records of the run's finished rounds.
         round_engine: computes on models and updates.
         compute: runs a function on the round engine's thread.
-        experiment: the experiment that is run.
+        experiment: the run's experiment.
         fence: the lease's fencing token.
-        offline_after: seconds without a request after which a client is not drawn.
+        offline_after: seconds without a request after which a client is not selected.
         clock: gives the Unix time.
     """
 
@@ -193,13 +193,13 @@ class Coordinator:
     # -- the open round ------------------------------------------------------------------------
 
     async def read_candidates(self, number: int) -> events.CandidatesRead:
-        """The clients that may be drawn for a round."""
+        """The clients that may be selected for a round."""
         brief, candidates = await self.brief(), await self.liveness.candidates(number)
         blocked = not candidates and await self.liveness.all_quarantined(number)
         return events.CandidatesRead(brief.status, tuple(candidates), blocked)
 
     async def open_round(self, command: commands.OpenRound) -> None:
-        """Opens a round and gives its clients their tickets."""
+        """Opens a round and issues the clients' tickets."""
         await self.compute(self.round_engine.check_disk, len(command.selected))
         deadline = command.deadline if command.barrier else None
         ticket, number = self.ticket_issuer.first_ticket, command.number
@@ -284,7 +284,7 @@ class Coordinator:
         await self.drop(outcome.before.blobs() | used | opened.uploads, state.position)
 
     async def fail(self, state: State, reason: str) -> None:
-        """Ends a round without an outcome; the models and the pool stay unchanged."""
+        """Ends a round without an outcome; the models and the pool remain unchanged."""
         opened = self.opened
         record = failed(self.experiment, state, opened, reason, self.clock())
         record = record.model_copy(update={"warnings": self.warnings})
@@ -318,7 +318,7 @@ class Coordinator:
     # -- the end of the run --------------------------------------------------------------------
 
     async def open_evaluation(self, command: commands.OpenEvaluation) -> None:
-        """Gives every member that is not evicted a last ticket, to measure the final models."""
+        """Issues a last ticket to every member that is not evicted, to measure the final models."""
         evicted = await self.stores.evictions.evicted()
         clients = [c for c in await self.stores.members.slots() if c not in evicted]
         number, deadline, ticket = command.number, command.deadline, self.ticket_issuer.last_ticket
@@ -339,7 +339,7 @@ class Coordinator:
         await self.stores.state.end(self.fence, self.clock(), segment=segment)
 
     async def brief(self) -> Brief:
-        """The state of the run without its large fields."""
+        """The run's state without the large fields."""
         brief = await self.stores.state.brief()
         assert brief is not None
         return brief

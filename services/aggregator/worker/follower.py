@@ -1,4 +1,4 @@
-"""A rank above 0: runs the methods that rank 0 calls on its own coordinates."""
+"""A rank other than 0: runs the methods that rank 0 calls, on this rank's coordinates."""
 
 from contextlib import suppress
 
@@ -10,7 +10,7 @@ from rampart_fl.services.aggregator.worker.torch_setup import set_up_torch
 
 
 def follow(settings: Settings, blobs: RunBlobs, ranks: Ranks) -> None:
-    """Runs the calls of rank 0 until it ends."""
+    """Runs the calls of rank 0 until rank 0 exits."""
     set_up_torch(settings)
     round_engine: RoundEngine | None = None
     while (call := ranks.next_call()) is not None:

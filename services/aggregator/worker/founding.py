@@ -32,7 +32,7 @@ def checked(experiment: Experiment, start_models: Path | None) -> Experiment:
 
 
 def _check_start(start: Start | None, folder: Path | None) -> None:
-    """Refuses a file outside the folder; the message does not tell whether there is such a file.
+    """Refuses a file outside the folder; the message does not reveal whether the file exists.
 
     Raises:
         ConfigurationError: operators may not start runs with this file.
@@ -52,7 +52,7 @@ def _check_start(start: Start | None, folder: Path | None) -> None:
 
 
 async def found(run: str, stores: Stores, blobs: RunBlobs, compute: Compute, fence: int) -> str:
-    """Starts the run at the head of the queue; returns the answer of `RunStore.found`.
+    """Starts the run at the head of the queue; returns the result of `RunStore.found`.
 
     Args:
         run: the run's id.
@@ -75,14 +75,14 @@ async def found(run: str, stores: Stores, blobs: RunBlobs, compute: Compute, fen
 
 
 async def _model_of(start: Start, stores: Stores, blobs: RunBlobs) -> Path:
-    """The file with the global model of another run, after a round or at the run's end."""
+    """The file with another run's global model, after a round or at the end of the run."""
     assert start.run is not None
     source, held = stores.of_run(start.run), blobs.of_run(start.run)
     state = await source.state.read() if await stores.runs.entry(start.run) else None
     if state is None:
         raise ConfigurationError(f"model.start: there is no run {start.run!r} with a model")
     last = state.snapshot.global_model
-    # Models of earlier rounds may still be there, but a sweep may delete them at any time.
+    # Models of earlier rounds may still exist, but a sweep may delete them at any time.
     if start.round is not None and await _model_after(start, source.records(held)) != last:
         raise ConfigurationError(
             f"model.start: the model of run {start.run!r} after round {start.round} is not kept; "

@@ -1,4 +1,4 @@
-"""The worker's housekeeping: removes unused blobs, deleted runs, and runs that wait too long."""
+"""Housekeeping: removes unused blobs and deleted runs, and cancels runs that wait too long."""
 
 import asyncio
 import logging
@@ -12,11 +12,11 @@ from rampart_fl.shared.runtime.memory import release_free_memory
 
 log = logging.getLogger(__name__)
 SWEEP = 600.0
-"""Seconds between sweeps of the blobs; also the age at which a sweep removes unreferenced blobs."""
+"""Seconds between sweeps; also the minimum age of the unreferenced blobs that a sweep removes."""
 
 
 class Housekeeping:
-    """Does the housekeeping of a federation for as long as this worker holds one lease.
+    """Does a federation's housekeeping while this worker holds a lease.
 
     Args:
         stores, blobs: the federation's state.
@@ -28,18 +28,18 @@ class Housekeeping:
         self._blobs = blobs
         self._fence = fence
         self._swept: set[str] = set()
-        """Runs that were swept after their end, and have no unused blobs any more."""
+        """Runs that were swept after their end, and therefore have no unused blobs."""
 
     async def sweep_regularly(self) -> None:
-        """Sweeps the blobs of all runs for as long as the worker has the lease."""
+        """Sweeps the blobs of all runs while the worker holds the lease."""
         while True:
             await self.sweep()
-            # A sweep holds the digests of all blobs that are used.
+            # A sweep keeps the digests of all used blobs in memory.
             await asyncio.to_thread(release_free_memory)
             await asyncio.sleep(SWEEP)
 
     async def sweep(self) -> None:
-        """Deletes unused blobs that crashes, refusals or requests for custom models left behind."""
+        """Deletes unused blobs after crashes, refusals and requests for customized models."""
         for info in await self._stores.runs.entries():
             if info.run in self._swept:
                 continue
@@ -55,7 +55,8 @@ class Housekeeping:
             kept = state.snapshot.blobs() | await stores.records(blobs).referenced()
         except FileNotFoundError:
             log.error(
-                "a segment of records is not among the blobs; nothing is swept", extra={"run": run}
+                "a segment of records is missing from the blobs, so nothing is swept",
+                extra={"run": run},
             )
             return False
         for ticket in (await stores.tickets.outstanding()).values():
@@ -73,7 +74,7 @@ class Housekeeping:
             log.info("run removed", extra={"run": run})
 
     async def expire(self) -> None:
-        """Cancels runs whose first round has not begun within their longest waiting time."""
+        """Cancels runs whose first round has not begun within their maximum waiting time."""
         now, runs = time.time(), self._stores.runs
         for info in await runs.entries():
             if info.wait_until is None or info.wait_until > now or info.state in OVER:

@@ -1,4 +1,4 @@
-"""Liveness: which clients have recently sent a request, and which clients may be drawn."""
+"""Liveness: which clients have recently sent a request, and which may be selected."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,12 +9,12 @@ from rampart_fl.services.aggregator.state.member_store import MemberStore
 
 
 class Liveness:
-    """Determines for one worker which clients are online.
+    """Determines which clients are online, from the view of one worker.
 
     Args:
         clients: the clients of the federation, with the times of their last requests.
         members, evictions: the state of the run.
-        offline_after: seconds without a request after which a client is not drawn.
+        offline_after: seconds without a request after which a client is not selected.
         clock: gives the Unix time.
     """
 
@@ -44,7 +44,7 @@ class Liveness:
         return {client for client, at in (await self._clients.seen()).items() if at > since}
 
     async def candidates(self, round_: int) -> list[str]:
-        """Members that may be drawn for a round: those that are online and not barred."""
+        """Members that may be selected for a round: those that are online and not barred."""
         online, barred, members = await asyncio.gather(
             self.online(), self._evictions.barred(), self._members.slots()
         )
@@ -52,7 +52,7 @@ class Liveness:
         return [c for c in members if c not in away and c in online]
 
     async def all_quarantined(self, round_: int) -> bool:
-        """Whether some members are not evicted, but all of these are quarantined in this round."""
+        """Whether every remaining member is quarantined in this round; False if all are evicted."""
         barred, slots = await asyncio.gather(self._evictions.barred(), self._members.slots())
         members = slots.keys() - barred.evicted.keys()
         return bool(members) and members <= barred.away(round_)

@@ -1,4 +1,4 @@
-"""Stores the models that a round makes as blobs.
+"""Stores the models of a round as blobs.
 
 Legend: D coordinates, L models, C coordinates of a chunk.
 """
@@ -17,7 +17,7 @@ from rampart_fl.shared.robust.models import Models
 
 
 class ModelStore:
-    """Writes the models of one run; if ranks divide the coordinates, rank 0 writes them.
+    """Writes the models of one run; if coordinates are split across ranks, rank 0 writes them.
 
     Args:
         blobs: the run's blobs.
@@ -47,7 +47,7 @@ class ModelStore:
         self._disk.shutdown(wait=False)
 
     def _write(self, count: int, chunks: Iterable[Tensor]) -> list[str]:
-        """Writes several models side by side; every rank gets their digests."""
+        """Writes several models concurrently; every rank gets their digests."""
         own = 0 if self._ranks.rank else count
         with ExitStack() as stack:
             writers = [stack.enter_context(self._blobs.writer()) for _ in range(own)]

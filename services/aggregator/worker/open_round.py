@@ -16,7 +16,7 @@ class OpenRound:
     """A worker's data about the open round, in addition to the phase machine's state."""
 
     receipts: dict[str, Receipt] = field(default_factory=dict)
-    """The update that arrived from each client in this round, by client."""
+    """The receipt of each client's update in this round, by client."""
     probed: dict[str, int] = field(default_factory=dict)
     """Size in bytes of each answer to a probe, by client."""
     uploads: set[str] = field(default_factory=set)
@@ -24,17 +24,17 @@ class OpenRound:
     loading: float = 0.0
     """Seconds spent reading updates while the round was open."""
     outcome: "Outcome | None" = None
-    """The result of the round engine, as soon as it is computed."""
+    """The result of the round engine; None until it is computed."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the round engine computed from a closed round."""
+    """The round engine's result for a closed round."""
 
     before: Snapshot
     """The snapshot with which the round began."""
     receipts: Mapping[str, Receipt]
-    """The updates that were aggregated, by client."""
+    """The receipts of the aggregated updates, by client."""
     decided: Decided
 
 
@@ -44,7 +44,7 @@ def published(
     """The record of a published round.
 
     Args:
-        experiment: the experiment that is run.
+        experiment: the run's experiment.
         state: the state of the phase machine.
         opened: the round.
         outcome: the outcome of the round.
@@ -55,7 +55,7 @@ def published(
     waited_for = frozenset() if experiment.policy == "buffered" else state.selected
 
     def given(client: str) -> int:
-        """Number of models that a client got: those of its ticket, and one more for a probe."""
+        """Number of models sent to a client: those of its ticket, and one more for a probe."""
         return len(set(before.handed(client).values())) + (client in opened.probed)
 
     steps = {**decided.timings, "load": opened.loading + decided.timings["load"]}

@@ -14,12 +14,12 @@ from rampart_fl.services.aggregator.state.redis_records import Event
 
 @dataclass(frozen=True)
 class SeatMembers:
-    """Draw a slot for each client that accepted; these clients become the members of the run."""
+    """Assign a random slot to each client that accepted; these clients become the run's members."""
 
 
 @dataclass(frozen=True)
 class OpenRound:
-    """Store the round as open, and give clients their tickets."""
+    """Store the round as open, and issue tickets to clients."""
 
     number: int
     opened_at: float
@@ -48,7 +48,7 @@ class PublishRound:
 
 @dataclass(frozen=True)
 class FailRound:
-    """Store that the round failed; the models stay unchanged."""
+    """Store that the round failed; the models remain unchanged."""
 
     reason: str
 
@@ -86,14 +86,14 @@ class LoadUpdates:
 
 @dataclass(frozen=True)
 class AnswerProbe:
-    """For a client that answered a probe: make a model, and a ticket to train from that model."""
+    """Make a model for a client that answered a probe, and a ticket to train from that model."""
 
     event: Event
 
 
 @dataclass(frozen=True)
 class GrantTicket:
-    """Give a client its next ticket in the open round."""
+    """Issue the next ticket in the open round to a client."""
 
     client: str
 
@@ -136,19 +136,19 @@ class ReadStatus:
 
 @dataclass(frozen=True)
 class ReadCandidates:
-    """Which clients may be drawn for this round?"""
+    """Which clients may be selected for this round?"""
 
     number: int
 
 
 @dataclass(frozen=True)
 class ReadStanding:
-    """Which clients are barred, and until when is the round open?"""
+    """Which clients are barred, and what is the round's deadline?"""
 
 
 @dataclass(frozen=True)
 class ReadEvents:
-    """Which events come next? The worker waits for the first event, but only until a Unix time."""
+    """Which events come next? The worker waits for the first event until a Unix time."""
 
     after: str
     """Position after which events are read."""
@@ -169,7 +169,7 @@ class DecideRound:
 
 @dataclass(frozen=True)
 class ReadEvaluation:
-    """Has every online client measured the final models?"""
+    """Have all online clients measured the final models?"""
 
 
 Question = (

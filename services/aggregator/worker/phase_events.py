@@ -34,9 +34,9 @@ class CandidatesRead:
 
     status: RunState
     candidates: tuple[str, ...]
-    """Clients that may be drawn, sorted by id."""
+    """Clients that may be selected, sorted by id."""
     all_quarantined: bool = False
-    """Whether some clients are not evicted, but all of these are quarantined."""
+    """Whether every remaining client is quarantined; False if all are evicted."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class StandingRead:
 
 @dataclass(frozen=True)
 class EventsRead:
-    """Answers `ReadEvents` and `CatchUp`; has no events if none came in time."""
+    """Answers `ReadEvents` and `CatchUp`; the list of events is empty if none arrived in time."""
 
     events: tuple[Event, ...] = ()
 
@@ -74,7 +74,7 @@ class EvaluationRead:
 
     deadline: float | None
     waiting: bool
-    """Whether an online client has not measured the final models yet."""
+    """Whether any online client has not measured the final models yet."""
 
 
 PhaseEvent = (

@@ -4,8 +4,8 @@
                                                                                   └──> evaluating
     evaluating ──> done
 
-The machine decides, and `coordinator.py` carries out its commands. The machine never waits, never
-reads a clock and never uses Redis. `phase_arrows.py` lists the transitions.
+The machine decides, and `coordinator.py` carries out its commands. The machine itself never waits,
+reads a clock or accesses Redis. `phase_arrows.py` lists the transitions.
 """
 
 from collections.abc import Sequence
@@ -24,9 +24,9 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.selection import quota
 
 POLL = 1.0
-"""Seconds between two checks of conditions that no event reports, such as deadlines."""
+"""Seconds between checks of conditions that no event reports, such as deadlines."""
 EVALUATION = 600.0
-"""Seconds for the evaluation if the experiment sets no deadline for rounds."""
+"""Time limit of the evaluation in seconds, if the experiment sets no deadline for rounds."""
 
 
 class Step(NamedTuple):
@@ -90,11 +90,10 @@ class PhaseMachine:
     # -- between rounds ------------------------------------------------------------------------
 
     def _take_over(self, state: State, now: float) -> Step:
-        """Asks the phase's question, and prepares this worker for the round if one is open."""
+        """Asks the phase's question; if a round is open, prepares this worker for it."""
         if state.phase not in ("collecting", "aggregating"):
             return Step(state, (), _question(state, now))
-        # The worker reads the events of the round again.
-        # These events include the requests for tickets.
+        # The worker rereads the events of the round. These events include the requests for tickets.
         state = replace(state, pulls=())
         prepare = commands.PrepareRound(tuple(sorted(state.selected)))
         if state.phase == "collecting":
@@ -102,7 +101,7 @@ class PhaseMachine:
         return Step(state, (prepare,), commands.CatchUp(state.position))
 
     def _join(self, state: State, event: events.ClientsRead, now: float) -> Step:
-        """Waits until enough clients have accepted; after the deadline, fewer suffice."""
+        """Waits until enough clients have accepted; after the deadline, fewer are enough."""
         state = replace(state, status=event.status, deadline=event.deadline)
         if event.status == "stopping":
             return self._open_evaluation(state, 0, now)
@@ -115,7 +114,7 @@ class PhaseMachine:
         return Step(replace(state, phase="selecting"), seating, commands.ReadCandidates(0))
 
     def _select(self, state: State, event: events.CandidatesRead, now: float) -> Step:
-        """Waits until a client may be drawn, then opens the round."""
+        """Waits until a client may be selected, then opens the round."""
         state = replace(state, status=event.status)
         if event.status == "stopping":
             return self._open_evaluation(state, max(0, state.round - 1), now)
@@ -126,8 +125,8 @@ class PhaseMachine:
         deadline = None if limit is None else now + limit
         if self._buffered:
             selected = event.candidates
-            # A repeated request for a ticket is ignored.
-            # So each client that asked gets a ticket, even if it is offline now.
+            # A repeated request for a ticket is ignored. So each client that asked gets a ticket,
+            # even if it is offline by now.
             tickets = event.candidates if number == 0 else state.pulls
         else:
             selected = tickets = self.experiment.draw(number, event.candidates)
@@ -189,7 +188,7 @@ class PhaseMachine:
             least = 1 if self._buffered else max(1, bounds.count.least(expected))
             if arrived >= least:
                 return self._close(state, answers)
-            reason = f"{arrived} of {expected} updates came, {least} are needed"
+            reason = f"{arrived} of {expected} updates arrived, but {least} are needed"
             return _fail(state, answers, reason)
         moments = [now + POLL, state.deadline, soonest if soonest > now else None]
         until = min(moment for moment in moments if moment is not None)
@@ -216,7 +215,7 @@ class PhaseMachine:
             known = heard[: positions.index(state.closing)]
             after, answers = handle_events(state, known, buffered=True)
         else:
-            # The worker finds the updates in the round's receipts, so only other events matter.
+            # The worker reads updates from the round's receipts, so only other events matter.
             answers = _customizations(heard)
             position = heard[-1].position if heard else state.position
             after = replace(state, position=position, heard=position)
@@ -258,7 +257,7 @@ def _customizations(heard: Sequence[Event]) -> tuple[Command, ...]:
 
 
 def _question(state: State, now: float) -> Question:
-    """The question whose answer can end a phase that has no open round."""
+    """The question that can end a phase without an open round."""
     match state.phase:
         case "joining":
             return commands.ReadClients()

@@ -6,15 +6,15 @@ from typing import Literal
 from rampart_fl.shared.protocol.messages import Phase, RunState
 
 MachinePhase = Phase | Literal["selecting"]
-"""Redis holds all phases except selecting. While selecting, Redis holds the previous phase."""
+"""Redis does not store the phase `selecting`; it keeps the previous phase until a round opens."""
 
 
 @dataclass(frozen=True)
 class State:
     """The state of a run in the phase machine.
 
-    A worker that takes over a run reads some fields from Redis. The worker computes the other
-    fields from the events of the open round, which it reads again.
+    A worker that takes over a run reads some fields from Redis. The worker recomputes the other
+    fields by rereading the events of the open round.
     """
 
     phase: MachinePhase
@@ -28,7 +28,7 @@ class State:
     heard: str = "0-0"
     """Position of the last event that was read; between rounds, it is ahead of `position`."""
     closing: str = "0-0"
-    """Position of the last event of the last round that was closed."""
+    """Position of the last event of the most recently closed round."""
     selected: frozenset[str] = frozenset()
     """Clients of the round."""
     pulls: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class State:
     stale: bool = True
     """Whether the status or the barred clients may have changed since they were read."""
 
-    # The time for an intersection depends on the size of its smaller set, not on all clients.
+    # The time of a set intersection depends on the smaller set, not on the number of all clients.
 
     @property
     def expected(self) -> int:

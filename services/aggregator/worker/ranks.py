@@ -1,4 +1,4 @@
-"""The ranks of a worker: processes that torchrun starts, each with some coordinates of all vectors.
+"""The ranks of a worker: processes started by torchrun, each with some coordinates of all vectors.
 
 Rank 0 is the worker. It holds the lease, talks to Redis, and writes blobs. Before rank 0 computes
 on vectors, it sends the name and the arguments of the method to the other ranks, which then call
@@ -25,11 +25,11 @@ from rampart_fl.shared.robust import shards
 from rampart_fl.shared.robust.shards import Group, Part
 
 PATIENCE = timedelta(minutes=30)
-"""Longest time for which a rank waits for another one within a computation."""
+"""Maximum time for which a rank waits for another one during a computation."""
 IDLE = timedelta(days=365)
-"""Longest time for which a rank waits for rank 0 to call it. If rank 0 ends, the wait ends too."""
+"""Maximum time for which a rank waits for a call of rank 0. If rank 0 exits, the wait ends."""
 Refused = (ConfigurationError, PreconditionError)
-"""Errors that follow from the arguments of a call alone, so that every rank raises them."""
+"""Errors that depend on the arguments of a call alone, so that every rank raises them."""
 
 P = ParamSpec("P")
 Call = tuple[str, tuple[Any, ...], dict[str, Any]]
@@ -38,7 +38,7 @@ R = TypeVar("R")
 
 
 class RankFailed(Exception):
-    """A rank stopped in the middle of a computation, so this process has to start again."""
+    """A rank failed during a computation, so this process has to be restarted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +48,8 @@ class Ranks:
     Args:
         rank: number of this process.
         size: number of processes.
-        group: the group in which ranks add up their sums; None if there is only one process.
-        calls: the group in which rank 0 sends calls.
+        group: the process group for sums over ranks; None if there is only one process.
+        calls: the process group for the calls of rank 0.
         local: number of this process on its machine.
     """
 
@@ -61,12 +61,12 @@ class Ranks:
 
     @staticmethod
     def started() -> "Ranks":
-        """Connects this process with the others that torchrun started."""
+        """Connects this process with the other processes started by torchrun."""
         size = processes()
         if size == 1:
             return Ranks()
         if os.environ["LOCAL_WORLD_SIZE"] == str(size) and sys.platform == "linux":
-            # Ranks trust each other, so nobody else should be able to connect to them.
+            # Ranks trust each other, so nothing else should be able to connect to them.
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         distributed.init_process_group("gloo", timeout=PATIENCE)
         calls = distributed.new_group(timeout=IDLE)
@@ -81,21 +81,21 @@ class Ranks:
         return Part(dim, here.start, here.stop, self.group)
 
     def most(self, dim: int) -> int:
-        """The largest number of coordinates that a rank holds."""
+        """The maximum number of coordinates per rank."""
         parts = [shards.columns(dim, rank, self.size) for rank in range(self.size)]
         return max(len(range(dim)[part]) for part in parts)
 
     def device(self, setting: str) -> torch.device:
-        """The device of this rank: if the setting is `cuda`, each rank has a GPU of its own."""
+        """The device of this rank; with the setting `cuda`, each rank has its own GPU."""
         own = self.size > 1 and setting == "cuda"
         return torch.device(f"cuda:{self.local}" if own else setting)
 
     @contextmanager
     def calling(self, name: str, /, *arguments: Any, **named: Any) -> Iterator[None]:
-        """Has the other ranks call the method that rank 0 runs in this context.
+        """Makes the other ranks call the method that rank 0 runs in this context.
 
         Raises:
-            RankFailed: an error occurred that the other ranks may not have noticed.
+            RankFailed: an error occurred that other ranks may not have noticed.
         """
         if self.calls is None or self.rank:
             yield
@@ -109,7 +109,7 @@ class Ranks:
             raise RankFailed(f"{name} on {self.size} ranks: {error}") from error
 
     def next_call(self) -> Call | None:
-        """The next call of rank 0; None if rank 0 has ended."""
+        """The next call of rank 0; None if rank 0 has exited."""
         try:
             call: Call = _broadcast(None, self.calls)
         except RuntimeError:  # The connection was closed. torchrun knows why rank 0 ended.
@@ -117,14 +117,14 @@ class Ranks:
         return call
 
     def told(self, value: R) -> R:
-        """The value that rank 0 gives, on every rank."""
+        """Broadcasts rank 0's value to every rank."""
         if self.group is None:
             return value
         given: R = _broadcast(value, self.group)
         return given
 
     def in_order(self, chunks: Iterable[Tensor]) -> Iterator[Tensor]:
-        """All chunks (L, C) of float32 models on the CPU of rank 0, in the order of coordinates.
+        """All chunks (L, C) of float32 models, in the order of coordinates, on the CPU of rank 0.
 
         On the other ranks, which send their chunks to rank 0, the iterator is empty.
         """
@@ -159,7 +159,7 @@ def _broadcast(value: Any, group: Group | None) -> Any:
 
 
 class HasRanks(Protocol):
-    """An object that each rank has, with its own coordinates."""
+    """An object that exists on each rank, with that rank's coordinates."""
 
     ranks: Ranks
 
@@ -170,7 +170,7 @@ S = TypeVar("S", bound=HasRanks)
 def on_every_rank(
     method: Callable[Concatenate[S, P], R],
 ) -> Callable[Concatenate[S, P], R]:
-    """Makes a method run on every rank when rank 0 calls it; its arguments can be pickled."""
+    """Makes a method run on every rank when rank 0 calls it; its arguments must be picklable."""
 
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:

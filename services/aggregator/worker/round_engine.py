@@ -1,4 +1,4 @@
-"""The round engine: the worker's computation on vectors, which runs on a separate thread.
+"""The round engine: the worker's computations on vectors, which run on a separate thread.
 
 Legend: D coordinates, L models, C coordinates of a chunk.
 """
@@ -42,7 +42,7 @@ from rampart_fl.shared.runtime.stopwatch import Stopwatch
 
 @dataclass(frozen=True)
 class Decided:
-    """The outcome of a round: the new snapshot, the contents of the record, and timings."""
+    """The outcome of a round: the new snapshot, the content of the record, and timings."""
 
     snapshot: Snapshot
     record: DecisionRecord
@@ -63,7 +63,7 @@ class Decided:
 
 
 def check_networked(experiment: Experiment) -> Experiment:
-    """Returns the experiment unchanged if it can run over the network.
+    """Returns the experiment if it can run over the network.
 
     Raises:
         ConfigurationError: the experiment can only be simulated, because its personalizer needs
@@ -85,8 +85,8 @@ class RoundEngine:
         spec: the model's tensors.
         blobs: the store of models and updates.
         device: the torch device that holds the vectors.
-        pool_memory: largest size in bytes of a pool in memory; larger ones are kept on disk.
-        ranks: the processes that divide the coordinates of the vectors.
+        pool_memory: maximum size in bytes of a pool in memory; larger ones are kept on disk.
+        ranks: the processes across which the coordinates of vectors are split.
     Raises:
         ConfigurationError: a stage cannot work under these conditions; the message says why.
     """
@@ -120,7 +120,7 @@ class RoundEngine:
         self._spare: Block | None = None
 
     def _check_streams(self, pool_memory: int | None) -> None:
-        """Refuses stages that need all updates in memory if these take more than is allowed.
+        """Refuses stages that need all updates in memory if these exceed the memory limit.
 
         Raises:
             ConfigurationError: there is such a stage; the message says how much memory it needs.
@@ -136,12 +136,12 @@ class RoundEngine:
             )
 
     def check_disk(self, clients: int) -> None:
-        """Refuses to open a round whose pool and models do not fit on the disk.
+        """Refuses to open a round if its pool and models do not fit on the disk.
 
         Args:
-            clients: number of clients that are drawn.
+            clients: number of selected clients.
         Raises:
-            Unavailable: the disk has too little room; the message says how much is needed.
+            Unavailable: the disk has too little free space; the message says how much is needed.
         """
         model, plan = 4 * self.spec.dim, self.rounds.plan
         models = 1 if plan.customizer.name == "global_model" else clients + 1
@@ -166,8 +166,8 @@ class RoundEngine:
     def keeps_pool(self) -> bool:
         """Whether the rows of a round are needed after the round.
 
-        The rows are needed if newcomers are probed. The rows are also needed if the policy is
-        buffered, because later rounds then include each client's latest row.
+        The rows are needed if newcomers are probed. The rows are also needed under the buffered
+        policy, because later rounds include each client's latest row.
         """
         return self.probes or self.experiment.policy == "buffered"
 
@@ -182,7 +182,7 @@ class RoundEngine:
         return spec, Snapshot(global_model=digest, reference=digest, initial=initial)
 
     def close(self) -> None:
-        """Ends the threads, once the run is over."""
+        """Stops the threads at the end of the run."""
         self._models.close()
 
     @on_every_rank
@@ -212,7 +212,7 @@ class RoundEngine:
 
     @on_every_rank
     def load(self, receipts: Collection[Receipt]) -> None:
-        """Loads updates that have arrived into the rows of the open round."""
+        """Loads arrived updates into the rows of the open round."""
         assert self.arrivals is not None
         for receipt in receipts:
             self.arrivals.load(receipt)

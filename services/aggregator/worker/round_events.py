@@ -19,7 +19,7 @@ def handle_events(
         events: the events.
         buffered: whether the policy is buffered, so that a round also includes updates for tickets
             of earlier rounds.
-        full: number of arrivals after which no further event is handled, if any.
+        full: number of arrivals after which no further events are handled, if limited.
 
     Returns:
         The next state, and the commands that answer the events.
@@ -63,7 +63,7 @@ def handle_events(
         answers.append(commands.LoadUpdates(tuple(updates.values())))
     after = replace(
         state,
-        # A union copies all clients, so it is computed only if there is a client to add.
+        # A union copies the whole set, so it is computed only if there is a client to add.
         selected=state.selected | joined if joined else state.selected,
         arrived=state.arrived.union(updates) if updates else state.arrived,
         evicted=frozenset(evicted),

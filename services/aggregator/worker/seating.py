@@ -1,4 +1,4 @@
-"""When a run starts, assigns its slots to the clients that accepted it."""
+"""Assigns a run's slots to the clients that accepted, when the run starts."""
 
 from rampart_fl.services.aggregator.state.member_store import MemberStore
 from rampart_fl.shared.experiment import Experiment
@@ -6,9 +6,9 @@ from rampart_fl.shared.experiment.slots import draw_slots
 
 
 async def seat_members(members: MemberStore, experiment: Experiment, fence: int) -> None:
-    """Draws a slot for each client that accepted, which fixes the members of the run."""
+    """Assigns a random slot to each client that accepted; this fixes the members of the run."""
     seated = False
-    while not seated:  # A client that answers meanwhile takes part in the next draw.
+    while not seated:  # If another client answers meanwhile, the next draw includes it.
         willing, answers = await members.accepted()
         asked = {client: slot for client, slot in willing.items() if slot is not None}
         slots = draw_slots(experiment.seed, willing, asked, experiment.data.clients)
@@ -18,10 +18,10 @@ async def seat_members(members: MemberStore, experiment: Experiment, fence: int)
 async def count_accepted(
     members: MemberStore, experiment: Experiment, deadline: float | None
 ) -> int:
-    """The number of clients that have accepted a run that waits for its first round.
+    """The number of clients that have accepted a run whose first round has not begun.
 
-    As long as too few clients have answered, this is the number of answers: to read thousands of
-    answers whenever another one comes would take most of the time in which clients join.
+    As long as too few clients have answered, this is the number of answers. Rereading thousands of
+    answers for each new one would dominate the time of the joining phase.
 
     Args:
         members: the clients' answers.

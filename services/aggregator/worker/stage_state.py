@@ -1,4 +1,4 @@
-"""Stores the state that a pipeline's stages carry from round to round in a blob, and loads it."""
+"""Stores the state that stages carry from round to round as a blob, and loads it."""
 
 import io
 import json
@@ -35,7 +35,7 @@ def _ordered(data: bytes) -> bytes:
 def load_state(
     blobs: Blobs, digest: str | None, device: torch.device, here: slice | None = None
 ) -> State:
-    """The inverse of `store_state`; of vectors, only the coordinates `here` are kept."""
+    """Loads what `store_state` stored; keeps only the coordinates `here` of vectors."""
     if digest is None:
         return State()
     with blobs.open(digest) as file:

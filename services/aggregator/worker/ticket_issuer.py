@@ -43,7 +43,7 @@ class TicketIssuer:
     # -- tickets -------------------------------------------------------------------------------
 
     def first_ticket(self, client: str, number: int, deadline: float | None) -> Ticket:
-        """The ticket with which a client begins a round.
+        """A client's first ticket of a round.
 
         The ticket asks the client to train from its model. If the client has no customized model
         yet and the experiment probes newcomers, the ticket asks the client to answer a probe first.
@@ -90,13 +90,13 @@ class TicketIssuer:
         await self._grant(event.client, self._ticket(event.round, "train", {"model": digest}))
 
     async def grant(self, client: str, number: int) -> None:
-        """Gives a client its next ticket in the open round."""
+        """Issues a client's next ticket in the open round."""
         await self._grant(client, self.first_ticket(client, number, None))
 
     async def answer_customize(self, event: Event) -> None:
-        """Answers a request for a customized model, which may come in any phase.
+        """Answers a request for a customized model, which may arrive in any phase.
 
-        Ignores any other event, and a request that was answered before.
+        Ignores other events, and requests that were already answered.
         """
         if event.type != "customize":
             return
@@ -112,7 +112,7 @@ class TicketIssuer:
         await customizations.answer(self._fence, request, digest)
 
     async def _grant(self, client: str, ticket: Ticket) -> None:
-        """Gives a client a ticket in the open round, with the round's deadline."""
+        """Issues a ticket in the open round, with the round's deadline."""
         deadline = None if self._buffered else (await self._brief()).deadline
         await self._stores.tickets.grant(
             self._fence, client, ticket.model_copy(update={"deadline": deadline})

@@ -1,4 +1,4 @@
-"""Makes torch compute deterministically, with the threads that the settings allow."""
+"""Makes torch deterministic, and sets the number of its threads."""
 
 import os
 
@@ -14,7 +14,7 @@ def set_up_torch(settings: Settings) -> None:
     """
     import torch
 
-    # cuBLAS is only deterministic if its workspace has a fixed size, and torch checks that.
+    # cuBLAS is deterministic only if its workspace has a fixed size; torch checks this variable.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(settings.threads)
     # Unlike `use_deterministic_algorithms`, this call does not import torch's compiler.

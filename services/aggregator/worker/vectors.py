@@ -19,7 +19,7 @@ class Vectors:
     Args:
         blobs: the run's blobs.
         spec: the tensors of a vector.
-        device: where vectors are read to.
+        device: the device of the vectors.
         part: which coordinates are read; None for all of them.
     """
 
@@ -32,7 +32,7 @@ class Vectors:
         self._here = Part(spec.dim, 0, spec.dim).here if part is None else part.here
 
     def read(self, digest: str, out_D: Tensor | None = None) -> Tensor:
-        """Reads the vector (D,) of a blob, into `out_D` if that is given."""
+        """Reads a blob as a vector (D,), into `out_D` if given."""
         dim = self._here.stop - self._here.start
         target_D = torch.empty(dim, device=self._device) if out_D is None else out_D
         host_D = target_D.numpy() if target_D.device.type == "cpu" else np.empty(dim, "f4")

@@ -31,13 +31,12 @@ from rampart_fl.shared.runtime.memory import release_free_memory
 
 log = logging.getLogger(__name__)
 TICK = 1.0
-"""Seconds between two checks of conditions that no event reports, such as a run that waited too
-long."""
+"""Seconds between checks of conditions that no event reports, such as a run that waits too long."""
 Observer = Callable[[RoundRecord, Decided | None], None]
 
 
 class Worker:
-    """Executes the runs of a federation for as long as this process lives.
+    """Executes the runs of a federation until the process exits.
 
     Args:
         settings: the deployment's settings.
@@ -69,7 +68,7 @@ class Worker:
         self.round_engine: RoundEngine | None = None
 
     async def run(self) -> None:
-        """Takes the lease whenever it is free, and executes runs under it."""
+        """Acquires the lease whenever it is free, and executes runs under it."""
         await self.compute(set_up_torch, self._settings)
         own = True
         while True:
@@ -85,8 +84,8 @@ class Worker:
                     tasks.create_task(self._execute_runs(self._fence))
                     tasks.create_task(housekeeping.sweep_regularly())
             except* Fenced:
-                # The other worker may have the same name, and would then take the lease back.
-                # So this worker no longer takes over a lease that is held under its own name.
+                # The other worker may have the same name, and would then take the lease back. So
+                # this worker no longer takes over a lease held under its own name.
                 own = False
                 log.warning("another worker took the lease; standing by")
             except* Unavailable as errors:
@@ -95,7 +94,7 @@ class Worker:
             await asyncio.sleep(min(1.0, self._settings.lease / 4))
 
     async def stop(self) -> None:
-        """Releases the lease and ends the thread; call this method after `run` was cancelled."""
+        """Releases the lease and stops the thread; call this method after `run` was cancelled."""
         if self._fence is not None:
             await self._stores.lease.release(self._settings.worker_id, self._fence)
         self._thread.shutdown(wait=True)
@@ -125,7 +124,7 @@ class Worker:
     # -- the federation ------------------------------------------------------------------------
 
     async def _submit_founding(self) -> None:
-        """Submits the experiment that the settings contain, if no run was ever submitted."""
+        """Submits the experiment from the settings, if no run was ever submitted."""
         if self._experiment is None:
             return
         runs, digest = self._stores.runs, self._experiment.digest()
@@ -133,7 +132,7 @@ class Worker:
             by = Attribution(OWNER, "the setting RAMPART_EXPERIMENT", time.time())
             await runs.submit(self._experiment, FOUNDING, by)
         elif any(info.experiment == digest for info in await runs.entries()):
-            log.info("RAMPART_EXPERIMENT was submitted before", extra={"digest": digest})
+            log.info("RAMPART_EXPERIMENT was already submitted", extra={"digest": digest})
         else:
             log.warning(
                 "RAMPART_EXPERIMENT is ignored, because this federation has had runs; submit it "
@@ -142,7 +141,7 @@ class Worker:
             )
 
     async def _attend(self, fence: int, housekeeping: Housekeeping) -> None:
-        """Handles the federation's events, and regularly does the housekeeping."""
+        """Handles the federation's events, and does housekeeping at regular intervals."""
         position = "0-0"
         while True:
             for event in await self._stores.events.read(position, TICK):
@@ -175,7 +174,7 @@ class Worker:
     # -- runs ----------------------------------------------------------------------------------
 
     async def _execute_runs(self, fence: int) -> None:
-        """Executes the runs of the queue, one after the other."""
+        """Executes the queued runs one after another."""
         while True:
             self._news.clear()
             run = await self._stores.runs.current() or await self._start_next(fence)
@@ -185,7 +184,7 @@ class Worker:
                 await self._execute(run, fence)
 
     async def _start_next(self, fence: int) -> str | None:
-        """Starts the run at the head of the queue; returns it, or None if no run starts."""
+        """Starts the run at the head of the queue; returns the run, or None if none starts."""
         queue = await self._stores.runs.queue()
         if not queue:
             return None
@@ -249,7 +248,7 @@ class Worker:
                 self.round_engine.close()
             self.round_engine = None
         await self.compute(self._release)
-        # The next run may need other sizes of memory, and may come much later.
+        # The next run may need memory blocks of other sizes, and may start much later.
         await self.compute(release_free_memory)
         log.info("run ended", extra={"run": run})
 
@@ -266,6 +265,6 @@ class Worker:
 
 
 def why(error: Exception) -> str:
-    """Why a run failed, in one sentence for the operator."""
+    """Why a run failed, in a sentence for the operator."""
     text = error.detail if isinstance(error, RampartError) else f"{type(error).__name__}: {error}"
     return text[:2000]

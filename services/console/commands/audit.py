@@ -1,4 +1,4 @@
-"""`rampart audit`: lists what operators did, and checks that nobody has altered this log."""
+"""`rampart audit`: lists operators' actions, and verifies that the log has not been altered."""
 
 import sys
 from typing import Annotated
@@ -20,13 +20,15 @@ from rampart_fl.shared.protocol.audit import AuditEntry, check_chain
 def audit(
     kept: Annotated[
         str | None,
-        typer.Argument(metavar="[H]", help="A head that you kept; the log must contain it."),
+        typer.Argument(
+            metavar="[H]", help="An earlier head that you stored; the log must contain it."
+        ),
     ] = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Check that no entry was altered or removed.")
     ] = False,
     head: Annotated[
-        bool, typer.Option("--head", help="Print the head of the log, to be kept elsewhere.")
+        bool, typer.Option("--head", help="Print the head of the log, for storing it elsewhere.")
     ] = False,
     since: Annotated[int, typer.Option(min=0, help="Number of the first entry to list.")] = 0,
     url: Url = None,
@@ -34,17 +36,17 @@ def audit(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Lists what operators did (who, when, what, and why), or checks the log as a whole.
+    """Lists operators' actions (who, when, what, and why), or verifies the whole log.
 
-    With `--verify --head H`, entries that are missing at the end of the log are found, too.
+    With `--verify --head H`, the check also detects entries missing at the end of the log.
     """
     if kept is not None and not verify:
-        raise typer.BadParameter("a kept head is checked with --verify")
+        raise typer.BadParameter("--head needs --verify")
     if since and (verify or head):
-        raise typer.BadParameter("--verify and --head need the whole log; leave --since out")
+        raise typer.BadParameter("--verify and --head need the whole log; omit --since")
     operator = connect(url, token, ca)
     if verify or head:
-        # This machine checks the entries itself, so that it need not trust the aggregator.
+        # This machine verifies the entries itself, so that it need not trust the aggregator.
         count, last = check_chain(operator.audit(), kept)
         text = f"{count} entries, none altered or missing; the head is {last}"
         say(as_json, {"entries": count, "head": last}, text if verify else last)

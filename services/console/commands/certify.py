@@ -25,7 +25,9 @@ def certify(
             min=1, help="Let this many random subsets of clients vote, instead of disjoint groups."
         ),
     ] = None,
-    size: Annotated[int | None, typer.Option(min=1, help="Clients in each subset.")] = None,
+    size: Annotated[
+        int | None, typer.Option(min=1, help="Number of clients in each subset.")
+    ] = None,
     error: Annotated[
         float,
         typer.Option(
@@ -47,10 +49,10 @@ def certify(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
-    """Trains groups separately; prints the accuracy that is certified against m hostile clients.
+    """Trains groups separately; prints the accuracy certified against m hostile clients.
 
     The groups are those of the experiment's flcert customizer, or random subsets of its clients.
-    Every subset is a federation of its own, so subsets can train in parallel or on Ray.
+    Every subset is a separate federation, so subsets can train in parallel or on Ray.
     """
     from rampart_fl.services.console.progress import Progress
     from rampart_fl.services.console.studies.batch import each

@@ -1,4 +1,4 @@
-"""Options, connection and output functions that all commands for a running federation share."""
+"""Options, connection and output functions shared by all commands for a running federation."""
 
 import json
 import sys
@@ -20,21 +20,21 @@ Url = Annotated[
     str | None,
     typer.Option(
         envvar="RAMPART_AGGREGATOR",
-        help="Aggregator's URL; by default, from the last `up` or `serve`.",
+        help="Aggregator's URL; by default, that of the last `up` or `serve`.",
     ),
 ]
 Token = Annotated[str | None, typer.Option(envvar="RAMPART_OPERATOR_TOKEN", help="Operator token.")]
 Ca = Annotated[str | None, typer.Option(envvar="RAMPART_CA_CERTIFICATE", help="CA bundle for TLS.")]
 Run = Annotated[
     str | None,
-    typer.Option("--run", help="Id of a run; by default, the newest one that is executed."),
+    typer.Option("--run", help="Id of a run; by default, the newest one being executed."),
 ]
 WhichRun = Annotated[
     str | None,
-    typer.Argument(metavar="RUN", help="Id of a run; by default, the newest one that is executed."),
+    typer.Argument(metavar="RUN", help="Id of a run; by default, the newest one being executed."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
-Reason = Annotated[str, typer.Option(help="Reason, kept in the audit log.")]
+Reason = Annotated[str, typer.Option(help="Reason, recorded in the audit log.")]
 
 
 def connect(
@@ -44,9 +44,9 @@ def connect(
     run: str | None = None,
     patience: float = 10.0,
 ) -> Operator:
-    """Makes an operator's connection to the aggregator and the run that the options name.
+    """Makes an operator's connection to the aggregator and the run given by the options.
 
-    If the URL or the token is missing, it is read from the newest federation in ./runs.
+    A missing URL or token is read from the newest federation in ./runs.
 
     Args:
         url, token, ca, run: the options.
@@ -57,7 +57,7 @@ def connect(
         runs = sorted(RUNS.glob("*/console.json"), key=lambda path: path.stat().st_mtime)
         if not runs:
             raise typer.BadParameter(
-                "no federation in ./runs; say --url and --token (RAMPART_AGGREGATOR, "
+                "no federation in ./runs; give --url and --token (RAMPART_AGGREGATOR, "
                 "RAMPART_OPERATOR_TOKEN)"
             )
         known = json.loads(runs[-1].read_text())

@@ -27,7 +27,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
 
 @data.command("list")
 def list_(as_json: Json = False) -> None:
-    """Lists every data set: samples, shape, classes, source, and whether this machine has it."""
+    """Lists all data sets: samples, shape, classes, source, and whether this machine has them."""
     from rampart_fl.shared.learning.data.datasets import datasets
 
     rows = [_about(datasets.build(name)) for name in datasets.names()]
@@ -59,7 +59,7 @@ def list_(as_json: Json = False) -> None:
 def fetch(
     names: Annotated[list[str], typer.Argument(help="Data sets.")], as_json: Json = False
 ) -> None:
-    """Downloads missing data sets into the cache. Exits with 1 if a data set is unavailable."""
+    """Downloads missing data sets into the cache. Exits with code 1 if one is unavailable."""
 
     def one(name: str) -> dict[str, Any]:
         from rampart_fl.shared.learning.data.datasets import datasets
@@ -77,10 +77,10 @@ def check(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Loads data sets, and checks that their samples have the declared shape and finite values.
+    """Loads data sets, and checks that the samples have the declared shape and finite values.
 
-    Prints the numbers of samples per class and of users, and the range of values. Exits with 1 if a
-    data set is missing or wrong.
+    Prints the numbers of samples per class and of users, and the range of values. Exits with code 1
+    if a data set is missing or wrong.
     """
     from rampart_fl.shared.learning.data.datasets import datasets
 
@@ -130,7 +130,7 @@ def show(
     experiment: Annotated[
         str, typer.Argument(help="An experiment file, or the name of a shipped experiment.")
     ],
-    png: Annotated[Path | None, typer.Option(help="Draw the heat map into this file.")] = None,
+    png: Annotated[Path | None, typer.Option(help="Write the heat map to this file.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Random seed.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -178,7 +178,7 @@ def _each(
 ) -> None:
     """Calls `one` for every name and prints the results; reports errors as they occur.
 
-    After an error, the function still tries the other names, and then the command exits with 1.
+    After an error, the function continues with the other names; the command then exits with code 1.
     """
     rows: list[dict[str, Any]] = []
     failed = 0

@@ -18,7 +18,7 @@ BY_DEFAULT = (
 
 
 def names(text: str) -> list[str]:
-    """Splits a list at its commas, except at commas inside square brackets.
+    """Splits a list at its commas, except inside square brackets.
 
     >>> names('lie, schedule:attacks=["lie", "ipm"]')
     ['lie', 'schedule:attacks=["lie", "ipm"]']
@@ -46,7 +46,9 @@ def matrix(
     ] = False,
     seeds: Annotated[
         int,
-        typer.Option(min=1, help="Runs per cell; their seeds follow the experiment's seed."),
+        typer.Option(
+            min=1, help="Runs per cell, with consecutive seeds from the experiment's seed on."
+        ),
     ] = 5,
     rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds.")] = None,
     jobs: Jobs = 1,
@@ -60,12 +62,12 @@ def matrix(
     ] = "local",
     as_json: Annotated[bool, typer.Option("--json", help="Print the matrix as JSON.")] = False,
 ) -> None:
-    """Runs every attack against every defence; reports accuracy, attack success, DAcc, FPR and FNR.
+    """Runs all attacks against all defences; reports accuracy, attack success, DAcc, FPR and FNR.
 
-    Reports the accuracy of three models: the received model, the same model after local training,
-    and the personal model. Every figure is a mean over seeds with its standard deviation. Writes
-    matrix.md, matrix.json and the heat map matrix.png. Does not repeat runs that are already
-    finished in OUTPUT/cells.
+    Reports the accuracy of three models: the received one, the same model after local training, and
+    the personal model. Every number is a mean over seeds with its standard deviation. Writes
+    matrix.md, matrix.json and the heat map matrix.png. Skips runs whose results are already in
+    OUTPUT/cells.
     """
     from rampart_fl.services.console.studies.matrix import follow, plan
     from rampart_fl.services.console.studies.matrix_figures import Matrix

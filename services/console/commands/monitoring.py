@@ -24,7 +24,7 @@ from rampart_fl.shared.figures.final import accuracy, attack_success
 from rampart_fl.shared.protocol.messages import RoundRecord
 
 PATIENCE = 60.0
-"""Number of seconds that a command that follows a run waits for the aggregator to restart."""
+"""Seconds for which a command that follows a run waits for the aggregator to restart."""
 
 
 def status(
@@ -109,7 +109,7 @@ def _show_rounds(records: list[RoundRecord]) -> None:
 
 
 def _show_verdicts(record: RoundRecord) -> None:
-    """Prints one row per client, and the reasons below the table to keep the table narrow."""
+    """Prints one row per client, and the reasons below the table, which stays narrow."""
     table = Table(title=f"round {record.round}: {record.status} {record.reason}")
     for name in ("client", "decision", "detector", "score", "threshold", "weight"):
         table.add_column(name, no_wrap=name != "detector", overflow="fold")
@@ -140,7 +140,7 @@ def watch(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Follows a run until it ends, as a live table or as one line for each event."""
+    """Follows a run until it ends, as a live table or as one line per event."""
     operator = connect(url, token, ca, run, PATIENCE)
     wait_for_start(operator)
     if events or as_json:
@@ -155,7 +155,7 @@ def watch(
             sys.stdout.flush()
             if event.get("type") == "ended":
                 return
-        raise Unavailable("the aggregator ended the stream of events")
+        raise Unavailable("the aggregator closed the event stream")
     follow(operator)
 
 

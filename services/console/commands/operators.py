@@ -1,4 +1,4 @@
-"""`rampart operators`: lists the operators, adds an operator, or revokes an operator's token."""
+"""`rampart operators`: lists operators, adds one, or revokes an operator's token."""
 
 import re
 import sys
@@ -24,7 +24,7 @@ from rampart_fl.shared.protocol.messages import UNSAID
 from rampart_fl.shared.protocol.operators import OperatorInfo, Role
 
 operators = typer.Typer(
-    help="Lists the operators, adds one, or revokes the token of one.",
+    help="Lists operators, adds one, or revokes an operator's token.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -38,7 +38,7 @@ def duration(text: str) -> float:
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
     if found is None or float(found[1]) == 0:
-        raise typer.BadParameter(f"{text!r} is no duration; examples: 30d, 12h, 90m, 3600s")
+        raise typer.BadParameter(f"{text!r} is not a duration; examples: 30d, 12h, 90m, 3600s")
     return float(found[1]) * SECONDS[found[2] or "s"]
 
 
@@ -50,7 +50,7 @@ def default(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Lists the operators, adds one, or revokes the token of one."""
+    """Lists operators, adds one, or revokes an operator's token."""
     if context.invoked_subcommand is None:
         list_(url, token, ca, as_json)
         return
@@ -61,7 +61,7 @@ def default(
 
 @operators.command("list")
 def list_(url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False) -> None:
-    """Lists the named operators: role, who added each, and whether the token is valid."""
+    """Lists the named operators: role, who added them, and whether their token is valid."""
     found = connect(url, token, ca).operators()
     if as_json:
         emit([one.model_dump(mode="json") for one in found])
@@ -82,7 +82,7 @@ def _moment(at: float) -> str:
 
 
 def _validity(one: OperatorInfo) -> str:
-    """A text that states until when a token is valid, or when it was revoked or expired."""
+    """Until when a token is valid, or when it was revoked or expired, as text."""
     if one.revoked_at is not None:
         return f"revoked {_moment(one.revoked_at)}"
     if one.expires_at is None:
@@ -94,9 +94,11 @@ def _validity(one: OperatorInfo) -> str:
 @operators.command()
 def add(
     name: str,
-    role: Annotated[Role, typer.Option(help="A viewer reads; an operator also acts.")],
+    role: Annotated[
+        Role, typer.Option(help="A viewer may only read; an operator may also change things.")
+    ],
     expires: Annotated[
-        str | None, typer.Option(help="Lifetime, such as 30d or 12h; none: until revoked.")
+        str | None, typer.Option(help="Lifetime, such as 30d or 12h; by default, until revoked.")
     ] = None,
     reason: Reason = UNSAID,
     url: Url = None,
@@ -121,4 +123,4 @@ def revoke(
 ) -> None:
     """Revokes an operator's token at once."""
     connect(url, token, ca).revoke_operator(name, reason)
-    say(as_json, {"name": name, "revoked": True}, f"{name} is no operator any more")
+    say(as_json, {"name": name, "revoked": True}, f"{name} is no longer an operator")

@@ -1,4 +1,4 @@
-"""The options of commands whose runs may execute in parallel or on a Ray cluster."""
+"""The options of commands that can execute runs in parallel or on a Ray cluster."""
 
 from typing import Annotated
 

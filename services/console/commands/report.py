@@ -13,10 +13,10 @@ def report(
     ],
     out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
 ) -> None:
-    """Writes a report of a run, a matrix or a sweep as one HTML file, which needs no network.
+    """Writes a report of a run, a matrix or a sweep as one HTML file that needs no network.
 
-    The report of a run says what ran, who was barred when and why, and shows accuracy, evidence,
-    verdicts and norms over rounds. The report lists the digests of the files that it was made from.
+    The report of a run shows the experiment, who was barred when and why, and accuracy, evidence,
+    verdicts and norms over rounds. The report lists the digests of its source files.
     """
     from rampart_fl.services.console.html_report.report import report as made
     from rampart_fl.shared.runtime import durable

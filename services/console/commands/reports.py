@@ -23,7 +23,7 @@ def compare(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Shows figures of two or more runs side by side, and the settings in which they differ."""
+    """Compares metrics of two or more runs side by side, and the settings in which they differ."""
     from rampart_fl.services.console.reports.comparison import compared
     from rampart_fl.services.console.reports.reading import RunReader
     from rampart_fl.shared.figures.comparison import differences
@@ -53,7 +53,7 @@ def export(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Writes a run to a folder: records, figures, final models, experiment and provenance."""
+    """Writes a run to a folder: records, metrics, final models, experiment and provenance."""
     from rampart_fl.services.console.reports.export import export as write
     from rampart_fl.services.console.reports.reading import RunReader
 

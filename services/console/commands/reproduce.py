@@ -14,7 +14,7 @@ from rampart_fl.shared.errors import ConfigurationError
 ALL = "all"
 """The name that selects every table."""
 SHOWN = ("reduced", "full")
-"""The scales whose hours are listed."""
+"""The scales for which the list shows estimated hours."""
 
 
 def reproduce(
@@ -49,10 +49,10 @@ def reproduce(
     ] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Repeats a paper's table; writes the results next to the paper's values, with a figure.
+    """Recomputes a paper's table; writes the results next to the paper's values, with a plot.
 
-    Keeps every finished run in OUT/cells, named after the digest of its experiment. For each cell
-    that cannot be run, the table states the reason.
+    Stores the results of every finished run in OUT/cells, under the digest of its experiment. If a
+    cell cannot be run, the table states the reason.
     """
     from rampart_fl.services.console.studies.plots import NoPlots
     from rampart_fl.services.console.studies.pools import pool
@@ -110,7 +110,7 @@ def _picked(only: list[str]) -> dict[str, list[str]]:
 
 
 def _command(name: str, scale: str, seeds: int, only: list[str]) -> str:
-    """The command that makes the table again."""
+    """The command that recomputes the table."""
     words = ["rampart", "reproduce", name, "--scale", scale]
     if scale != "smoke":
         words += ["--seeds", str(seeds)]

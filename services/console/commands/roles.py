@@ -1,4 +1,4 @@
-"""`rampart roles`: lists which slots honest clients take, and which slots attackers take."""
+"""`rampart roles`: lists the slots of honest clients and of attackers."""
 
 import json
 import sys

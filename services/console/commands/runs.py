@@ -33,16 +33,17 @@ def run(
     ],
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Change a setting: data.clients=6; repeatable."),
+        typer.Option("--set", help="Change a setting, as in data.clients=6; may be repeated."),
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="First part of the run's id; by default, the experiment's.")
+        str | None,
+        typer.Option(help="First part of the run's id; by default, the experiment's name."),
     ] = None,
     submission: Annotated[
         str | None, typer.Option(help="A key: submissions with the same key are one run.")
     ] = None,
     wait: Annotated[
-        float | None, typer.Option(min=0, help="Longest wait for the first round, in seconds.")
+        float | None, typer.Option(min=0, help="Maximum wait for the first round, in seconds.")
     ] = None,
     followed: Annotated[bool, typer.Option("--follow", help="Follow the run to its end.")] = False,
     checked: Annotated[
@@ -62,7 +63,7 @@ def run(
     if settings:
         chosen = Experiment.from_tables(_changed(chosen.tables(), settings))
     if chosen.start is not None and chosen.start.file is not None:
-        # The worker runs in another working directory, so it needs the absolute path.
+        # The worker has another working directory, so it needs the absolute path.
         chosen = chosen.started_from(Path(chosen.start.file).absolute())
     operator = connect(url, token, ca, patience=PATIENCE)
     if checked:
@@ -96,7 +97,7 @@ def _needs(found: Estimate) -> str:
 
 
 def _changed(tables: dict[str, Any], settings: list[str]) -> dict[str, Any]:
-    """Applies settings to an experiment's tables; a setting is PATH=VALUE, with a TOML value."""
+    """Applies settings PATH=VALUE, with a TOML value, to an experiment's tables."""
     from rampart_fl.shared.experiment.sweep import put
 
     for text in settings:
@@ -153,7 +154,7 @@ def delete(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Deletes a run that has ended or waits, with its records, models and updates."""
+    """Deletes an ended or queued run, with its records, models and updates."""
     connect(url, token, ca).delete(run, reason)
     say(as_json, {"run": run, "deleted": True}, f"{run} is deleted")
 

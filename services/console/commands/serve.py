@@ -1,4 +1,4 @@
-"""`rampart serve` and `rampart shutdown`: a federation on this machine that outlives its runs."""
+"""`rampart serve` and `rampart shutdown`: a long-lived federation on this machine."""
 
 import contextlib
 import subprocess
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from rampart_fl.services.console.launcher.served import ServedFolder
 
 FEDERATION = RUNS / "federation"
-Folder = Annotated[Path, typer.Option(help="Folder of the federation; it is kept.")]
+Folder = Annotated[Path, typer.Option(help="Folder for the federation's state.")]
 PATIENCE = 120.0
-"""Seconds until a federation must be ready."""
+"""Seconds that a federation has to become ready."""
 
 
 def serve(
     agents: Annotated[int, typer.Option(min=0, help="Clients to start on this machine.")] = 0,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Return once it is ready; `shutdown` ends it.")
+        bool, typer.Option("--detach", help="Return once it is ready; `rampart shutdown` stops it.")
     ] = False,
     folder: Folder = FEDERATION,
     port: Annotated[
@@ -30,10 +30,10 @@ def serve(
     ] = 8440,
     as_json: Json = False,
 ) -> None:
-    """Serves a federation on this machine, without a run, until it is interrupted.
+    """Serves a federation without a run on this machine until it is interrupted.
 
-    Starts Redis, an aggregator and clients, and starts them again when they die. The federation,
-    its clients and its runs are kept in the folder. To continue, serve the folder again.
+    Starts Redis, an aggregator and clients, and restarts them when they die. The federation, its
+    clients and its runs are kept in the folder. To continue, serve the folder again.
     """
     from rampart_fl.services.console.launcher.served import ServedFolder
     from rampart_fl.services.console.launcher.servers import LocalServers
@@ -49,7 +49,7 @@ def serve(
         with LocalServers(place.path, port=port) as servers:
             served = Served(servers, place)
             served.start_agents(agents)
-            text = f"{servers.url} is ready; Ctrl-C or rampart shutdown ends it"
+            text = f"{servers.url} is ready; Ctrl-C or rampart shutdown stops it"
             say(as_json, {"url": servers.url, "folder": str(folder)}, text)
             sys.stdout.flush()
             with contextlib.suppress(KeyboardInterrupt):
@@ -57,7 +57,7 @@ def serve(
 
 
 def _detached(place: "ServedFolder", agents: int, port: int) -> tuple[str, int]:
-    """Serves in a separate process; returns the URL and the id of the process."""
+    """Serves in a separate process; returns the URL and the process id."""
     log = place.path / "serve.log"
     given = ["--agents", str(agents), "--folder", str(place.path), "--port", str(port)]
     with log.open("ab") as file:
@@ -74,12 +74,12 @@ def _detached(place: "ServedFolder", agents: int, port: int) -> tuple[str, int]:
 
 
 def shutdown(folder: Folder = FEDERATION, as_json: Json = False) -> None:
-    """Ends the federation that `serve` runs on this machine; its state is kept.
+    """Stops the federation that `serve` runs on this machine; its state is kept.
 
-    A run that is being executed continues when the federation is served again.
+    An interrupted run continues when the federation is served again.
     """
     from rampart_fl.services.console.launcher.served import ServedFolder
 
     ended = ServedFolder(folder).shut_down()
-    text = "the federation has ended" if ended else f"no federation is served from {folder}"
+    text = "the federation was stopped" if ended else f"no federation is served from {folder}"
     say(as_json, {"ended": ended}, text)

@@ -49,7 +49,9 @@ def simulate(
             "best round, or (end) a measurement after the last aggregation."
         ),
     ] = "last",
-    checkpoint: Annotated[int, typer.Option(min=1, help="Rounds between two checkpoints.")] = 10,
+    checkpoint: Annotated[
+        int, typer.Option(min=1, help="Number of rounds between checkpoints.")
+    ] = 10,
     jobs: Jobs = 1,
     ray: Ray = None,
     gpus: Gpus = None,
@@ -57,7 +59,7 @@ def simulate(
 ) -> None:
     """Simulates a federation in one process, with the services' learning, attacks and defence.
 
-    All clients of a round train at once. Reports the same final figures as `rampart up`. For a file
+    All clients of a round train at once. Reports the same final metrics as `rampart up`. For a file
     with a sweep, runs every point with every seed, and always prints one line of JSON at the end.
     """
     from rampart_fl.services.console.launcher.up import Outcome, describe
@@ -124,7 +126,7 @@ def _sweep(
 
 
 def _draw(draw: Callable[[], None]) -> None:
-    """Draws a picture, or prints why it cannot be drawn."""
+    """Draws a plot, or prints why it cannot."""
     from rampart_fl.services.console.studies.plots import NoPlots
 
     try:

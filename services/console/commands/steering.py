@@ -43,14 +43,16 @@ def clients(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Lists a run's clients: slots, whether they are online, what they do, why they are barred.
+    """Lists a run's clients: slot, online or not, current activity, and why they are barred.
 
     With an id, shows what this client did in the newest runs of the federation.
     """
     operator = connect(url, token, ca, run)
     if client is not None:
         if run is not None or everywhere:
-            raise typer.BadParameter("a client's history covers all runs; leave the options out")
+            raise typer.BadParameter(
+                "a client's history covers all runs; omit --run and --everywhere"
+            )
         from rampart_fl.services.console.commands.client_history import show_history
 
         show_history(operator, client, last, before, as_json)
@@ -91,7 +93,7 @@ def _enrolled(found: list[ClientInfo], as_json: bool) -> None:
 
 
 def _notes(member: Member) -> str:
-    """The reason why a client declined, or why it is barred, and until when."""
+    """The reason why a client declined, or why and until when it is barred."""
     if member.eviction is not None:
         return f"evicted: {member.eviction.get('reason', '')}"
     if member.quarantine is not None:
@@ -115,7 +117,7 @@ def proposals(
         since = f"proposed in round {one.round}, dismissed with round {one.until}"
         sys.stdout.write(f"{one.client_id} {since}: {one.detector}: {one.reason}\n")
     if not found:
-        sys.stdout.write("no proposal waits\n")
+        sys.stdout.write("no proposals\n")
 
 
 Where = tuple[str | None, str | None, str | None, str | None]
@@ -178,7 +180,7 @@ def confirm(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Confirms a proposal: evicts its client."""
+    """Confirms a proposal, which evicts the client."""
     _decide("confirm", client, reason, (url, token, ca, run), as_json)
 
 
@@ -191,7 +193,7 @@ def dismiss(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Dismisses a proposal: readmits its client, and discards the evidence."""
+    """Dismisses a proposal: readmits the client and discards the evidence."""
     _decide("dismiss", client, reason, (url, token, ca, run), as_json)
 
 
@@ -211,7 +213,7 @@ def revoke(
 
 Labels = Annotated[
     list[str] | None,
-    typer.Option("--label", help="Label of the clients, such as site=eu; repeatable."),
+    typer.Option("--label", help="Label of the clients, such as site=eu; may be repeated."),
 ]
 
 
@@ -232,7 +234,7 @@ def label(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Replaces a client's labels, by which later runs select their clients."""
+    """Replaces a client's labels; later runs use labels to select their clients."""
     found = connect(url, token, ca).label(client, _labels(labels), reason)
     text = " ".join(f"{key}={value}" for key, value in found.labels.items())
     say(as_json, found.model_dump(mode="json"), f"{client} {text or 'has no labels'}")
@@ -258,7 +260,7 @@ def tokens(
 ) -> None:
     """Makes join tokens, and prints one per line. Each token lets one client join."""
     if revoke is not None and (count is not None or lifetime is not None):
-        raise typer.BadParameter("--revoke makes no tokens; leave --count and --lifetime out")
+        raise typer.BadParameter("--revoke makes no tokens; omit --count and --lifetime")
     operator = connect(url, token, ca)
     if revoke is not None:
         operator.revoke_join_token(revoke, reason)
@@ -275,7 +277,7 @@ def _steer(verb: str, reason: str, where: Where, as_json: bool) -> None:
 
 
 def mode(
-    mode: Annotated[Mode, typer.Argument(help="The strongest decision that the run may take.")],
+    mode: Annotated[Mode, typer.Argument(help="The strongest decision that the run may make.")],
     reason: Reason = UNSAID,
     run: Run = None,
     url: Url = None,
@@ -283,7 +285,7 @@ def mode(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Sets the strongest decision that a run may take about a client, from the next round on."""
+    """Sets the strongest decision that a run may make about a client, from the next round on."""
     found = connect(url, token, ca, run).switch(mode, reason)
     text = f"{found.run} decides in mode {found.mode} from the next round that closes"
     say(as_json, found.model_dump(mode="json"), text)
@@ -321,5 +323,5 @@ def stop(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Ends a run, after clients have evaluated the final models; cancels a run that waits."""
+    """Ends a run after clients have evaluated the final models; cancels a queued run."""
     _steer("stop", reason, (url, token, ca, run), as_json)

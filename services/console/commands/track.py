@@ -37,9 +37,9 @@ def track(
 ) -> None:
     """Copies a run to MLflow or TensorBoard.
 
-    Copies the experiment's parameters, figures of every round, evictions with their reasons, final
-    figures, and the final models with their provenance. A run of a federation is followed to its
-    end.
+    Copies the experiment's parameters, the metrics of every round, evictions with their reasons,
+    the final metrics, and the final models with their provenance. A run in progress is followed to
+    its end.
     """
     from rampart_fl.services.console.finished import read_run
     from rampart_fl.services.console.tracking.mlflow import MlflowTracker

@@ -15,12 +15,14 @@ def up(
     ],
     beside: Annotated[
         list[str] | None,
-        typer.Option(help="Run this experiment too, and show both side by side."),
+        typer.Option(help="Also run this experiment, and compare both side by side."),
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Random seed.")] = None,
     folder: Annotated[Path, typer.Option(help="Folder for runs.")] = RUNS,
-    per_process: Annotated[int, typer.Option(min=1, help="Clients per process, at most.")] = 10,
+    per_process: Annotated[
+        int, typer.Option(min=1, help="Maximum number of clients per process.")
+    ] = 10,
     open_page: Annotated[
         bool,
         typer.Option(
@@ -32,10 +34,10 @@ def up(
     """Runs a federation on this machine: Redis, aggregator, clients and attackers over HTTP.
 
     Prints the address of the operators' page. At the end, shows accuracy, DAcc, FPR and FNR, and
-    stops everything that it started.
+    stops all processes that it started.
     """
     if open_page and beside:
-        raise typer.BadParameter("--open shows one run; leave --beside out")
+        raise typer.BadParameter("--open shows one run; omit --beside")
     from rampart_fl.services.console.launcher.up import describe, run_folder
     from rampart_fl.services.console.launcher.up import up as run
     from rampart_fl.shared.experiment import Experiment

@@ -1,6 +1,5 @@
 """`rampart report`: one HTML file about a run, a matrix or a sweep, for an appendix or an audit.
 
-The file needs no network and has no script. Its figures are inline SVG. Every text from a run is
-treated as hostile until `markup` has escaped it, because clients choose their names and report
-numbers.
+The file needs no network and contains no script. Its figures are inline SVG. Clients choose their
+names and report numbers, so all text from a run is untrusted until `markup` has escaped it.
 """

@@ -10,7 +10,7 @@ from rampart_fl.services.console.html_report.markup import Html, tag
 WIDTH, HEIGHT = 880.0, 260.0
 LEFT, RIGHT, TOP, BOTTOM = 62.0, 12.0, 12.0, 38.0
 POINTS = 400
-"""Largest number of points in a line. If there are more rounds, only every n-th round is drawn."""
+"""Maximum number of points in a line. If there are more rounds, only every n-th round is drawn."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Line:
     """A line of a chart.
 
     Args:
-        name: its name, shown in a legend, and when the pointer rests on the line.
+        name: its name, shown in a legend and as a tooltip.
         values: its values; None leaves a gap.
         style: a class of the style sheet.
     """
@@ -48,16 +48,16 @@ def line_chart(
     bounds: tuple[float, float] | None = None,
     percent: bool = False,
 ) -> Html:
-    """Draws lines over a common horizontal axis.
+    """Draws lines over a shared horizontal axis.
 
     Args:
-        label: what the chart shows, for those who cannot see it.
+        label: a description of the chart, for screen readers.
         at: positions on the horizontal axis, in ascending order.
         lines: the lines.
         axis: title of the horizontal axis.
         bands: areas behind the lines.
         marks: vertical marks: position, and what happened there.
-        bounds: the lowest and highest value shown; values beyond are drawn at the edge.
+        bounds: the lowest and highest value shown; values outside are drawn at the edge.
         percent: whether values are shares.
     """
     known = [v for line in lines for v in line.values if v is not None]
@@ -125,10 +125,10 @@ def legend(entries: Sequence[tuple[str, str]]) -> Html:
 
 
 def matrix(label: str, rounds: Sequence[int], rows: Sequence[tuple[str, Sequence[str]]]) -> Html:
-    """Draws a matrix of clients by rounds; consecutive rounds with one decision share a rectangle.
+    """Draws a matrix of clients by rounds; equal decisions in consecutive rounds share a rectangle.
 
     Args:
-        label: what the matrix shows, for those who cannot see it.
+        label: a description of the matrix, for screen readers.
         rounds: the rounds, which are the columns.
         rows: each client's name and its decision in every round; "" leaves a gap.
     """
@@ -174,7 +174,7 @@ def matrix(label: str, rounds: Sequence[int], rows: Sequence[tuple[str, Sequence
 
 
 def nice(low: float, high: float, whole: bool = False) -> list[float]:
-    """Short, readable numbers for an axis, from about the lower bound to about the upper bound.
+    """Round numbers as ticks of an axis, approximately from the lower to the upper bound.
 
     >>> nice(0.0, 0.97), nice(0, 39, whole=True)
     ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [0.0, 10.0, 20.0, 30.0, 40.0])

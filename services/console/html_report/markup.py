@@ -15,9 +15,9 @@ class Html(str):
 
 
 def text(value: Any) -> Html:
-    """A value as text; escapes characters that HTML or a reader would misinterpret.
+    """A value as text; escapes HTML, and shows unprintable characters as numbers.
 
-    Characters that are invisible, or that reverse the direction of writing, are shown as numbers.
+    Unprintable characters include those that reverse the direction of text.
 
     >>> text("<img src=x>"), text("a\\u202eb"), text(Html("<b>"))
     ('&lt;img src=x&gt;', 'a\\\\u202eb', '<b>')
@@ -34,8 +34,8 @@ def tag(name: str, /, *children: Any, **attributes: Any) -> Html:
     Args:
         name: the element's name.
         children: its content, escaped unless it is `Html`; iterables are joined.
-        attributes: its attributes; a final "_" is cut, another "_" becomes "-", and an attribute
-            that is None is left out. Numbers are rounded to what a screen can show.
+        attributes: its attributes; a final "_" is removed, any other "_" becomes "-", and
+            attributes that are None are left out. Numbers are rounded to the precision of a screen.
 
     >>> tag("td", "a & b", class_="x", title=None)
     '<td class="x">a &amp; b</td>'
@@ -78,7 +78,7 @@ def table(head: Iterable[Any], rows: Iterable[Iterable[Any]], numbers: Iterable[
     Args:
         head: titles of the columns.
         rows: cells of each row, in order; a cell may be a whole `<td>`.
-        numbers: columns that hold numbers, which are aligned to the right.
+        numbers: columns of numbers, which are right-aligned.
     """
     right = set(numbers)
 

@@ -8,7 +8,7 @@ from rampart_fl.services.console.html_report.page import code, facts, page
 from rampart_fl.services.console.studies.matrix_figures import FIGURES, Mean
 
 BETTER_HIGH = ("accuracy", "dacc")
-"""Prefixes of the figures for which a high value is good for the defence."""
+"""Prefixes of the metrics for which a high value is good for the defence."""
 
 
 def matrix_report(found: Mapping[str, Any], digests: Mapping[str, str]) -> str:
@@ -21,7 +21,7 @@ def matrix_report(found: Mapping[str, Any], digests: Mapping[str, str]) -> str:
     cells = {(cell["attack"], cell["defence"]): cell for cell in found["cells"]}
     about = (
         "Every attack against every defence. Percent over the honest clients: mean ± standard "
-        "deviation over seeds; a dash means that there is no such figure."
+        "deviation over seeds; a dash means that there is no value."
     )
     names = {
         key.capitalize(): value

@@ -15,7 +15,7 @@ def page(kind: str, title: str, about: str, sections: Sequence[Html]) -> str:
     """A whole HTML file.
 
     Args:
-        kind: what it is about, such as "Run".
+        kind: its subject, such as "Run".
         title: its title.
         about: a sentence below the title.
         sections: the content.
@@ -52,7 +52,7 @@ def tiles(values: Mapping[str, Any]) -> Html:
 
 
 def facts(values: Mapping[str, Any]) -> Html:
-    """Names and values as a list; values that are None or empty are left out."""
+    """A list of names and values, without values that are None or empty."""
     return tag(
         "dl",
         [
@@ -65,5 +65,5 @@ def facts(values: Mapping[str, Any]) -> Html:
 
 
 def code(value: Any) -> Html:
-    """A digest or a file, in a font in which each character has the same width."""
+    """A digest or a file name in a monospaced font."""
     return tag("code", text(value))

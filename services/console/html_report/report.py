@@ -1,4 +1,4 @@
-"""Determines whether a path contains a run, a matrix or a sweep, and makes the report."""
+"""Detects whether a path is a run, a matrix or a sweep, and makes the report."""
 
 import hashlib
 import json
@@ -34,8 +34,8 @@ def report(source: Path) -> str:
 
 
 def _study(path: Path) -> str:
-    # Matrices and sweeps need the titles of figures in `studies`, which imports torch.
-    # The report of a run does not need torch.
+    # Matrices and sweeps need the titles of metrics in `studies`, which imports torch. The report
+    # of a run does not need torch.
     from rampart_fl.services.console.html_report.matrix import matrix_report
     from rampart_fl.services.console.html_report.sweep import sweep_report
 

@@ -64,7 +64,7 @@ def _summary(run: FinishedRun) -> Html:
         shown["Attack success"] = percent(found["attack_success"])
     warnings = dict.fromkeys(warning for record in run.records for warning in record.warnings)
     if not found:
-        missing = "The folder has no final figures: the run was interrupted, or still runs."
+        missing = "The folder has no final metrics: the run was interrupted, or is still running."
         warnings = {missing: None, **warnings}
     return tag("section", tiles(shown), [tag("p", one, class_="warning") for one in warnings])
 
@@ -72,7 +72,7 @@ def _summary(run: FinishedRun) -> Html:
 def _what_ran(run: FinishedRun) -> Html:
     experiment, told, digest = run.experiment, run.provenance, run.experiment.digest()
     recorded = run.figures.get("experiment_digest", told.get("experiment_digest"))
-    same = "as the figures say" if recorded == digest else f"but the figures name {recorded}"
+    same = "as in the results" if recorded == digest else f"but the results name {recorded}"
     server = experiment.server
     rows = {
         "Run": told.get("run"),

@@ -16,7 +16,7 @@ MODELS = {
 }
 """Name and line style of each model that clients measure."""
 SHOWN = 60
-"""Largest number of clients in a chart or a matrix."""
+"""Maximum number of clients in a chart or a matrix."""
 DECISIONS = {
     "accepted": "accepted",
     "rejected": "rejected",
@@ -61,7 +61,7 @@ def accuracy_chart(run: FinishedRun) -> Html:
 
 
 def evidence_charts(run: FinishedRun) -> list[Html]:
-    """A chart for each detector: the clients' scores and the detector's limit."""
+    """A chart for each detector: the clients' scores and the detector's threshold."""
     detectors = dict.fromkeys(v.detector for record in run.records for v in record.verdicts)
     return [one for detector in detectors if (one := _evidence_of(run, detector))]
 
@@ -88,7 +88,7 @@ def _evidence_of(run: FinishedRun, detector: str) -> Html:
     values = [v for line in lines for v in line.values if v is not None]
     edge = 3 * max(abs(limit) for limit in known)
     bounds = max(min(*values, 0.0), -edge), min(max(*values, *known), edge)
-    about = ["What the detector compared with its limit, for each client and round."]
+    about = ["The score that the detector compared with its threshold, for each client and round."]
     if min(values) < bounds[0] or max(values) > bounds[1]:
         about.append("Values beyond the axis are drawn at its edge.")
     if len(shown) > SHOWN:
@@ -136,7 +136,7 @@ def verdict_matrix(run: FinishedRun) -> Html:
 
 
 def _line(decisions: Sequence[str]) -> list[str]:
-    """The decisions on a client; "out" marks rounds without a decision that follow an eviction.
+    """The decisions on a client; "out" marks rounds after an eviction that have no decision.
 
     >>> _line(["accepted", "evicted", "", "accepted", ""])
     ['accepted', 'evicted', 'out', 'accepted', '']
@@ -149,7 +149,7 @@ def _line(decisions: Sequence[str]) -> list[str]:
 
 
 def decided_in(record: RoundFacts) -> dict[str, str]:
-    """The decision on each client in a round; "away", "late" or "absent" if there is none."""
+    """The decision on each client in a round, or "away", "late" or "absent"."""
     away = dict.fromkeys(record.quarantined, "away")
     missing = dict.fromkeys(record.missing, "absent") | dict.fromkeys(record.late, "late")
     return away | missing | {v.client: v.decision for v in record.verdicts}
@@ -161,7 +161,7 @@ def _weight(counts: Counter[str]) -> int:
 
 
 def run_clients(run: FinishedRun) -> list[str]:
-    """The clients of a run: its members, then other clients that its records name."""
+    """The clients of a run: its members, then other clients in its records."""
     seen = (client for record in run.records for client in record.participants)
     told = (v.client for record in run.records for v in record.verdicts)
     return list(dict.fromkeys([*run.slots, *seen, *told]))

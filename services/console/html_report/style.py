@@ -1,4 +1,4 @@
-"""The style sheet of reports: light and dark, on a screen and on paper."""
+"""The style sheet of reports, for light and dark screens and for print."""
 
 LIGHT = """
   --paper: #ffffff; --ink: #1b1f24; --soft: #5b6470; --rule: #d9dee4; --tint: #f4f6f8;

@@ -1,8 +1,8 @@
-"""Child processes that start fast: they are forked from a process that has imported the services.
+"""Child processes that start fast: they are forked from a process with the services imported.
 
-A new interpreter needs about two seconds for its imports, most of them for torch. Tests and the
-matrix start many processes, so they fork these processes instead. A forked process is an ordinary
-process: it has a session, a log and an environment of its own, and can be killed.
+A new interpreter takes about two seconds to import the modules, mostly torch. Tests and the matrix
+start many processes, so they fork them instead. A forked process is an ordinary process: it has its
+own session, log and environment, and can be killed.
 """
 
 import multiprocessing
@@ -27,12 +27,12 @@ SERVICES = [
     "rampart_fl.services.attacker.hostile",
     "rampart_fl.services.client_agent.custom",
 ]
-"""These, and everything in `rampart_fl.shared`, a forked process has imported when it starts."""
+"""A forked process starts with these modules, and all of `rampart_fl.shared`, imported."""
 
 
 @cache
 def _server() -> "multiprocessing.context.ForkServerContext":
-    """The process from which all other processes are forked; it ends when this process ends."""
+    """The process from which all others are forked; it exits when this process exits."""
     context = multiprocessing.get_context("forkserver")
     everything = pkgutil.walk_packages(rampart_fl.shared.__path__, "rampart_fl.shared.")
     context.set_forkserver_preload([*SERVICES, *(module.name for module in everything)])
@@ -44,7 +44,7 @@ _starting = Lock()
 
 @contextmanager
 def _without_main() -> Iterator[None]:
-    """Hides the main module, which multiprocessing would import again in the new process."""
+    """Hides the main module, so that multiprocessing does not import it in the new process."""
     with _starting:
         main = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")
@@ -76,7 +76,7 @@ class ForkedProcess:
 
     @property
     def returncode(self) -> int | None:
-        """The exit code, or minus the number of the signal; None while the process runs."""
+        """The exit code, or the negative signal number; None while the process runs."""
         return self._process.exitcode
 
     def poll(self) -> int | None:
@@ -84,7 +84,7 @@ class ForkedProcess:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Waits for the end; returns the exit code.
+        """Waits until the process exits; returns the exit code.
 
         Raises:
             subprocess.TimeoutExpired: the process still runs after `timeout` seconds.
@@ -114,7 +114,7 @@ class ForkedProcesses(Processes):
 
 
 def _run(module: str, arguments: tuple[str, ...], environment: dict[str, str], log: str) -> None:
-    """Runs a module in this process, which was just forked."""
+    """Runs a module in this newly forked process."""
     os.setsid()
     die_with_parent()
     os.environ.clear()

@@ -20,7 +20,7 @@ from rampart_fl.shared.runtime.ranges import format_ranges
 from rampart_fl.shared.runtime.tokens import mint
 
 COMEBACKS = 2
-"""Number of further join tokens for each attacker that rejoins after an eviction."""
+"""Number of additional join tokens for each attacker that rejoins after an eviction."""
 
 
 class LocalFederation(LocalServers):
@@ -29,7 +29,7 @@ class LocalFederation(LocalServers):
     Args:
         experiment: the experiment to run.
         folder: folder for state, logs and records; created if missing.
-        per_process: number of clients that one process hosts, at most.
+        per_process: maximum number of clients per process.
         settings: further RAMPART_ variables of the aggregator.
         processes: starts the processes; by default, each one is a new interpreter.
     """
@@ -54,8 +54,7 @@ class LocalFederation(LocalServers):
             raise ConfigurationError(f"run {started.run} {started.state}: {started.reason}")
 
     def variables(self) -> dict[str, str]:
-        """The environment variables of an aggregator that submits the experiment at its first
-        start."""
+        """Environment variables of an aggregator that submits the experiment at its first start."""
         path = self.folder / "experiment.toml"
         if not path.exists():
             path.write_text(to_toml(self.experiment.tables()))
@@ -112,7 +111,7 @@ class LocalFederation(LocalServers):
         self.restart_group(name, role, slots)
 
     def restart_group(self, name: str, role: Attackers | None, slots: list[int]) -> None:
-        """Starts the process of a group again, with the group's stored state."""
+        """Restarts the process of a group with the group's stored state."""
         state = self.folder / "clients" / name
         environment = {
             "RAMPART_AGGREGATOR": self.url,

@@ -17,11 +17,11 @@ class LocalRun(LocalFederation):
     """Executes an experiment on servers that keep running after the experiment.
 
     Args:
-        servers: the servers, which run.
+        servers: the running servers.
         experiment: the experiment to run.
         folder: folder for the state and logs of the run's clients; created if missing.
-        identities: folder with one subfolder per client, which has the identity of the client. So a
-            client that takes part in several runs is always the same one.
+        identities: folder with one subfolder per client for its identity, so that a client keeps
+            its identity in later runs.
     """
 
     def __init__(
@@ -63,14 +63,14 @@ class LocalRun(LocalFederation):
             self.operator.close()
 
     def _end(self, run: str) -> None:
-        """Stops a run, evicts the members for which the stop would wait, and deletes the run."""
+        """Stops a run, evicts the members that the stop would wait for, and deletes the run."""
         with suppress(RampartError):  # It may be over.
             self.operator.steer("stop")
         while self.operator.info().state not in OVER:
             with suppress(RampartError):
                 for member in self.operator.members():
                     if not member.evicted:
-                        self.operator.decide(member.client_id, "evict", "the run is given up")
-            # More members may join while the run stops, so the next pass evicts those members.
+                        self.operator.decide(member.client_id, "evict", "the run was abandoned")
+            # More members may join while the run stops; the next iteration evicts them.
             time.sleep(POLL)
         self.operator.delete(run)

@@ -1,4 +1,4 @@
-"""Child processes: each writes a separate log, and only processes started here are stopped."""
+"""Child processes: each has its own log, and only processes started here are stopped."""
 
 import os
 import signal
@@ -19,14 +19,14 @@ GRACE = 15.0
 
 
 class ChildFailed(RampartError):
-    """A process ended with an error, or ended although it was still needed."""
+    """A process failed, or exited while it was still needed."""
 
     slug = "child-failed"
     title = "A process failed"
 
 
 class Child(Protocol):
-    """A process that was started, as `subprocess.Popen` describes it."""
+    """The part of the interface of `subprocess.Popen` that is used here."""
 
     pid: int
 
@@ -34,7 +34,7 @@ class Child(Protocol):
         """The exit code; None while the process runs."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """Waits for the end; returns the exit code."""
+        """Waits until the process exits; returns the exit code."""
 
     def terminate(self) -> None:
         """Sends SIGTERM."""
@@ -85,14 +85,14 @@ class Processes:
         return list(self._running)
 
     def check(self, *needed: str) -> None:
-        """Raises `ChildFailed` if a process failed, or if one of `needed` ended for any reason."""
+        """Raises `ChildFailed` if a process failed, or if one of `needed` exited for any reason."""
         for name, child in self._running.items():
             code = child.poll()
             if code is not None and (code != 0 or name in needed):
-                raise ChildFailed(f"{name} ended with code {code}; {self.tail(name)}")
+                raise ChildFailed(f"{name} exited with code {code}; {self.tail(name)}")
 
     def tail(self, name: str) -> str:
-        """The path of a process's log, and the last line of the log."""
+        """The path and the last line of a process's log."""
         path = self.logs / f"{name}.log"
         lines = path.read_text(errors="replace").splitlines() if path.exists() else []
         return f"see {path}" + (f": {lines[-1][:500]}" if lines else "")
@@ -119,7 +119,7 @@ class Processes:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Delays SIGINT and SIGTERM within the context, so that every child process is recorded."""
+    """Delays SIGINT and SIGTERM within the context, so that no started process goes unrecorded."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -136,7 +136,7 @@ def uninterrupted() -> Iterator[None]:
 
 
 def die_with_parent() -> None:
-    """Makes Linux send SIGTERM to this child if the parent dies without stopping the child."""
+    """Makes Linux send SIGTERM to this child if its parent dies."""
     if sys.platform != "linux":
         return
     import ctypes
@@ -154,7 +154,7 @@ def _await(child: Child, seconds: float) -> None:
 
 
 def free_port() -> int:
-    """A loopback port on which no process listens now."""
+    """A loopback port that is free at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,7 +1,7 @@
-"""The folder of a federation that `rampart serve` runs; finds and ends the serving process.
+"""The folder of a federation run by `rampart serve`; finds and stops the serving process.
 
-The serving process holds a lock on the folder, so that a stale process id is never mistaken for
-that of a serving process.
+The serving process holds a lock on the folder, so that a stale process id is never mistaken for its
+own.
 """
 
 import fcntl
@@ -19,11 +19,11 @@ from rampart_fl.services.console.launcher.processes import ChildFailed
 from rampart_fl.shared.errors import ConfigurationError, RampartError
 
 POLL = 0.05
-"""Seconds between two checks of a process."""
+"""Seconds between checks of a process."""
 
 
 class StillServed(RampartError):
-    """A serving process did not end in time."""
+    """A serving process did not exit in time."""
 
     slug = "still-served"
     title = "Still served"
@@ -53,7 +53,7 @@ class ServedFolder:
         with self._lock.open("a+") as file:
             if not _locked(file):
                 raise ConfigurationError(
-                    f"process {self.server()} serves {self.path} already; rampart shutdown ends it"
+                    f"process {self.server()} serves {self.path} already; rampart shutdown stops it"
                 )
             file.seek(0)
             file.truncate()
@@ -89,7 +89,7 @@ class ServedFolder:
         """Waits until this process has announced the federation; returns the URL.
 
         Raises:
-            ChildFailed: the process ended, or was not ready in time; the message has the end of
+            ChildFailed: the process exited, or was not ready in time; the message has the end of
                 its log.
         """
         give_up = time.monotonic() + patience
@@ -98,19 +98,19 @@ class ServedFolder:
                 found = json.loads(self._ready.read_text())
                 if found["pid"] == server.pid:
                     return str(found["url"])
-            # Only this file shows that the server is ready, so this process has to poll the file.
+            # Only this file shows that the server is ready, so poll for it.
             time.sleep(POLL)
-        why = "is not ready" if server.poll() is None else f"ended with code {server.poll()}"
+        why = "is not ready" if server.poll() is None else f"exited with code {server.poll()}"
         lines = log.read_text(errors="replace").splitlines()[-3:]
         raise ChildFailed(f"serve {why}; see {log}: {' | '.join(lines)[:1000]}")
 
     def shut_down(self, patience: float = 60.0) -> bool:
-        """Ends the process that serves the folder, and waits for its end.
+        """Stops the process that serves the folder, and waits until it exits.
 
         Returns:
             Whether there was one.
         Raises:
-            StillServed: the process did not end in time.
+            StillServed: the process did not exit in time.
         """
         pid = self.server()
         if pid is None:
@@ -120,7 +120,7 @@ class ServedFolder:
         while self.server() is not None:
             if time.monotonic() > give_up:
                 raise StillServed(f"process {pid} still serves {self.path} after {patience:g} s")
-            # The server is not a child of this process, so its end can only be polled.
+            # The server is not a child of this process, so poll until it exits.
             time.sleep(POLL)
         return True
 

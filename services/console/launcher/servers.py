@@ -114,9 +114,9 @@ class LocalServers:
             "RAMPART_BLOBS": str(self.folder / "blobs"),
             "RAMPART_PORT": str(self.port),
             "RAMPART_WORKER_ID": "local",
-            # All threads share two heaps, so that threads reuse each other's freed memory.
+            # All threads share two heaps, so that they reuse each other's freed memory.
             "MALLOC_ARENA_MAX": "2",
-            # The worker gets half of the processors, because the clients need the rest.
+            # The worker gets half of the processors, and the clients the rest.
             "RAMPART_THREADS": str(max(1, cpus.threads() // 2)),
             **self.variables(),
         }

@@ -1,4 +1,4 @@
-"""`rampart serve`: a federation on this machine that outlives its runs, and optional agents."""
+"""`rampart serve`: a long-lived federation on this machine, with optional agents."""
 
 import logging
 import os
@@ -16,18 +16,18 @@ from rampart_fl.shared.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
 POLL = 0.2
-"""Seconds between two checks of the processes."""
+"""Seconds between checks of the processes."""
 MOST, WITHIN = 5, 120.0
-"""If one process dies `MOST` times within `WITHIN` seconds, the federation is given up."""
+"""If one process dies `MOST` times within `WITHIN` seconds, the federation is stopped."""
 PER_PROCESS = 10
-"""Largest number of clients that one process hosts."""
+"""Maximum number of clients per process."""
 
 
 class Served:
-    """A federation whose processes are started again when they die.
+    """A federation whose processes are restarted when they die.
 
     Args:
-        federation: the federation, whose Redis and aggregator run.
+        federation: the federation, with Redis and aggregator already running.
         folder: where the federation is kept.
         clock: the time in seconds.
     """
@@ -57,10 +57,10 @@ class Served:
             self._start(name)
 
     def watch(self) -> None:
-        """Announces the federation; then starts processes again when they die.
+        """Announces the federation; then restarts processes when they die.
 
         Raises:
-            ChildFailed: a process dies again and again.
+            ChildFailed: a process dies repeatedly.
         """
         self._folder.announce(self._federation.url)
         while True:
@@ -85,10 +85,10 @@ class Served:
         tail = self._federation.processes.tail(name)
         if len(deaths) == MOST and now - deaths[0] < WITHIN:
             raise ChildFailed(f"{name} died {MOST} times, the last time with code {code}; {tail}")
-        log.warning("%s ended with code %s and is started again; %s", name, code, tail)
+        log.warning("%s exited with code %s and is restarted; %s", name, code, tail)
 
     def _start_group(self, name: str, clients: int) -> None:
-        """Starts a process that hosts clients; clients that joined before keep their identity."""
+        """Starts a process that hosts clients; clients that joined earlier keep their identity."""
         state = self._federation.folder / "clients" / name
         state.mkdir(parents=True, exist_ok=True)
         tokens = state / "join-tokens"

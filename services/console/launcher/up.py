@@ -1,4 +1,4 @@
-"""`rampart up`: runs one experiment with real processes on this machine, and reports figures."""
+"""`rampart up`: runs one experiment with real processes on this machine, and reports metrics."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.validation import validate
 
 POLL = 0.3
-"""Seconds between two polls of a running federation."""
+"""Seconds between polls of a running federation."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Outcome:
     """The result of a run.
 
     Args:
-        summary: the figures that a run prints at its end as one line of JSON.
+        summary: the metrics that a run prints at its end as one line of JSON.
         records: the record of every round.
         folder: folder of state, logs and records; None if they are not kept.
     """
@@ -64,8 +64,7 @@ def up(
     """
     experiment = validate(experiment)
     server = experiment.server
-    # Missing data sets are fetched once here.
-    # Otherwise, each process would fetch the data sets itself.
+    # Download missing data sets once here. Otherwise, each process would download them itself.
     for table in (experiment.data, server.root, server.public, server.test):
         if table is not None:
             datasets.parse(table.dataset).fetch()
@@ -110,7 +109,7 @@ def up(
 
 
 def keep(federation: LocalFederation) -> None:
-    """Keeps a federation up after its run has ended, until the user presses Ctrl-C."""
+    """Keeps a federation running after its run has ended, until the user presses Ctrl-C."""
     sys.stderr.write(f"The run has ended. Its page stays at {federation.url}/ until Ctrl-C.\n")
     with suppress(KeyboardInterrupt):
         while True:
@@ -139,13 +138,13 @@ def models_digest(last: RoundRecord) -> str:
 
 
 def describe(outcomes: list[Outcome]) -> str:
-    """The figures of one or several runs side by side, as a table in plain text."""
+    """The metrics of one or several runs side by side, as a table in plain text."""
     labels = {
         "accuracy_customized": "accuracy of the received model",
         "accuracy_local": "accuracy after local training",
         "accuracy_personalized": "accuracy of the personal model",
         "error": "mean squared error of the honest clients",
-        "attack_success": "triggered images taken for the target",
+        "attack_success": "triggered images classified as target",
         "dacc": "clients judged correctly (DAcc)",
         "fpr": "honest clients evicted (FPR)",
         "fnr": "attackers not evicted (FNR)",
@@ -164,7 +163,7 @@ def describe(outcomes: list[Outcome]) -> str:
         rows.append([label, *(percent(c[m] if m < len(c) else None) for c in curves)])
     if any("attack_success_vote" in outcome.summary for outcome in outcomes):
         fooled = [percent(o.summary.get("attack_success_vote")) for o in outcomes]
-        rows.append(["triggered images, as the vote decides", *fooled])
+        rows.append(["triggered images classified as target by the vote", *fooled])
     rows.append(["evicted", *(", ".join(o.summary["evicted"]) or "nobody" for o in outcomes)])
     rows.append(["rounds", *(str(o.summary["rounds"]) for o in outcomes)])
     rows.append(["wall time", *(f"{o.summary['seconds']:.0f} s" for o in outcomes)])

@@ -14,9 +14,9 @@ SHARES = {
     "fpr": "honest clients evicted (FPR)",
     "fnr": "attackers not evicted (FNR)",
 }
-"""Figures that are shares, each with its label; a figure that no run has is left out."""
+"""Metrics that are shares, each with its label; metrics that no run has are left out."""
 LONGEST = 40
-"""Largest number of characters that are shown of a setting."""
+"""Maximum number of characters shown of a setting."""
 
 
 def compared(
@@ -25,12 +25,12 @@ def compared(
     figures: Sequence[Mapping[str, Any]],
     settings: Mapping[str, Sequence[Any]],
 ) -> str:
-    """A table with a column for each run, and a line for each figure and each differing setting.
+    """A table with a column per run, and a line per metric and per setting that differs.
 
     Args:
         names: ids of the runs.
         states: states of the runs, such as "finished".
-        figures: the figures of the runs; see `rampart_fl.shared.figures.comparison.run_figures`.
+        figures: the metrics of the runs; see `rampart_fl.shared.figures.comparison.run_figures`.
         settings: the settings in which the experiments differ; see `differences`.
     """
     rows = [["", *names], ["state", *states]]
@@ -119,7 +119,7 @@ def _setting(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Replaces each table that has only a `name` by this name, also in lists."""
+    """Replaces each table whose only key is `name` with the name, also in lists."""
     if isinstance(value, list):
         return [_plain(one) for one in value]
     return value["name"] if isinstance(value, dict) and value.keys() == {"name"} else value

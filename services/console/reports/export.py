@@ -1,4 +1,4 @@
-"""Writes everything about one run to a folder, so that it can be read without the federation."""
+"""Exports everything about one run to a folder, which can be read without the federation."""
 
 import platform
 import time
@@ -15,7 +15,7 @@ from rampart_fl.shared.protocol.runs import OVER
 
 
 class Damaged(RampartError):
-    """The aggregator sent another model than the one that the run's record names."""
+    """The aggregator sent a model that differs from the one in the run's record."""
 
     slug = "damaged"
     title = "Damaged"
@@ -24,13 +24,13 @@ class Damaged(RampartError):
 def export(run: RunReader, path: Path) -> dict[str, Any]:
     """Writes a run that has ended to a new folder; returns the content of `provenance.json`.
 
-    The folder has `run.json`, `experiment.toml`, `figures.json`, `rounds.jsonl` with a line for
-    each round, `members.json`, `evaluations.json`, the final models in `models/`,
-    `provenance.json`, and the digests of all files in `SHA256SUMS`.
+    The folder contains `run.json`, `experiment.toml`, `figures.json`, `rounds.jsonl` with one line
+    per round, `members.json`, `evaluations.json`, the final models in `models/`, `provenance.json`,
+    and the digests of all files in `SHA256SUMS`.
 
     Raises:
         ConfigurationError: the run has not ended, or the folder is not empty.
-        Damaged: the aggregator sent another model than the one that the last record names.
+        Damaged: the aggregator sent a model that differs from the one in the last record.
     """
     info = run.info
     if info.state not in OVER:

@@ -1,4 +1,4 @@
-"""Writes a folder with digests of its files; the folder is complete or does not exist."""
+"""Writes a folder with digests of its files; an incomplete folder is never left behind."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ SUMS = "SHA256SUMS"
 
 
 class NewFolder:
-    """Writes the files of a folder, and remembers their digests.
+    """Writes the files of a folder, and collects their digests.
 
     Args:
         path: the folder, which exists and is empty.
@@ -65,7 +65,7 @@ class NewFolder:
 
 
 def safe(name: str) -> str:
-    """Turns a name into a file name; escapes characters that could lead out of a folder.
+    """Converts a name to a file name; escapes characters that could lead out of the folder.
 
     >>> safe("client-07"), safe("cluster:1"), safe("../out"), safe("..")
     ('client-07', 'cluster%3A1', '%2E.%2Fout', '%2E.')
@@ -76,7 +76,7 @@ def safe(name: str) -> str:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[NewFolder]:
-    """Makes a folder; if the context ends with an error, the folder is deleted.
+    """Makes a folder, and deletes it if the context raises an error.
 
     Raises:
         ConfigurationError: the path is a file, or a folder that is not empty.

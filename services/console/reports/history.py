@@ -30,7 +30,7 @@ class Part:
         run: id of the run.
         state: state of the run.
         answer: "accepted", "declined", or "" if the client gave no answer.
-        slot: the client's slot; None if it is no member.
+        slot: the client's slot; None if it is not a member.
         decisions: how often each decision was made about the client, and how often its update was
             late or absent.
         barred: why the client is evicted or in quarantine; "" if it is not.
@@ -51,9 +51,9 @@ class Part:
 
 
 def history(runs: Iterable[RunReader], client: str) -> Iterator[Part]:
-    """What a client did in each of these runs; leaves out runs that do not list the client.
+    """What a client did in each of these runs, except runs that do not list the client.
 
-    Each answer of the aggregator has only this client's row, whatever the number of clients.
+    The aggregator's responses contain only this client's row, regardless of the number of clients.
     """
     for run in runs:
         for member in run.operator.members(client) if run.started else ():

@@ -13,14 +13,14 @@ from rampart_fl.shared.protocol.runs import Member, RunInfo
 from rampart_fl.shared.protocol.stored_rounds import VerdictMatrix
 
 PAGE = 100
-"""Number of records in one answer."""
+"""Number of records in one response."""
 MATRIX = 1000
 """Number of rounds in one matrix of verdicts."""
 
 
 @dataclass(frozen=True)
 class RunReader:
-    """One run of a federation, whose parts are read when they are needed.
+    """One run of a federation; its parts are read on demand.
 
     Args:
         operator: the connection, for this run.
@@ -52,7 +52,7 @@ class RunReader:
 
     @cached_property
     def members(self) -> list[Member]:
-        """The clients that answered the offer of the run, or take part in it."""
+        """The clients that answered the run's offer, or take part in the run."""
         return self.operator.members() if self.started else []
 
     @property
@@ -82,7 +82,7 @@ class RunReader:
 
     @cached_property
     def figures(self) -> dict[str, Any]:
-        """The figures of the run so far."""
+        """The metrics of the run so far."""
         evicted = [one.client_id for one in self.members if one.evicted]
         return run_figures(self.experiment, self.records(), self.slots, evicted, self.seconds)
 

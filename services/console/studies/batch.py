@@ -1,4 +1,4 @@
-"""Many runs, some of them in parallel; figures of finished runs are cached and reused."""
+"""Executes many runs, optionally in parallel; results of finished runs are cached and reused."""
 
 import json
 import time
@@ -22,7 +22,7 @@ Figures = dict[str, Any]
 def simulated(
     experiment: Experiment, device: str = "cpu", accuracy: Final = "last", threads: int = 1
 ) -> Figures:
-    """Simulates an experiment in this process; returns the figures."""
+    """Simulates an experiment in this process; returns the results."""
     from rampart_fl.shared.runtime.threads import use
     from rampart_fl.shared.simulation import simulate
 
@@ -33,10 +33,10 @@ def simulated(
 def each(
     run: Callable[[T], R], items: Sequence[T], pool: Pool | None = None
 ) -> Iterator[tuple[T, R]]:
-    """Runs items; yields each ended item and its result.
+    """Runs items; yields each item and its result as soon as it ends.
 
     Args:
-        run: runs one item; has to be picklable if another process calls it.
+        run: runs one item; must be picklable if another process calls it.
         items: the items to run.
         pool: where to run them; by default, one after another in this process.
     """
@@ -55,14 +55,14 @@ def kept(
     path: Callable[[T], Path],
     pool: Pool | None = None,
 ) -> Iterator[tuple[T, Figures]]:
-    """Like `each`, but takes figures from files, and writes the figures of new runs to files.
+    """Like `each`, but reads the results of finished runs from files, and writes those of new runs.
 
-    Only this process reads and writes the files. The figures of a failed run are not written.
+    Only this process reads and writes the files. Failed runs are not written.
 
     Args:
         run: runs one item.
         items: the items; those with a file come first.
-        path: returns the file of an item's figures, named after the digest of its experiment.
+        path: returns the file for an item's results, named after the digest of its experiment.
         pool: where to run the items.
     """
     left = []
@@ -79,7 +79,7 @@ def kept(
 
 
 def read(path: Path) -> Figures | None:
-    """The figures in a file; None if the file is missing or damaged."""
+    """The results in a file; None if the file is missing or damaged."""
     with suppress(FileNotFoundError, ValueError):  # The file may be empty after a power cut.
         found: Figures = json.loads(path.read_text())
         return found
@@ -87,14 +87,14 @@ def read(path: Path) -> Figures | None:
 
 
 def write(path: Path, figures: Figures) -> None:
-    """Writes figures to a file atomically: if this fails, the file does not change."""
+    """Writes results to a file atomically; if this fails, the file does not change."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(figures[key])}" for key in figures)
     durable.replace(path, [f"{{\n{lines}\n}}\n".encode()])
 
 
 def failed(figures: Figures) -> bool:
-    """Whether the run failed; a failed run has no figures, only the reason for the failure.
+    """Whether the run failed; a failed run has no metrics, only the reason for the failure.
 
     >>> failed({"error": "too few rows"}), failed({"error": 0.25})
     (True, False)
@@ -118,10 +118,10 @@ def follow(
     Args:
         title: title of the progress bar.
         total: number of runs.
-        runs: pairs of a run and its figures, as `each` yields them.
+        runs: pairs of a run and its results, as yielded by `each`.
         label: returns the name of a run.
-        found: called with each run and its figures.
-        figure: name of the figure that is shown for each run.
+        found: called with each run and its results.
+        figure: name of the metric that is shown for each run.
         clock: returns seconds.
     """
     with Progress(title, total, every=0.0, clock=clock) as progress:
@@ -132,7 +132,7 @@ def follow(
 
 
 def headline(figures: Figures, figure: str = "accuracy") -> str:
-    """The result of a run in a few words: why it failed, its estimation error, or a figure."""
+    """The result of a run in a few words: why it failed, its estimation error, or a metric."""
     error = figures.get("error")
     if error is not None:
         return error if isinstance(error, str) else f"error {error:.4g}"

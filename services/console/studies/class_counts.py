@@ -1,4 +1,4 @@
-"""The number of samples that each client has of each class, as numbers and as pictures."""
+"""The number of samples per client and class, as tables and plots."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from rampart_fl.shared.experiment import Experiment
 SHADES = "·░▒▓█"
 """Characters for a count: one for 0, and one for each quarter of the largest count."""
 IN_FIGURES = 12
-"""Largest number of classes for which a table shows counts; for more classes, it shows shades."""
+"""Maximum number of classes for which a table shows counts; for more classes, it shows shades."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Held:
     Args:
         client: name of the client.
         train, test: number of its training samples and of its test samples.
-        classes: number of its samples of each class, training and test samples together.
+        classes: number of its samples per class, including training and test samples.
     """
 
     client: str
@@ -33,12 +33,12 @@ class Held:
 
     @property
     def held(self) -> int:
-        """Number of classes of which the client has a sample."""
+        """Number of classes of which the client has samples."""
         return sum(count > 0 for count in self.classes)
 
 
 def counted(experiment: Experiment) -> list[Held]:
-    """Counts the samples of every client; the result is in the order of the slots.
+    """Counts the samples of every client, in the order of the slots.
 
     Raises:
         ConfigurationError: the data set is missing, or the partition cannot divide it.
@@ -57,7 +57,7 @@ def counted(experiment: Experiment) -> list[Held]:
 
 
 def tables(experiment: Experiment, clients: list[Held]) -> dict[str, Any]:
-    """The class counts of all clients and the settings of the partition, as plain JSON values."""
+    """The class counts of all clients and the settings of the partition, as JSON values."""
     return {
         "experiment": experiment.name,
         "dataset": experiment.data.dataset,
@@ -80,7 +80,7 @@ def table(experiment: Experiment, clients: list[Held]) -> Table:
     """A table with one row per client and the count of each class.
 
     If there are more than `IN_FIGURES` classes, the table shows one character per class instead of
-    the count. The color of a count shows its size compared with the largest count.
+    the count. The color of a count shows its size relative to the largest count.
     """
     classes = len(clients[0].classes)
     top = max(max(own.classes) for own in clients)
@@ -104,7 +104,7 @@ def table(experiment: Experiment, clients: list[Held]) -> Table:
 
 
 def shade(count: int, top: int) -> str:
-    """A character for a count; the larger the count, the darker the character.
+    """A character for a count; larger counts have darker characters.
 
     >>> [shade(count, 100) for count in (0, 1, 26, 51, 100)]
     ['·', '░', '▒', '▓', '█']
@@ -120,7 +120,7 @@ def _cell(count: int, top: int) -> str:
 
 
 def title(experiment: Experiment) -> str:
-    """The title of a table or picture: experiment, data set, partition and seed."""
+    """The title of a table or plot: experiment, data set, partition and seed."""
     data = experiment.data
 
     def said(spec: dict[str, Any]) -> str:

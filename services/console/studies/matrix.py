@@ -1,7 +1,7 @@
 """`rampart matrix`: runs every attack against every defence, as one experiment per cell.
 
-A cell is the base experiment with other attackers and another server. The figures of a cell are in
-a file named after the digest of its experiment, so that no experiment is run twice.
+A cell is the base experiment with a different attack and a different server. The results of a cell
+are stored in a file named after the digest of its experiment, so that no experiment is run twice.
 """
 
 import re
@@ -28,7 +28,7 @@ from rampart_fl.shared.runtime.tokens import mint
 from rampart_fl.shared.validation import validate
 
 NOBODY = "none"
-"""The name of the row in which all clients behave honestly. The figures of this row also leave out
+"""The name of the row in which all clients behave honestly. The metrics of this row also exclude
 the clients that attack in the other rows, so that the rows can be compared."""
 FEDCAP = {"name": "fedcap", "alpha": 10, "phi": 0.1}
 DETECTORS: dict[str, list[Any]] = {
@@ -47,7 +47,7 @@ class Cell:
     """One run of the matrix.
 
     Args:
-        attack, defence: attack and defence as the command line names them.
+        attack, defence: attack and defence, as given on the command line.
         experiment: the experiment of the run.
         network: whether to run the real services over HTTP instead of a simulation.
     """
@@ -59,7 +59,7 @@ class Cell:
 
     @property
     def file(self) -> str:
-        """Name of the file with this cell's figures."""
+        """Name of the file with this cell's results."""
         return f"{'network' if self.network else 'simulated'}-{self.experiment.digest()}.json"
 
 
@@ -162,9 +162,9 @@ def plan(
 
 
 def networked(experiment: Experiment, folder: Path) -> dict[str, Any]:
-    """The figures of a run with real processes on this machine.
+    """The results of a run with real processes on this machine.
 
-    The aggregator's test tap is on if an attack asks for full knowledge.
+    The aggregator's test tap is enabled if an attack asks for full knowledge.
     """
     from rampart_fl.services.console.launcher.forked import ForkedProcesses
     from rampart_fl.services.console.launcher.local import LocalFederation
@@ -176,7 +176,7 @@ def networked(experiment: Experiment, folder: Path) -> dict[str, Any]:
         for group in experiment.attackers
     )
     settings = {"RAMPART_TEST_TAP": mint()} if knowing else {}
-    # A federation executes one run at a time, so each cell has a federation of its own.
+    # A federation executes one run at a time, so each cell has its own federation.
     federation = LocalFederation(experiment, folder, settings=settings, processes=ForkedProcesses)
     with federation:
         federation.start_clients()
@@ -195,11 +195,11 @@ def networked(experiment: Experiment, folder: Path) -> dict[str, Any]:
 
 
 def figures_of(cell: Cell, folder: Path) -> dict[str, Any]:
-    """The figures of a new run, or the run's error if the run fails.
+    """The results of a new run, or its error if it fails.
 
     Args:
         cell: the cell to run.
-        folder: folder of the services' files while a cell runs over HTTP.
+        folder: folder for the services' files while a cell runs over HTTP.
     """
     try:
         if not cell.network:
@@ -217,7 +217,7 @@ def _place(cell: Cell, folder: Path) -> Path:
 
 
 def read(cell: Cell, figures: dict[str, Any]) -> dict[str, Any]:
-    """Adjusts a run's figures if its cell has no attack, or has the defence `local_only`.
+    """Adjusts a run's metrics if its cell has no attack, or has the defence `local_only`.
 
     In the row without an attack, every evicted client counts as honest. Under `local_only`, a
     client receives no model, and its personal model is the locally trained one.
@@ -238,7 +238,7 @@ def read(cell: Cell, figures: dict[str, Any]) -> dict[str, Any]:
 def run(
     cells: Sequence[Cell], folder: Path, pool: Pool | None = None
 ) -> Iterator[tuple[Cell, dict[str, Any]]]:
-    """Runs cells in a pool; yields each ended cell and its figures, cached cells first.
+    """Runs cells in a pool; yields each cell with its results, cached cells first.
 
     Cells with the same experiment share one run.
     """

@@ -1,4 +1,4 @@
-"""The figures of the matrix's cells: means and standard deviations over seeds."""
+"""The metrics of the matrix's cells: means and standard deviations over seeds."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -17,20 +17,20 @@ ACCURACIES = {
 the received model on its own data, as in Table I of the FedCAP paper. Only this model exists under
 every defence, so only this model's accuracy can compare all defences."""
 JUDGED = {"dacc": "DAcc", "fpr": "FPR", "fnr": "FNR"}
-"""Titles of the figures that a detector determines, keyed by figure."""
+"""Titles of the metrics of a detector, keyed by metric."""
 FIGURES = {
     **{f"accuracy_{kind}": f"Accuracy {title}" for kind, title in ACCURACIES.items()},
     **{f"attack_success_{kind}": f"Attack success {title}" for kind, title in ACCURACIES.items()},
     **JUDGED,
 }
-"""Titles of all figures of a cell, keyed by figure."""
+"""Titles of all metrics of a cell, keyed by metric."""
 COSTLY = 0.05
 """An attack is costly if it lowers the accuracy by at least this much."""
 
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean of one figure over seeds.
+    """The mean of one metric over seeds.
 
     Args:
         value: a share from 0 to 1.
@@ -67,7 +67,7 @@ Grid = list[list[Mean | None]]
 
 
 class Matrix:
-    """The figures of every cell, over all its seeds.
+    """The metrics of every cell, over all its seeds.
 
     Args:
         attacks, defences: the rows and the columns, in this order.
@@ -79,7 +79,7 @@ class Matrix:
         self._runs: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
 
     def add(self, cell: Cell, figures: dict[str, Any]) -> None:
-        """Adds one run's figures; leaves out DAcc, FPR and FNR if the defence has no detector."""
+        """Adds one run's metrics; leaves out DAcc, FPR and FNR if the defence has no detector."""
         if not cell.experiment.server.detectors:
             figures = {name: v for name, v in figures.items() if name not in JUDGED}
         self._runs[cell.attack, cell.defence].append({"seed": cell.experiment.seed, **figures})
@@ -89,11 +89,11 @@ class Matrix:
         return sorted(self._runs.get((attack, defence), []), key=lambda run: run["seed"])
 
     def mean(self, attack: str, defence: str, figure: str) -> Mean | None:
-        """The mean of one figure of a cell over seeds."""
+        """The mean of one metric of a cell over seeds."""
         return Mean.of(self._by_seed(attack, defence, figure).values())
 
     def lost(self, attack: str, defence: str, figure: str) -> Mean | None:
-        """The mean over seeds of how much an attack lowers a figure."""
+        """The mean loss of a metric under an attack, over seeds."""
         calm = self._by_seed(NOBODY, defence, figure)
         now = self._by_seed(attack, defence, figure)
         return Mean.of(calm[seed] - now[seed] for seed in now if seed in calm)
@@ -103,33 +103,33 @@ class Matrix:
         return {run["seed"]: run[figure] for run in runs if run.get(figure) is not None}
 
     def grid(self, figure: str) -> Grid:
-        """The mean of a figure in every cell."""
+        """The mean of a metric in every cell."""
         return self._grid(self.mean, figure)
 
     def losses(self, figure: str) -> Grid:
-        """For every cell, the amount by which the cell's attack lowers a figure."""
+        """For every cell, by how much the cell's attack lowers a metric."""
         return self._grid(self.lost, figure)
 
     def _grid(self, of: Callable[[str, str, str], Mean | None], figure: str) -> Grid:
         return [[of(attack, d, figure) for d in self.defences] for attack in self.attacks]
 
     def known(self) -> list[str]:
-        """The figures that at least one cell has."""
+        """The metrics that at least one cell has."""
         return [f for f in FIGURES if any(cell for row in self.grid(f) for cell in row)]
 
     def worst(self, defence: str, figure: str) -> Mean | None:
-        """The value of a figure under the attack that lowers it most."""
+        """The value of a metric under the attack that lowers it most."""
         hostile = [self.mean(a, defence, figure) for a in self.attacks if a != NOBODY]
         return min((one for one in hostile if one), key=lambda one: one.value, default=None)
 
     def costly(self, defence: str, figure: str) -> int | None:
-        """Number of attacks that lower a figure by at least `COSTLY`; None if no loss is known."""
+        """Number of attacks that lower a metric by at least `COSTLY`; None if no loss is known."""
         lost = [self.lost(attack, defence, figure) for attack in self.attacks if attack != NOBODY]
         known = [one.value for one in lost if one]
         return sum(value >= COSTLY for value in known) if known else None
 
     def tables(self, about: dict[str, Any]) -> dict[str, Any]:
-        """All cells as plain JSON values: means by figure, standard deviations under "spread"."""
+        """All cells as JSON values: means by metric, standard deviations under "spread"."""
         cells = []
         for attack in self.attacks:
             for defence in self.defences:
@@ -148,5 +148,5 @@ class Matrix:
         return {**about, "attacks": self.attacks, "defences": self.defences, "cells": cells}
 
     def failures(self) -> list[tuple[str, str, dict[str, Any]]]:
-        """Attack, defence and figures of every failed run."""
+        """Attack, defence and results of every failed run."""
         return [(*cell, run) for cell, runs in self._runs.items() for run in runs if "error" in run]

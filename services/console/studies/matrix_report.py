@@ -25,16 +25,16 @@ REFERENCES = f"""\
 
 
 def markdown(matrix: Matrix, about: dict[str, Any]) -> str:
-    """The matrix as Markdown: a summary by defence, then one table per figure.
+    """The matrix as Markdown: a summary by defence, then one table per metric.
 
-    After each table of accuracies, a second table shows by how much each attack lowers them.
+    After each table of accuracies, a second table shows how much each attack lowers them.
     """
     facts = ", ".join(f"{name} {value}" for name, value in about.items() if name != "experiment")
     lines = [
         f"# Attacks and defences: {about['experiment']}",
         "",
         f"{facts}. All in percent, over the honest clients: mean ± standard deviation over seeds; "
-        "a dash means that there is no such figure.",
+        "a dash means that there is no value.",
         "",
         *REFERENCES.splitlines(),
         *_summary(matrix),
@@ -98,7 +98,7 @@ def _table(matrix: Matrix, grid: Grid, without: str = "") -> list[str]:
 
 
 def _columns(grid: Grid) -> list[bool]:
-    """For each defence (a column of the grid), whether the column has any figure."""
+    """For each defence (a column of the grid), whether the column has any value."""
     return [any(column) for column in zip(*grid, strict=True)]
 
 
@@ -106,7 +106,7 @@ def heat_map(matrix: Matrix, path: Path, about: dict[str, Any], accuracy: str) -
     """Draws the means of one model's accuracy and attack success, and of DAcc, FPR and FNR.
 
     Args:
-        matrix: the figures.
+        matrix: the metrics.
         path: path of the PNG file.
         about: facts about the run for the title, such as the experiment's name.
         accuracy: the model that is shown, a key of `ACCURACIES`.
@@ -144,9 +144,9 @@ def write(matrix: Matrix, folder: Path, about: dict[str, Any], accuracy: str) ->
     """Writes matrix.md, matrix.json and matrix.png into a folder.
 
     Args:
-        matrix: the figures.
+        matrix: the metrics.
         folder: folder for the files; created if missing.
-        about: facts about the run for the head of the tables, such as the experiment's name.
+        about: facts about the run for the heading of the tables, such as the experiment's name.
         accuracy: the model whose accuracy the heat map shows, a key of `ACCURACIES`.
     Raises:
         NoPlots: matplotlib is not installed; the other two files have been written.

@@ -1,4 +1,4 @@
-"""Pictures as PNG files; they need matplotlib, which is optional."""
+"""Plots as PNG files; they need matplotlib, which is optional."""
 
 from collections.abc import Mapping, Sequence
 from math import nan
@@ -9,17 +9,17 @@ from rampart_fl.shared.errors import RampartError
 
 
 class NoPlots(RampartError):
-    """A picture was requested, but matplotlib is not installed."""
+    """A plot was requested, but matplotlib is not installed."""
 
     slug = "no-plots"
     title = "matplotlib is missing"
 
 
 def figure(width: float, height: float, what: str = "picture") -> Any:
-    """An empty matplotlib figure of a width and height in inches, ready to be saved.
+    """An empty matplotlib figure with a width and height in inches, ready to be saved.
 
     Raises:
-        NoPlots: matplotlib is not installed; the message names the missing picture.
+        NoPlots: matplotlib is not installed; the message names the missing plot.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -41,7 +41,7 @@ def curves(
     panels: Mapping[str, Mapping[str, Sequence[float | None]]],
     spread: Mapping[tuple[str, str], Sequence[float | None]] | None = None,
 ) -> None:
-    """Draws lines in panels next to each other, all over the same horizontal axis.
+    """Draws lines in panels side by side, with the same horizontal axis.
 
     Args:
         path: path of the PNG file.

@@ -1,7 +1,7 @@
-"""Where runs execute in parallel: processes or threads of this machine, or a Ray cluster.
+"""Pools for parallel runs: processes or threads of this machine, or a Ray cluster.
 
 A pool opens an executor, which has the interface of `concurrent.futures.Executor`. If an error or
-an interrupt ends the executor's context, the executor first ends its runs.
+an interrupt ends the executor's context, the executor first stops its runs.
 """
 
 import os
@@ -17,7 +17,7 @@ from rampart_fl.services.console.studies.ray_cluster import RayCluster
 from rampart_fl.shared.errors import ConfigurationError
 
 Pool = Callable[[], Executor]
-"""Opens an executor. Where a pool is None, runs execute one after another in this process."""
+"""Opens an executor. Without a pool (None), runs execute one after another in this process."""
 
 
 def pool(
@@ -34,12 +34,12 @@ def pool(
     Args:
         jobs: maximum number of runs at the same time on this machine.
         ray: address of a Ray cluster, or `local`; None to stay on this machine.
-        threads: whether the runs start processes themselves, so that threads suffice.
+        threads: whether the runs start their own processes, so that threads are enough.
         cores: processor cores of a run on Ray.
         gpus: share of a GPU for a run on Ray; by default a whole one if the device is a GPU.
         device: device of the models and data.
     Raises:
-        ConfigurationError: the options do not fit together.
+        ConfigurationError: the options contradict each other.
 
     >>> pool(jobs=1) is None
     True
@@ -64,7 +64,7 @@ def pool(
 
 
 class Processes(ProcessPoolExecutor):
-    """Processes of this machine; they end when this process ends.
+    """Processes of this machine; they exit when this process exits.
 
     Args:
         jobs: maximum number of processes.
@@ -102,7 +102,7 @@ class Threads(ThreadPoolExecutor):
 
 
 def _begin() -> None:
-    """Sets up a process of the pool: it ignores Ctrl-C, and ends when its parent process ends."""
+    """Sets up a process of the pool: it ignores Ctrl-C, and exits when its parent exits."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_parent, daemon=True).start()
 

@@ -16,13 +16,13 @@ from rampart_fl.shared.errors import ConfigurationError, RampartError, Unavailab
 from rampart_fl.shared.runtime import cpus
 
 LOCAL = "local"
-"""The address that starts a cluster of one node on this machine, and ends it after the runs."""
+"""The address that starts a cluster of one node on this machine, and stops it after the runs."""
 AUTO = "auto"
 """The address of the cluster that this machine is a node of."""
 PATIENCE = 5.0
-"""Seconds in which a cluster has to answer."""
+"""Seconds that a cluster has to respond."""
 RETRIES = 5
-"""How often a run starts again elsewhere because its node or its process died."""
+"""How often a run is restarted elsewhere because its node or its process died."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -41,8 +41,8 @@ class RayCluster(Executor):
         gpus: share of a GPU that each call takes.
     Raises:
         NoRay: Ray is not installed.
-        Unavailable: no cluster answers at the address.
-        ConfigurationError: this machine, as a cluster, has no room for a call.
+        Unavailable: no cluster responds at the address.
+        ConfigurationError: a cluster on this machine has too few resources for a call.
     """
 
     def __init__(self, address: str, cores: int = 1, gpus: float = 0.0) -> None:
@@ -51,7 +51,7 @@ class RayCluster(Executor):
         except ImportError:
             raise NoRay("Ray is not installed: run pip install 'rampart-fl[ray]'") from None
         with ExitStack() as opened:
-            # Ray reports dead nodes on standard output, which must contain only the figures.
+            # Ray reports dead nodes on standard output, which must contain only the results.
             opened.enter_context(redirect_stdout(sys.stderr))
             _connect(ray, address)
             opened.callback(ray.shutdown)
@@ -62,14 +62,14 @@ class RayCluster(Executor):
         self._versions = versions()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """See `Executor`; a call whose node dies starts again on another node."""
+        """See `Executor`; if a node dies, its calls are restarted on other nodes."""
         future = Future[T]()
         reference = self._task.remote(self._versions, fn, args, kwargs)
         reference.future().add_done_callback(lambda done: _settle(future, done))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Leaves the cluster, which ends the calls that still run."""
+        """Leaves the cluster; this stops the calls that still run."""
         self._opened.close()
 
 
@@ -91,7 +91,7 @@ def _call(
 
 
 def _settle(future: Future[T], done: Future[T]) -> None:
-    """Passes on a task's result, or the error that the call itself raised."""
+    """Passes on a task's result, or the error that the call raised."""
     error = done.exception()
     if error is None:
         future.set_result(done.result())
@@ -119,7 +119,7 @@ def _connect(ray: Any, address: str) -> None:
 
 
 def _reach(address: str) -> None:
-    """Checks that something listens at an address, because Ray itself would try for minutes."""
+    """Checks that something listens at an address, because Ray itself would retry for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         raise ConfigurationError(f"--ray {address}: give HOST:PORT, {AUTO} or {LOCAL}")
@@ -130,7 +130,7 @@ def _reach(address: str) -> None:
 
 
 def _make_room(ray: Any, address: str, cores: int, gpus: float) -> None:
-    """Raises an error if this machine lacks cores or GPUs; warns if another cluster lacks them."""
+    """Raises an error if this machine lacks cores or GPUs; only warns for other clusters."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if any(one.get("CPU", 0) >= cores and one.get("GPU", 0) >= gpus for one in nodes):
         return

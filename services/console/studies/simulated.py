@@ -27,8 +27,8 @@ class Folder:
     """The folder of a simulation.
 
     The folder has experiment.toml, checkpoint.safetensors and records.jsonl. Each line of
-    records.jsonl is the record of a round, in the format of the answers of `/v1/runs/{run}/rounds`.
-    When the run ends, result.json and accuracy.png or error.png are added.
+    records.jsonl is the record of a round, in the format of `/v1/runs/{run}/rounds`. When the run
+    ends, result.json and accuracy.png or error.png are added.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,7 +39,7 @@ class Folder:
     def take(self, simulation: Simulation, device: str, resume: bool) -> None:
         """Prepares the folder for a run; a resumed run continues from the last checkpoint.
 
-        Rounds that ended after the checkpoint are executed again, so their records are dropped.
+        Rounds after the checkpoint are executed again, so their records are dropped.
 
         Raises:
             ConfigurationError: the folder holds a run but `resume` is not set, or the run belongs
@@ -65,7 +65,7 @@ class Folder:
         durable.replace(self.records, kept)
 
     def finish(self, result: SimulationResult, summary: dict[str, Any]) -> None:
-        """Writes the figures and draws the curves."""
+        """Writes the results and draws the curves."""
         (self.path / "result.json").write_text(json.dumps(summary, indent=1) + "\n")
         rounds = [record.metrics for record in result.records]
         honest, _ = sides(result.experiment)
@@ -94,14 +94,14 @@ def run(
     threads: int | None = None,
     live: bool = True,
 ) -> SimulationResult:
-    """Simulates an experiment and shows the live table; keeps the run in `folder`, if given.
+    """Simulates an experiment and shows the live table; stores the run in `folder`, if given.
 
     Args:
         experiment: the experiment to run.
         device: device of the models and data.
         folder: folder of the run.
         resume: whether to continue an interrupted run in the folder.
-        every: number of rounds between two checkpoints.
+        every: number of rounds between checkpoints.
         accuracy: the rounds from which the final accuracies are computed.
         threads: number of compute threads; by default the simulation chooses it.
         live: whether to show the live table.
@@ -131,7 +131,7 @@ def run(
 
 
 def standing(simulation: Simulation) -> RunStatus:
-    """The status of a simulation, in the format that services use for a run."""
+    """The status of a simulation, in the services' format for a run."""
     experiment, records = simulation.experiment, simulation.records
     took_part: Sequence[str] = records[-1].participants if records else []
     return RunStatus(

@@ -1,4 +1,4 @@
-"""`rampart simulate` for a file with a [sweep]: runs all its points, and reports the figures."""
+"""`rampart simulate` for a file with a [sweep]: runs all its points, and reports their metrics."""
 
 import json
 from collections import defaultdict
@@ -16,19 +16,19 @@ from rampart_fl.shared.experiment.sweep import Point, Sweep, averaged
 from rampart_fl.shared.figures.final import Final
 
 HEADLINES = ("error", "accuracy", "accuracy_customized", "accuracy_personalized", "attack_success")
-"""Figures that tables and curves show, if the points of the sweep have them."""
+"""Metrics that tables and curves show, if the points of the sweep have them."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One experiment of a sweep, with the number of its point in the sweep."""
+    """One experiment of a sweep, with the index of its point."""
 
     point: int
     experiment: Experiment
 
 
 def figures_of(run: Run, device: str, accuracy: Final, threads: int) -> Figures:
-    """Simulates one run; returns its figures."""
+    """Simulates one run; returns its results."""
     return simulated(run.experiment, device, accuracy, threads)
 
 
@@ -47,12 +47,12 @@ def sweep(
         given: the sweep to run.
         device: device of the models and data.
         accuracy: the rounds from which the final accuracies are computed.
-        folder: folder in which the figures of every run are cached.
+        folder: folder in which the results of every run are cached.
         threads: number of compute threads of a run.
         pool: where to run the points; by default, one after another in this process.
     """
     points, found = given.points(), defaultdict[int, dict[int, Figures]](dict)
-    # Sort runs by seed, because runs with the same data and seed share cached samples and draws.
+    # Sort runs by seed, because runs with the same data and seed share cached data.
     by_seed = zip(*(point.runs for point in points), strict=True)
     runs = [Run(i, run) for one in by_seed for i, run in enumerate(one)]
 
@@ -103,12 +103,12 @@ def label(value: Any) -> str:
 
 
 def headlines(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """The figures to show: those of `HEADLINES` that at least one point has."""
+    """The metrics to show: those of `HEADLINES` that at least one point has."""
     return [name for name in HEADLINES if any(row.get(name) is not None for row in rows)]
 
 
 def table(result: dict[str, Any]) -> Any:
-    """The points as a table for a terminal: means, and their spread over runs."""
+    """The points as a table for a terminal: means and standard deviations over runs."""
     from rich.table import Table
 
     rows, shown = result["sweep"], headlines(result["sweep"])
@@ -126,7 +126,7 @@ def table(result: dict[str, Any]) -> Any:
 
 
 def write(result: dict[str, Any], folder: Path) -> None:
-    """Writes sweep.json and sweep.png to a folder; sweep.png shows figures over the longest axis.
+    """Writes sweep.json and sweep.png to a folder; the plot shows metrics over the longest axis.
 
     Raises:
         NoPlots: matplotlib is not installed; sweep.json has been written.
@@ -141,13 +141,13 @@ def write(result: dict[str, Any], folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Panels:
-    """The curves of a sweep: its figures over its longest axis.
+    """The curves of a sweep: its metrics over its longest axis.
 
     Args:
         along: the key of this axis.
-        at: the values on this axis, as text if one of them is no number.
-        lines: values by figure, then by the point's place on the other axes.
-        spread: standard deviations over runs, by figure and place.
+        at: the values on this axis, as text if any of them is not a number.
+        lines: values by metric, then by the point's position on the other axes.
+        spread: standard deviations over runs, by metric and position.
     """
 
     along: str

@@ -1,5 +1,5 @@
-"""`rampart track`: copies runs to experiment trackers that users already have, such as MLflow.
+"""`rampart track`: copies runs to common experiment trackers, such as MLflow.
 
-`Tracker` is the interface of a tracker; its methods are called in the order of a run. There is one
-module per tracker. The module imports the tracker's library only when the tracker is used.
+`Tracker` is the interface; its methods are called in the order of a run. There is one module per
+tracker. A tracker's library is imported only when the tracker is used.
 """

@@ -1,4 +1,4 @@
-"""Copies a run of a federation to a tracker while the run is executed."""
+"""Copies a run of a federation to a tracker during the run."""
 
 from collections.abc import Iterator
 from itertools import tee
@@ -22,9 +22,9 @@ from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.runs import OVER
 
 PAGE = 100
-"""Number of records in one answer."""
+"""Number of records in one response."""
 ACTS = frozenset({"evicted", "confirmed", "dismissed", "reinstated", "released"})
-"""Events that change who is barred; a round's own verdicts replace them."""
+"""Events that change who is barred; a round's own verdicts override them."""
 CLOSES = frozenset({"published", "failed"})
 """Events after which the record of their round can be read."""
 PATIENCE = 60.0
@@ -32,7 +32,7 @@ PATIENCE = 60.0
 
 
 def track_live(reader: RunReader, tracker: Tracker) -> FinishedRun:
-    """Copies a run that has started, until it has ended; then copies its end.
+    """Copies a started run until it ends, and then its final results.
 
     Args:
         reader: the run.
@@ -49,7 +49,7 @@ def track_live(reader: RunReader, tracker: Tracker) -> FinishedRun:
 
 
 def rounds(reader: RunReader) -> Iterator[TrackedRound]:
-    """The rounds of a run, each as soon as it has ended."""
+    """Yields the rounds of a run, each as soon as it has ended."""
     operator, acts, slots = reader.operator, dict[str, str](), dict[str, int]()
 
     def records(since: int, last: float) -> Iterator[RoundRecord]:
@@ -70,7 +70,7 @@ def rounds(reader: RunReader) -> Iterator[TrackedRound]:
                 yield from records(since, inf)
                 return
             elif kind == "tick":
-                # The events up to the run's end arrive before the next tick.
+                # All events up to the run's end arrive before the next tick.
                 over = operator.info().state in OVER
 
     told, measured = tee(ended())
@@ -83,12 +83,12 @@ def rounds(reader: RunReader) -> Iterator[TrackedRound]:
 
 
 def heard(operator: Operator) -> Iterator[dict[str, str]]:
-    """The events of a run; goes on after a lost connection.
+    """Yields the events of a run; reconnects after a lost connection.
 
-    While nothing happens, there is an empty event now and then, after all events so far.
+    If there are no further events, it yields an empty event from time to time.
 
     Raises:
-        Unavailable: the aggregator has not answered for too long.
+        Unavailable: the aggregator has not responded for too long.
     """
     last = "0-0"
     while True:
@@ -97,5 +97,5 @@ def heard(operator: Operator) -> Iterator[dict[str, str]]:
                 last = event.get("id", last)
                 yield event
         except Unavailable:
-            pass  # The aggregator restarts. What it cannot send again, the records tell.
+            pass  # The aggregator is restarting. The records contain what it cannot send again.
         operator.ready(PATIENCE)

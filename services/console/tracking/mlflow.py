@@ -9,9 +9,9 @@ from typing import Any
 from rampart_fl.services.console.tracking.tracker import NoTracker, missing
 
 LONGEST = 500
-"""Largest number of characters in a parameter; older servers refuse longer parameters."""
+"""Maximum number of characters in a parameter; older servers reject longer parameters."""
 PARAMETERS, METRICS = 100, 1000
-"""Largest number of parameters or tags, and of metrics, in one request to MLflow."""
+"""Maximum number of parameters or tags, and of metrics, in one request to MLflow."""
 
 
 class MlflowTracker:
@@ -94,7 +94,7 @@ class MlflowTracker:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Turns an exception of MLflow into `NoTracker`."""
+        """Converts an exception of MLflow to `NoTracker`."""
         try:
             yield
         except self._mlflow.exceptions.MlflowException as error:
@@ -107,7 +107,7 @@ def milliseconds(at: float) -> int:
 
 
 def key(text: str) -> str:
-    """Turns a text into part of a tag's key, in which MLflow allows only certain characters.
+    """Converts a text to a part of a tag's key, where MLflow allows only certain characters.
 
     >>> key("client-07"), key("<img>")
     ('client-07', '_img_')
@@ -116,7 +116,7 @@ def key(text: str) -> str:
 
 
 def pieces(values: Sequence[Any], most: int) -> list[Sequence[Any]]:
-    """Splits values into pieces of at most `most` values.
+    """Splits values into chunks of at most `most` values.
 
     >>> pieces([1, 2, 3], 2)
     [[1, 2], [3]]

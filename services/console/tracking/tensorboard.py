@@ -1,4 +1,4 @@
-"""Runs in a folder that TensorBoard shows."""
+"""A folder of runs for TensorBoard."""
 
 import shutil
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any
 from rampart_fl.services.console.tracking.tracker import NoTracker, missing
 
 GROUPS = ("accuracy", "error", "verdicts")
-"""Prefixes of the figures that TensorBoard shows in groups."""
+"""Prefixes of the metrics that TensorBoard shows in groups."""
 
 
 class TensorBoardTracker:
@@ -28,7 +28,7 @@ class TensorBoardTracker:
             raise missing("tensorboard") from None
         self._folder = destination / name
         if self._folder.exists():
-            raise NoTracker(f"{self._folder} exists: a run is tracked once")
+            raise NoTracker(f"{self._folder} already exists; a run can be tracked only once")
         library: Any = tensorboard
         self._writer: Any = library.SummaryWriter(str(self._folder))
 
@@ -66,7 +66,7 @@ class TensorBoardTracker:
 
 
 def table(values: Mapping[str, str]) -> str:
-    """Names and values as a table in Markdown; values are escaped, so they stay in their cells.
+    """A Markdown table of names and values; values are escaped, so that they stay in their cells.
 
     >>> print(table({"a|b": "1"}))
     | | |

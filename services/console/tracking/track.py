@@ -1,4 +1,4 @@
-"""Copies a run to a tracker: a finished one at once, or one that is executed as it happens."""
+"""Copies a run to a tracker: a finished run at once, or a running one as it proceeds."""
 
 import json
 import shutil
@@ -24,12 +24,12 @@ from rampart_fl.shared.protocol.messages import RoundFacts
 
 @dataclass(frozen=True)
 class TrackedRound:
-    """A round as it is copied.
+    """The copied part of a round.
 
     Args:
         record: the round's record.
         curves: the accuracies and errors after the round, such as "accuracy_local".
-        acts: what operators did with clients since the last round, keyed by client.
+        acts: operators' actions on clients since the last round, keyed by client.
     """
 
     record: RoundFacts
@@ -38,7 +38,7 @@ class TrackedRound:
 
 
 def track(run: FinishedRun, tracker: Tracker) -> None:
-    """Copies a finished run: parameters, the figures of each round, evictions, final models.
+    """Copies a finished run: parameters, the metrics of each round, evictions, final models.
 
     Args:
         run: the run.
@@ -64,7 +64,7 @@ def copy(
     tracker: Tracker,
     began: float,
 ) -> FinishedRun:
-    """Copies each round as soon as it is there, then the end of the run.
+    """Copies each round as soon as it is available, then the end of the run.
 
     Args:
         experiment: the run's experiment.
@@ -114,7 +114,7 @@ def _settings(table: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
 
 
 def round_metrics(record: RoundFacts, curves: Mapping[str, float | None]) -> dict[str, float]:
-    """The figures of a round: accuracies, decisions, the median norm, and seconds.
+    """The metrics of a round: accuracies, decisions, the median norm, and seconds.
 
     Args:
         record: the round.
@@ -145,7 +145,7 @@ def barrings(record: RoundFacts) -> dict[str, str]:
 
 
 def numbers(figures: Mapping[str, Any]) -> dict[str, float]:
-    """The final figures that are finite numbers.
+    """The final metrics that are finite numbers.
 
     >>> numbers({"accuracy": 0.5, "evicted": ["a"], "fnr": None, "rounds": 3})
     {'accuracy': 0.5, 'rounds': 3.0}
@@ -158,7 +158,7 @@ def numbers(figures: Mapping[str, Any]) -> dict[str, float]:
 
 
 def keep(run: FinishedRun, folder: Path) -> None:
-    """Copies a run's files and final models, and their provenance, for a tracker to keep."""
+    """Gives a run's files and final models, with their provenance, to a tracker."""
     for name in run.digests:
         shutil.copyfile(run.folder / name, folder / name)
     (folder / "models").mkdir()

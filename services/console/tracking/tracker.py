@@ -1,4 +1,4 @@
-"""The interface of a tracker, which receives the start, each round, and the end of a run."""
+"""The interface of a tracker: it receives the start, each round, and the end of a run."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,7 +29,7 @@ class Tracker(Protocol):
 
         Args:
             parameters: the settings of the experiment, keyed by path, such as "data.clients".
-            facts: what identifies the run, such as digests.
+            facts: facts that identify the run, such as digests.
             at: when the run began.
         """
 
@@ -40,7 +40,7 @@ class Tracker(Protocol):
 
         Args:
             number: the round's number.
-            metrics: its figures.
+            metrics: its metrics.
             events: texts about what happened to clients, keyed by client, such as an eviction and
                 its reason.
             at: when the round ended.
@@ -52,8 +52,8 @@ class Tracker(Protocol):
         """Ends the run.
 
         Args:
-            figures: the final figures.
-            facts: what is known only at the end, such as the evicted clients.
+            figures: the final metrics.
+            facts: facts that are known only at the end, such as the evicted clients.
             folder: files to keep with the run: experiment, records, final models, provenance.
             at: when the run ended.
         """

@@ -93,4 +93,4 @@ def check_output(module: nn.Module, head: str | None = None) -> None:
         raise ConfigurationError(f"the head must be one linear layer; {name!r} is {kind}")
     last = list(layers)[-1]
     if isinstance(module, nn.Sequential) and name != last:
-        raise ConfigurationError(f"the head must give the logits; {last!r} follows {name!r}")
+        raise ConfigurationError(f"the head must output the logits, but {last!r} follows {name!r}")

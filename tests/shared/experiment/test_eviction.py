@@ -21,13 +21,16 @@ def test_by_default_the_federation_evicts_within_the_bound() -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"mode": "reject", "by": "operator"}, 'by = "operator" does nothing with mode = "reject"'),
-        ({"mode": "quarantine", "by": "operator"}, 'by = "operator" does nothing'),
-        ({"rounds": 5}, 'rounds does nothing with mode = "evict"'),
-        ({"mode": "reject", "rounds": 5}, "rounds does nothing"),
-        ({"patience": 5}, 'patience does nothing with mode = "evict", by = "automatic"'),
-        ({"mode": "reject", "bounded": False}, "bounded = false does nothing"),
-        ({"mode": "quarantine", "scope": "federation"}, 'scope = "federation" does nothing'),
+        (
+            {"mode": "reject", "by": "operator"},
+            'by = "operator" has no effect with mode = "reject"',
+        ),
+        ({"mode": "quarantine", "by": "operator"}, 'by = "operator" has no effect'),
+        ({"rounds": 5}, 'rounds has no effect with mode = "evict"'),
+        ({"mode": "reject", "rounds": 5}, "rounds has no effect"),
+        ({"patience": 5}, 'patience has no effect with mode = "evict", by = "automatic"'),
+        ({"mode": "reject", "bounded": False}, "bounded = false has no effect"),
+        ({"mode": "quarantine", "scope": "federation"}, 'scope = "federation" has no effect'),
         ({"mode": "warn"}, "server.eviction.mode: .*'observe', 'reject', 'quarantine' or 'evict'"),
         ({"rounds": 0}, "server.eviction.rounds: .*greater than or equal to 1"),
         ({"mood": "evict"}, "server.eviction.mood: no such key .did you mean 'mode'"),

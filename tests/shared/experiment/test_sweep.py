@@ -122,8 +122,8 @@ def test_what_is_wrong_with_a_sweep_is_told(given: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("server.rule.5.f = [1]", "server.rule.5.f: the experiment has no such parameter"),
-        ("serve.f = [1]", "serve.f: the experiment has no such parameter"),
+        ("server.rule.5.f = [1]", "server.rule.5.f: the experiment has no such key"),
+        ("serve.f = [1]", "serve.f: the experiment has no such key"),
         ("5 = [1]", "5: no such key"),
         ("server.g = [1]", "server.g"),
         ('server.rule = ["medain"]', "did you mean 'median'"),

@@ -28,7 +28,7 @@ BYTES = {wire.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}
 
 
 def problems(*errors: type[RampartError]) -> Responses:
-    """Documents the errors that a route may answer with: `errors`, and the errors of all routes.
+    """Documents the error responses of a route: `errors`, and the errors of all routes.
 
     >>> problems(refusals.Late)[410]["description"]
     '`urn:rampart:late`: The round is closed.'
@@ -47,4 +47,4 @@ def problems(*errors: type[RampartError]) -> Responses:
 
 
 PROBLEMS = problems()
-"""Problem answers that any route may give."""
+"""Problem responses that any route may send."""

@@ -1,4 +1,4 @@
-"""The route that lists the entries of the audit log, which records what operators did."""
+"""The route that lists the audit log, which records operators' actions."""
 
 from typing import Annotated
 
@@ -19,5 +19,5 @@ async def audit(
     ] = 0,
     limit: Annotated[int, Query(ge=1, le=1000, examples=[100])] = 100,
 ) -> list[AuditEntry]:
-    """Lists what operators did, oldest first; each entry has the hash of the entry before it."""
+    """Lists operators' actions, oldest first; each entry has the hash of the previous entry."""
     return await runtime.stores.audit.entries(since, limit)

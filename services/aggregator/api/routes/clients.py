@@ -1,4 +1,4 @@
-"""Routes that let clients join the federation, change clients' tokens and labels, or bar them."""
+"""Routes for the clients of the federation: join, list, change tokens and labels, bar, readmit."""
 
 import secrets
 import time
@@ -43,14 +43,14 @@ router = APIRouter(prefix="/v1", tags=["clients"], responses=PROBLEMS)
 ClientPath = Annotated[str, Path(pattern=CLIENT_ID, examples=["client-07"])]
 ReasonQuery = Annotated[Reason, Query(examples=["a leak"])]
 ROTATIONS = 20
-"""Largest number of token changes by one client per minute; each change clears all token caches."""
+"""Maximum number of token changes per client and minute; each change clears all token caches."""
 
 
 @router.post("/join-tokens", responses={200: {**OF_JOIN_TOKENS}})
 async def mint_join_tokens(
     runtime: RuntimeDep, actor: ActorDep, body: JoinTokenRequest
 ) -> JoinTokens:
-    """Makes single-use tokens with which clients may join; each token is shown only once."""
+    """Makes single-use join tokens for clients; each token is shown only once."""
     ids = body.client_ids
     if ids is not None and len(set(ids)) != len(ids):
         raise refusals.InvalidRequest("client_ids repeat")
@@ -99,7 +99,7 @@ async def revoke_join_token(
     responses={201: {**OF_CLIENT}, **problems(refusals.Conflict, refusals.TooMany)},
 )
 async def join(request: Request, runtime: RuntimeDep, token: Bearer, body: JoinRequest) -> Joined:
-    """Registers a client that presents a join token; repeating the request is idempotent."""
+    """Registers a client that presents a join token; the request is idempotent."""
     settings, now = runtime.settings, time.time()
     address = request.client.host if request.client else "unknown"
     attempts = await runtime.stores.attempts.count(f"join:{address}", 60, now)
@@ -116,7 +116,7 @@ async def join(request: Request, runtime: RuntimeDep, token: Bearer, body: JoinR
         now + settings.client_token_lifetime,
     )
     if answer == "taken":
-        raise refusals.Conflict(f"client {client_id} exists already")
+        raise refusals.Conflict(f"client {client_id} already exists")
     if answer == "token-taken":
         raise refusals.Conflict("this token is in use")
     if answer != "joined":
@@ -140,7 +140,7 @@ async def rotate_token(
     now = time.time()
     if isinstance(caller, Known):
         if caller.client != client_id:
-            raise refusals.Forbidden("a client may rotate its own token only")
+            raise refusals.Forbidden("a client may rotate only its own token")
         if await runtime.stores.attempts.count(f"rotate:{client_id}", 60, now) > ROTATIONS:
             raise refusals.TooMany("too many changes of this client's token", retry_after=60)
     by = None if isinstance(caller, Known) else caller.because(body.reason)
@@ -159,7 +159,7 @@ async def rotate_token(
 async def revoke_token(
     runtime: RuntimeDep, actor: ActorDep, client_id: ClientPath, reason: ReasonQuery = UNSAID
 ) -> None:
-    """Revokes a client's token; an operator may set a new token's hash later."""
+    """Revokes a client's token; an operator may set the hash of a new token later."""
     await change_token(runtime, client_id, "", 0, actor.because(reason))
 
 
@@ -188,7 +188,7 @@ async def clients(
     ] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
 ) -> list[ClientInfo]:
-    """Lists clients by id, with their labels, and with whether each one is online or barred."""
+    """Lists clients by id, with their labels, and whether each is online or barred."""
     records = await runtime.stores.clients.records()
     chosen = [client_id for client_id in records if after is None or client_id > after][:limit]
     return await described(runtime, {client_id: records[client_id] for client_id in chosen})
@@ -225,7 +225,7 @@ async def described(runtime: Runtime, known: Mapping[str, Mapping[str, Any]]) ->
 async def client(runtime: RuntimeDep, caller: CallerDep, client_id: ClientPath) -> ClientInfo:
     """Shows one client; a client may only see itself."""
     if caller not in (None, client_id):
-        raise refusals.Forbidden("a client may see itself only")
+        raise refusals.Forbidden("a client may see only itself")
     record = await runtime.stores.clients.record(client_id)
     if record is None:
         raise refusals.NotFound(f"no client {client_id}")
@@ -237,7 +237,7 @@ async def client(runtime: RuntimeDep, caller: CallerDep, client_id: ClientPath) 
 async def label(
     runtime: RuntimeDep, actor: ActorDep, client_id: ClientPath, body: LabelChange
 ) -> ClientInfo:
-    """Replaces a client's labels, by which later runs select their clients."""
+    """Replaces a client's labels; later runs use labels to select their clients."""
     by = actor.because(body.reason)
     if await runtime.stores.clients.label(client_id, body.labels, by) == "unknown":
         raise refusals.NotFound(f"no client {client_id}")
@@ -248,7 +248,7 @@ async def label(
 async def evict_everywhere(
     runtime: RuntimeDep, actor: ActorDep, client_id: ClientPath, body: Decision
 ) -> ClientInfo:
-    """Bars a client from the whole federation, and evicts it from the run that is executed now."""
+    """Bars a client from the whole federation, and evicts it from the current run."""
     by = actor.because(body.reason)
     if await runtime.stores.clients.bar(client_id, by) == "unknown":
         raise refusals.NotFound(f"no client {client_id}")

@@ -42,7 +42,7 @@ async def acceptance(
     """Accepts or declines the offer of a run; a client may change its answer until the run starts.
 
     When the run starts, the clients that accepted get its slots. From then on, a client that
-    accepts gets a slot at once, or is refused if no slot is free.
+    accepts gets a slot immediately, or is refused if no slot is free.
     """
     experiment = (await run.definition()).experiment
     if not await eligible(runtime, client, experiment):
@@ -52,8 +52,8 @@ async def acceptance(
     errors: dict[str, refusals.Refusal] = {
         "evicted": refusals.Evicted(f"{client} is barred from run {run.run}"),
         "unfounded": run.not_started,
-        "over": refusals.RunOver(f"run {run.run} takes no more clients"),
-        "frozen": refusals.Conflict(f"{client} takes part in run {run.run} already"),
+        "over": refusals.RunOver(f"run {run.run} accepts no more clients"),
+        "frozen": refusals.Conflict(f"{client} already takes part in run {run.run}"),
         "full": refusals.RunFull(f"all {experiment.data.clients} slots of {run.run} are taken"),
     }
     if found in errors:
@@ -72,7 +72,7 @@ async def members(
     runtime: RuntimeDep,
     run: RunDep,
     client_id: Annotated[
-        ClientId | None, Query(alias="client", description="only this client, if it is one of them")
+        ClientId | None, Query(alias="client", description="list only this client")
     ] = None,
 ) -> list[Member]:
     """Lists the clients that answered the run's offer, take part in it, or are barred from it."""
@@ -152,13 +152,13 @@ async def confirm(
 async def dismiss(
     runtime: RuntimeDep, actor: ActorDep, run: RunDep, client_id: ClientPath, body: Decision
 ) -> Member:
-    """Dismisses a proposal: readmits the client, and discards the evidence."""
+    """Dismisses a proposal: readmits the client and discards the evidence."""
     answer = await run.stores.evictions.dismiss(client_id, actor.because(body.reason))
     return await settled(runtime, run, client_id, answer)
 
 
 async def settled(runtime: Runtime, run: RunParts, client_id: str, answer: str) -> Member:
-    """The client after an operator's decision about the proposal to evict it.
+    """The client's state after an operator's decision on the proposal to evict it.
 
     Raises:
         NotFound: there is no such client.
@@ -166,12 +166,12 @@ async def settled(runtime: Runtime, run: RunParts, client_id: str, answer: str) 
     """
     found = await member(runtime, run, client_id)
     if answer == "gone":
-        raise refusals.Conflict(f"no proposal to evict {client_id} stands")
+        raise refusals.Conflict(f"there is no proposal to evict {client_id}")
     return found
 
 
 async def member(runtime: Runtime, run: RunParts, client_id: str) -> Member:
-    """A client's present state in the run.
+    """A client's current state in the run.
 
     Raises:
         NotFound: there is no such client.

@@ -1,4 +1,4 @@
-"""Sends models as safetensors to operators, and to clients that are allowed to load them."""
+"""The route that sends models as safetensors to operators and to authorized clients."""
 
 from typing import Annotated
 
@@ -19,7 +19,7 @@ router = APIRouter(prefix="/v1/runs/{run}", tags=["training"], responses=PROBLEM
     response_class=Response,
     responses={
         200: {"description": "The model", "content": BYTES},
-        304: {"description": "The client has it already"},
+        304: {"description": "The client already has the model"},
         **problems(
             refusals.NotFound, refusals.RunNotFound, refusals.NotMember, refusals.NotStarted
         ),
@@ -34,9 +34,9 @@ async def model(
     ],
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """Sends the model that has the given digest or name.
+    """Sends the model with the given digest or name.
 
-    A client may load the models that its ticket names, and the model that its run started with.
+    A client may download the models that its ticket names, and the model that its run started with.
     """
     digest = name
     if name in {"global", "reference"}:
@@ -48,7 +48,7 @@ async def model(
             raise refusals.NotMember(f"{caller} does not take part in run {run.run}")
         initial = (await run.state()).snapshot.initial
         if digest not in {*allowed.models.values(), initial}:
-            raise refusals.Forbidden("a client may load the models that its ticket names")
+            raise refusals.Forbidden("a client may load only the models that its ticket names")
     headers = {"ETag": f'"{digest}"', "Cache-Control": "private, immutable, max-age=31536000"}
     if if_none_match is not None and f'"{digest}"' in if_none_match:
         return Response(status_code=304, headers=headers)

@@ -1,4 +1,4 @@
-"""Health checks and metrics, for the platform that runs the process, such as Kubernetes."""
+"""Health checks and metrics for the platform that runs the process, such as Kubernetes."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,29 +17,29 @@ watched = APIRouter(
 )
 measured = APIRouter(tags=["operations"], responses=PROBLEMS)
 PATIENCE = 2.0
-"""Seconds for which a health check waits for Redis, and then for the blobs. A platform gives up a
-health check soon after that."""
+"""Timeout of a health check in seconds, for Redis and then again for the blobs. The platform's own
+timeout is a little longer."""
 
 
 @asynccontextmanager
 async def soon(who: str = "Redis") -> AsyncIterator[None]:
-    """Raises `Unavailable` if the code in the context takes too long for a health check."""
+    """Raises `Unavailable` if the body of the context takes too long for a health check."""
     try:
         async with asyncio.timeout(PATIENCE):
             yield
     except TimeoutError:
-        raise Unavailable(f"{who}: no answer in {PATIENCE:g} seconds") from None
+        raise Unavailable(f"{who}: no response within {PATIENCE:g} seconds") from None
 
 
 @router.get("/healthz")
 async def healthz() -> dict[str, str]:
-    """Answers 200 for as long as the event loop is running."""
+    """Returns 200 as long as the event loop is running."""
     return {"status": "alive"}
 
 
 @router.get("/readyz")
 async def readyz(runtime: RuntimeDep) -> dict[str, str]:
-    """Answers 200 once Redis answers, blobs can be written, and a worker has taken over."""
+    """Returns 200 once Redis responds, blobs can be written, and a worker has taken over."""
     if runtime.hub.closing:
         raise Unavailable("the process is stopping")
     async with soon():
@@ -52,10 +52,10 @@ async def readyz(runtime: RuntimeDep) -> dict[str, str]:
 
 @watched.get("/health")
 async def health(runtime: RuntimeDep) -> Health:
-    """Tells whether Redis and the blobs work, and which worker holds the lease.
+    """Shows whether Redis and the blob store work, and which worker holds the lease.
 
-    If Redis does not work at all, the answer is the problem `unavailable`, because the operator's
-    token cannot be checked.
+    If Redis is down, the response is the problem `unavailable`, because the operator's token cannot
+    be checked.
     """
     redis, blobs, worker = "; ".join(runtime.warnings), "", None
     try:

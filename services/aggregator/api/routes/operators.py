@@ -1,4 +1,4 @@
-"""Routes that add, list and revoke operators, and tell an operator its own name and role."""
+"""Routes that add, list and revoke operators, and return the caller's own name and role."""
 
 from typing import Annotated
 
@@ -23,7 +23,7 @@ router = APIRouter(prefix="/v1", tags=["operators"], responses=PROBLEMS)
 
 @router.get("/whoami")
 async def whoami(actor: ActorDep) -> WhoAmI:
-    """Tells the name and the role of the operator who asks."""
+    """Returns the name and the role of the operator that sent the request."""
     return WhoAmI(name=actor.name, role=actor.role)
 
 
@@ -31,7 +31,7 @@ async def whoami(actor: ActorDep) -> WhoAmI:
 async def operators(runtime: RuntimeDep) -> list[OperatorInfo]:
     """Lists the named operators, including those whose tokens are revoked or have expired.
 
-    The operator `owner`, whose token is a setting of the aggregator, is not in the list.
+    The list does not include the operator `owner`, whose token is a setting of the aggregator.
     """
     found = await runtime.stores.operators.records()
     return [
@@ -48,7 +48,7 @@ async def add_operator(
 ) -> OperatorToken:
     """Adds an operator, and makes its token, which is shown only once.
 
-    The name of an operator whose token is revoked or has expired can be used again.
+    A name can be reused after its operator's token was revoked or has expired.
     """
     by, token = actor.because(body.reason), mint()
     expires_at = None if body.lifetime_seconds is None else by.time + body.lifetime_seconds
@@ -58,7 +58,7 @@ async def add_operator(
             body.name, body.role, token_hash(token), expires_at, by
         )
     if answer == "taken":
-        raise refusals.Conflict(f"operator {body.name} exists already; revoke its token first")
+        raise refusals.Conflict(f"operator {body.name} already exists; revoke its token first")
     return OperatorToken(
         name=body.name,
         role=body.role,
@@ -76,7 +76,7 @@ async def revoke_operator(
     name: Annotated[str, Path(pattern=OPERATOR_NAME, examples=["ada"])],
     reason: Annotated[Reason, Query(examples=["left the team"])] = UNSAID,
 ) -> None:
-    """Revokes a token: the operator's next request is refused, and the operator's streams end."""
+    """Revokes a token; the operator's requests are refused, and its event streams are closed."""
     if name == OWNER:
         raise refusals.Forbidden(
             "the owner's token is a setting: change RAMPART_OPERATOR_TOKEN, and restart"

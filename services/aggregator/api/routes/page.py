@@ -1,7 +1,7 @@
-"""Serves the operators' page: one HTML file at `/`, and what it loads below `/assets/`.
+"""Serves the operators' page: one HTML file at `/`, and its scripts and styles below `/assets/`.
 
-Anybody may load the page. It shows nothing until an operator signs in, and then asks the API with
-that operator's token.
+Anybody may load the page. The page shows nothing until an operator signs in; it then calls the API
+with that operator's token.
 """
 
 from functools import cache
@@ -20,7 +20,7 @@ TYPES = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
 }
-"""The media types of the page's files; files of other types are not served."""
+"""The media types of the page's files; other types are not served."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; script-src 'self'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'",
@@ -47,7 +47,7 @@ async def index() -> Response:
 
 @router.get("/assets/{name:path}")
 async def asset(name: str) -> Response:
-    """A script, a style sheet or an icon of the page."""
+    """Sends a script, a style sheet or an icon of the page."""
     path = assets().get(name)
     if path is None:
         raise NotFound(f"the page has no file {name[:80]}")
@@ -55,5 +55,5 @@ async def asset(name: str) -> Response:
 
 
 def served(path: Path) -> Response:
-    """A file with the headers that keep the page from loading or running anything else."""
+    """Sends a file with headers that keep the page from loading or running anything else."""
     return Response(path.read_bytes(), media_type=TYPES[path.suffix], headers=HEADERS)

@@ -1,4 +1,4 @@
-"""Routes that show operators the records of finished rounds and the matrix of all verdicts."""
+"""Routes that give operators the records of finished rounds and the matrix of all verdicts."""
 
 import asyncio
 import zlib
@@ -33,9 +33,9 @@ router = APIRouter(
     dependencies=[OperatorDep],
 )
 LONGEST = 1000
-"""The largest number of rounds in one answer."""
+"""The maximum number of rounds in one response."""
 SUMMED = 200
-"""The largest number of rounds whose records are read to answer one request for figures."""
+"""The maximum number of rounds that one request can summarize."""
 RoundNumber = Annotated[int, Path(ge=0, le=10**9, examples=[3])]
 JSON = "application/json"
 
@@ -70,11 +70,11 @@ async def figures(
     run: RunDep,
     first: Annotated[int, Query(alias="from", ge=0, le=10**9, description="first round")] = 0,
     limit: Annotated[int, Query(ge=1, le=SUMMED, description="number of rounds")] = 100,
-    client: Annotated[ClientId | None, Query(description="add what this one did")] = None,
+    client: Annotated[ClientId | None, Query(description="also summarize this client")] = None,
 ) -> list[RoundFigures]:
-    """Sums finished rounds up in a few numbers each, and in what one client did.
+    """Summarizes each finished round in a few metrics, and in what one client did.
 
-    The numbers are counts of verdicts, accuracies that the clients report, and the spread of norms.
+    The metrics are counts of verdicts, accuracies that clients report, and the spread of norms.
     """
     await run.brief()
     entries = await run.records.entries(first, first + limit - 1)
@@ -93,14 +93,14 @@ async def one_round(
     run: RunDep,
     round: RoundNumber,  # noqa: A002 - the path's name
     decision: Annotated[Decision | None, Query(description="only verdicts of this kind")] = None,
-    client: Annotated[ClientId | None, Query(description="only the verdict on this one")] = None,
-    offset: Annotated[int, Query(ge=0, le=10**9, description="verdicts to pass over")] = 0,
-    limit: Annotated[int, Query(ge=1, le=10_000, description="verdicts to show")] = 1000,
+    client: Annotated[ClientId | None, Query(description="only the verdict on this client")] = None,
+    offset: Annotated[int, Query(ge=0, le=10**9, description="number of verdicts to skip")] = 0,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="maximum number of verdicts")] = 1000,
 ) -> RoundPage:
     """Shows one finished round's record: verdicts with evidence, weights, metrics and timings.
 
-    The filters and the paging apply only to the verdicts; all other fields are always complete. The
-    weights that mixed the models are at `/v1/runs/{run}/rounds/{round}/weights`.
+    Filters and paging apply only to the verdicts; all other fields are always complete. The weights
+    that mixed the models are at `/v1/runs/{run}/rounds/{round}/weights`.
     """
     data = await run.records.record_json(await find(run, round))
     if data is None:
@@ -135,8 +135,8 @@ async def weights(
     """Sends the weights with which a finished round mixed its models, as a safetensors file.
 
     The file has one tensor `mixing`, float32 or float64, with a row per model and a column per
-    client. The file's metadata holds the names of the models and of the clients, in the JSON
-    lists `models` and `clients`.
+    client. The file's metadata has the names of the models and of the clients as the JSON lists
+    `models` and `clients`.
     """
     digest = (await find(run, round)).mixing
     if digest is None:
@@ -157,7 +157,7 @@ async def verdicts(
     client: Annotated[ClientId | None, Query(description="only this client's row")] = None,
     accept_encoding: Annotated[str, Header()] = "",
 ) -> Response:
-    """Shows all decisions and scores of a range of rounds, one cell per client and round."""
+    """Shows the decisions and scores of a range of rounds, one cell per client and round."""
     last = first + LONGEST - 1 if last is None else last
     if not 0 <= last - first < LONGEST:
         raise refusals.InvalidRequest(

@@ -1,4 +1,4 @@
-"""Routes with which operators read a run's status and events, and pause, resume or stop it."""
+"""Routes for operators to read a run's status and events, and to pause, resume or stop it."""
 
 import time
 from collections.abc import AsyncIterable, AsyncIterator
@@ -34,8 +34,8 @@ router = APIRouter(
     dependencies=[OperatorDep],
 )
 STREAM, STREAMS = "streams of events", CONNECTIONS // 2
-"""The event hub's topic for open streams, and the largest number of streams that may be open at the
-same time. The number is limited because each stream holds a connection to Redis."""
+"""The event hub's topic for open streams, and the maximum number of open streams, which is limited
+because each stream holds a connection to Redis."""
 TICK = 2.0
 """Seconds without an event after which a stream sends a `tick`."""
 UNEXPLAINED = Decision()
@@ -88,15 +88,15 @@ async def current(runtime: RuntimeDep, run: RunDep) -> RunStatus:
 
 @router.get("/evaluations")
 async def evaluations(run: RunDep) -> dict[str, dict[str, float]]:
-    """Shows each member's measurements of the final models; there are none until the run ends."""
+    """Shows each member's measurements of the final models, which exist once the run has ended."""
     receipts = await run.stores.uploads.receipts((await run.brief()).round)
     return {r.client: r.metrics for r in receipts if r.kind == "evaluation"}
 
 
 async def stream_slot(runtime: RuntimeDep) -> AsyncIterator[None]:
-    """Holds one of the slots for open streams, from the request to the end of its answer."""
+    """Holds one of the slots for open streams, from the request to the end of the response."""
     if runtime.hub.count(STREAM) >= STREAMS:
-        raise refusals.TooMany("too many streams of events are open already", retry_after=5)
+        raise refusals.TooMany("too many event streams are already open", retry_after=5)
     with runtime.hub.listen(STREAM):
         yield
 
@@ -113,10 +113,10 @@ async def events(
     token: Bearer,
     last_event_id: Annotated[str | None, Header(pattern=r"^[0-9]{1,19}-[0-9]{1,19}$")] = None,
 ) -> AsyncIterable[ServerSentEvent]:
-    """Streams everything that happens in the run, as server-sent events.
+    """Streams all events of the run as server-sent events.
 
-    With the header `Last-Event-ID`, the stream continues after that event. While nothing happens,
-    an event `tick` without data is sent every two seconds. The stream ends once the operator's
+    With the header `Last-Event-ID`, the stream continues after that event. If there are no events,
+    an event `tick` without data is sent every two seconds. The stream closes when the operator's
     token is revoked or expires.
     """
     position = last_event_id or await run.stores.events.last_position()
@@ -138,7 +138,7 @@ async def events(
 async def pause(
     runtime: RuntimeDep, actor: ActorDep, run: RunDep, body: Decision = UNEXPLAINED
 ) -> RunInfo:
-    """Lets the current round end as usual, and opens no other round until `resume`."""
+    """Completes the current round as usual, and opens no other round until `resume`."""
     return await set_status(runtime, run, "paused", actor.because(body.reason))
 
 
@@ -156,7 +156,7 @@ async def stop(
 ) -> RunInfo:
     """Abandons the current round, lets clients evaluate the final models, and then ends the run.
 
-    A run that waits in the queue is cancelled.
+    A queued run is cancelled.
     """
     by = actor.because(body.reason)
     if await runtime.stores.runs.cancel(run.run, by) == "cancelled":
@@ -166,7 +166,7 @@ async def stop(
 
 @router.post("/mode", responses=problems(refusals.RunOver))
 async def mode(runtime: RuntimeDep, actor: ActorDep, run: RunDep, body: ModeChange) -> RunStatus:
-    """Sets the mode of evictions; the mode applies from the next round that the worker decides."""
+    """Sets the mode of evictions, beginning with the next round that the worker decides."""
     by = actor.because(body.reason)
     await changed(runtime, run, *await run.stores.state.set_mode(body.mode, by))
     return await current(runtime, run)

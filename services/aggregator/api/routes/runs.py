@@ -24,7 +24,7 @@ from rampart_fl.shared.protocol.runs import LIVE, CheckRequest, RunInfo, RunRequ
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], responses=PROBLEMS, dependencies=[OperatorDep])
 PATIENCE = 30.0
-"""Seconds for which the API waits for a worker that checks an experiment."""
+"""Seconds for which the API waits for a worker to check an experiment."""
 
 
 @router.get("")
@@ -35,7 +35,7 @@ async def runs(
     ] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="newest runs to list")] = 100,
 ) -> list[RunInfo]:
-    """Lists the newest runs in the order of their submission, and says what each one waits for."""
+    """Lists the newest runs in the order of submission, and what each one waits for."""
     last = inf if before is None else number_of(before)
     entries = await runtime.stores.runs.entries()
     found = [info for info in entries if number_of(info.run) < last][-limit:]
@@ -48,7 +48,7 @@ async def runs(
     "",
     status_code=201,
     responses={
-        200: {"model": RunInfo, "description": "The run that was submitted with this key before"},
+        200: {"model": RunInfo, "description": "The run that was already submitted with this key"},
         201: {**OF_RUN},
         **problems(refusals.InvalidExperiment),
     },
@@ -56,10 +56,10 @@ async def runs(
 async def submit(
     runtime: RuntimeDep, actor: ActorDep, body: RunRequest, response: Response
 ) -> RunInfo:
-    """Submits an experiment, which runs after all runs that were submitted before it.
+    """Submits an experiment, which runs after all runs submitted earlier.
 
-    A worker checks the experiment. Submissions with the same key create only one run, so that a
-    caller can repeat a request whose answer was lost.
+    A worker checks the experiment. Submissions with the same key create only one run, so a caller
+    can safely repeat a request whose response was lost.
     """
     await runtime.require_ready()
     experiment, _ = await check(runtime, body.experiment)
@@ -78,7 +78,7 @@ async def submit(
 
 @router.post("/check", responses=problems(refusals.InvalidExperiment))
 async def check_experiment(runtime: RuntimeDep, body: CheckRequest) -> Estimate:
-    """Checks an experiment as a submission does, and estimates its memory, disk space and traffic.
+    """Validates an experiment like a submission, and estimates its memory, disk space and traffic.
 
     Nothing is submitted.
     """
@@ -104,19 +104,19 @@ async def delete_run(
     if answer == "unknown":
         raise refusals.RunNotFound(f"there is no run {run.run}")
     if answer == "current":
-        raise refusals.RunCurrent(f"run {run.run} is executed now; stop it first")
+        raise refusals.RunCurrent(f"run {run.run} is being executed; stop it first")
     runtime.hub.deletions += 1
 
 
 async def check(runtime: Runtime, given: dict[str, Any] | str) -> tuple[Experiment, Estimate]:
-    """The experiment after a worker's check, and an estimate of its memory, disk space and traffic.
+    """The experiment as checked by a worker, and an estimate of its memory, disk space and traffic.
 
     Args:
         runtime: the parts of the process.
         given: the tables of an experiment's file, or the file's text.
     Raises:
         InvalidExperiment: the experiment cannot be run; the error says why.
-        Unavailable: no worker has answered in time.
+        Unavailable: no worker answered in time.
     """
     try:
         tables = Experiment.tables_of(given) if isinstance(given, str) else given
@@ -143,7 +143,7 @@ async def check(runtime: Runtime, given: dict[str, Any] | str) -> tuple[Experime
 
 
 async def described(runtime: Runtime, run: str) -> RunInfo:
-    """A run as operators see it.
+    """A run, as shown to operators.
 
     Raises:
         RunNotFound: there is no such run.
@@ -155,7 +155,7 @@ async def described(runtime: Runtime, run: str) -> RunInfo:
 
 
 async def describe(runtime: Runtime, info: RunInfo) -> RunInfo:
-    """A run's entry with its present state."""
+    """A run's entry with its current state."""
     queue, current = await runtime.stores.runs.queue(), await runtime.stores.runs.current()
     return await present(runtime, info, queue, current)
 
@@ -163,13 +163,13 @@ async def describe(runtime: Runtime, info: RunInfo) -> RunInfo:
 async def present(
     runtime: Runtime, info: RunInfo, queue: list[str], current: str | None
 ) -> RunInfo:
-    """A run's entry with its present state and what it waits for.
+    """A run's entry with its current state and what it waits for.
 
     Args:
         runtime: the parts of the process.
         info: the entry.
-        queue: the runs that wait.
-        current: the run that is executed now.
+        queue: the queued runs.
+        current: the current run.
     """
     if info.state == "queued":
         ahead = queue[: queue.index(info.run)] if info.run in queue else []

@@ -1,7 +1,7 @@
 """The red team's tap: sends all honest updates of a round to attackers with full knowledge.
 
 The tap is part of the application only if RAMPART_TEST_TAP is set, which production settings do not
-allow. The tap cannot know which clients are honest, so the caller names the clients to leave out.
+allow. The tap cannot know which clients are honest, so the caller names the clients to exclude.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ STARTED = "/started/"
 
 
 async def require_tap(runtime: RuntimeDep, token: Bearer) -> None:
-    """Refuses every caller but the holder of the tap's token."""
+    """Refuses every caller that does not have the tap's token."""
     if not matches(token, runtime.tap_hash):
         raise refusals.Unauthorized("this request needs the token in RAMPART_TEST_TAP")
 
@@ -61,10 +61,10 @@ async def honest_updates(
 ) -> Response:
     """Sends the updates of a round, except those of the clients in `without`.
 
-    The answer is held until these updates have arrived, the round is over or `patience` ends. The
-    answer is a safetensors file with one vector per client, named by the client's id. The file also
-    has the model that each client trained from, as `/started/<client>`, and the model that
-    calibrated updates are relative to, as `/reference`. The metadata has the experiment's table
+    The response is delayed until these updates have arrived, the round is over, or `patience`
+    seconds have passed. The response is a safetensors file with one vector per client, named by the
+    client's id. `/started/<client>` is the model that the client trained from, and `/reference` is
+    the model that calibrated updates are relative to. The metadata contains the experiment's table
     `server`.
     """
     left_out = frozenset(without.split(","))
@@ -94,8 +94,8 @@ async def gather(
 ) -> list[Receipt]:
     """Waits for a round's uploads; returns their receipts, sorted by client.
 
-    The wait ends when no client outside `left_out` still has to upload, when the round is over, or
-    when `patience` seconds have passed.
+    The wait ends when all clients outside `left_out` have uploaded, when the round is over, or when
+    `patience` seconds have passed.
     """
     wanted = "update" if kind == "train" else "probe"
     loop = asyncio.get_running_loop()
@@ -112,7 +112,7 @@ async def gather(
 
 
 async def owing(run: RunParts, round_: int, kind: str, left_out: frozenset[str]) -> bool:
-    """Whether a client outside `left_out` still holds a ticket for an upload of this kind."""
+    """Whether any client outside `left_out` still holds a ticket for an upload of this kind."""
     leading = {"train", "probe"} if kind == "train" else {"probe"}
     return any(
         ticket.round == round_ and ticket.kind in leading and client not in left_out
@@ -121,7 +121,7 @@ async def owing(run: RunParts, round_: int, kind: str, left_out: frozenset[str])
 
 
 def read_vector(run: RunParts, digest: str, spec: ModelSpec) -> "np.typing.NDArray[np.float32]":
-    """The vector (D,) of a stored update or model."""
+    """Reads a stored update or model as a vector (D,)."""
     with run.blobs.open(digest) as file:
         size = file.seek(0, 2)
         file.seek(0)

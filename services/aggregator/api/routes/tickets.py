@@ -1,4 +1,4 @@
-"""Routes from which clients read their ticket, and the experiment of a run."""
+"""Routes that give clients their ticket and the experiment of a run."""
 
 import asyncio
 import contextlib
@@ -24,19 +24,19 @@ router = APIRouter(prefix="/v1", tags=["training"], responses=PROBLEMS)
 OFFERED = frozenset({"joining", "collecting", "aggregating", "published", "failed"})
 """The phases in which a client may still become a member of the run."""
 POLLS = 16
-"""Largest number of requests for a ticket that one client may have waiting at the same time."""
+"""Maximum number of simultaneously waiting ticket requests per client."""
 IN_HEADER = 4096
-"""Largest length in characters of a ticket or receipt that is sent as a header."""
+"""Maximum number of characters of a ticket or receipt that is sent as a header."""
 WANTED = {"update": "train", "probe": "probe", "evaluation": "evaluate"}
 """The kind of ticket that asks for each kind of upload."""
 
 
 @dataclass(frozen=True)
 class Wish:
-    """The client's preferences for an answer, from the request's headers."""
+    """The client's preferences for a response, from the request's headers."""
 
     patience: float
-    """Seconds for which the aggregator may hold the answer until there is news."""
+    """Seconds for which the aggregator may delay the response until there is news."""
     held: str | None
     """Digest of the model that the client holds ("" for none). None if the client wants no model
     sent along with the ticket."""
@@ -48,7 +48,7 @@ async def wish(
     accept: Annotated[str | None, Header(examples=["*/*", wire.MEDIA_TYPE])] = None,
     rampart_model: Annotated[str, Header(examples=["digest of the model held"])] = "",
 ) -> Wish:
-    """Reads a client's preferences from the request's headers."""
+    """Parses a client's preferences from the request's headers."""
     wanted = re.search(r"wait=([0-9]{1,6})", prefer or "")
     patience = min(float(wanted.group(1)) if wanted else 0.0, runtime.settings.poll)
     return Wish(patience, rampart_model if accept == wire.MEDIA_TYPE else None)
@@ -61,10 +61,9 @@ WishDep = Annotated[Wish, Depends(wish)]
 async def experiment(runtime: RuntimeDep, caller: CallerDep, run: RunDep) -> JSONResponse:
     """Shows an operator the whole experiment, and shows a client only the part that clients need.
 
-    This part includes the tables `data`, `model`, `training` and `personalizer`. A client may read
-    this part if the client is a member of the run, or if the run selects the client. If the first
-    model is not initialized from the seed, this part also has `initial`, the digest of the first
-    model.
+    This part includes the tables `data`, `model`, `training` and `personalizer`. Only members of
+    the run and clients that the run selects may read this part. If the first model is not
+    initialized from the seed, this part also has `initial`, the digest of the first model.
     """
     if caller is None:
         return JSONResponse((await runtime.stores.runs.experiment(run.run)).tables())
@@ -77,7 +76,7 @@ async def experiment(runtime: RuntimeDep, caller: CallerDep, run: RunDep) -> JSO
 
 
 async def eligible(runtime: Runtime, client: str, experiment: Experiment) -> bool:
-    """Whether an experiment selects a client, which depends on the client's labels."""
+    """Whether an experiment selects a client by its labels."""
     if not experiment.clients.select:
         return True
     record = await runtime.stores.clients.record(client)
@@ -111,19 +110,19 @@ async def ticket(
     ] = None,
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """Shows the client's ticket, which names its run and says what the client has to do now.
+    """Shows the client's ticket, which names its run and what the client has to do now.
 
-    A client that takes part in a run names this run as `run` until the ticket is `done` or
-    `evicted`. Thus the client learns of the run's end even if the next run has started. If the
-    named run does not exist any more, the answer is the ticket for the current run.
+    A member of a run passes the run's id as `run` until the ticket is `done` or `evicted`. The
+    client then learns that the run has ended even if the next run has already started. If the named
+    run does not exist any more, the response is the ticket for the current run.
 
     `If-None-Match` may name the ETag of the ticket that the client already has. With
-    `Prefer: wait=N`, the answer is then held for up to N seconds until there is another ticket.
+    `Prefer: wait=N`, the response is then delayed for up to N seconds until there is another
+    ticket.
 
-    A client that accepts only safetensors gets two things in one answer: the model that the ticket
-    names is the body, and the ticket is the header `Rampart-Ticket`. This saves one request per
-    round. If the client already holds the model, and sends the model's digest as the header
-    `Rampart-Model`, the body is only the ticket.
+    A client that accepts only safetensors gets the ticket in the header `Rampart-Ticket`, and the
+    model that the ticket names as the body. This saves a request per round. If the header
+    `Rampart-Model` shows that the client already holds the model, the body is the ticket alone.
     """
     if runtime.hub.count(client) >= POLLS:
         raise refusals.TooMany("this client has too many waiting requests", retry_after=5)
@@ -149,7 +148,7 @@ async def await_ticket(
     the current run.
 
     Returns:
-        The ticket, or None if there was no such ticket in time.
+        The ticket, or None if there was none in time.
     """
     loop = asyncio.get_running_loop()
     until = loop.time() + patience
@@ -164,7 +163,7 @@ async def await_ticket(
 
 
 async def ticket_response(runtime: Runtime, found: Ticket, held: str | None) -> Response:
-    """The answer with a ticket: its model, with the ticket as a header; or the ticket as JSON.
+    """The response with a ticket: its model, with the ticket as a header; or the ticket as JSON.
 
     Args:
         runtime: the parts of the process.
@@ -177,8 +176,8 @@ async def ticket_response(runtime: Runtime, found: Ticket, held: str | None) -> 
     model = found.models.get("model") if found.kind in WANTED.values() else None
     if held is not None and model not in (None, held) and len(text) <= IN_HEADER:
         assert model is not None
-        # If the aggregator no longer has the model, send the ticket alone.
-        # When the client then requests the model, the refusal states the reason.
+        # If the aggregator no longer has the model, send the ticket alone. If the client then
+        # requests the model, it gets an error that states the reason.
         with contextlib.suppress(refusals.NotFound, refusals.RunNotFound):
             own = await runtime.run(found.run)
             return await model_response(runtime, own, model, {**headers, wire.TICKET_HEADER: text})
@@ -186,7 +185,7 @@ async def ticket_response(runtime: Runtime, found: Ticket, held: str | None) -> 
 
 
 async def current_ticket(runtime: Runtime, client: str, run: str | None) -> Ticket:
-    """A client's ticket: for the given run, or else for the current run, or else for no run."""
+    """A client's ticket: for the given run, otherwise for the current run, otherwise for no run."""
     found = await ticket_of_run(runtime, client, run)
     if found is None:
         found = await ticket_of_run(runtime, client, await runtime.stores.runs.current())

@@ -1,4 +1,4 @@
-"""Routes to which clients upload updates, answers to probes, and measurements."""
+"""Routes for clients to upload updates, answers to probes, and measurements."""
 
 import asyncio
 import hashlib
@@ -51,7 +51,7 @@ BODY = (
     refusals.InvalidClaim,
     refusals.TooMany,
 )
-"""Refusals of an upload that is as large as a model, in addition to those common to all routes."""
+"""Refusals of model-sized uploads, in addition to those common to all routes."""
 
 
 @router.put(
@@ -100,16 +100,15 @@ async def upload(
     round: Annotated[int, Path(ge=0, le=10**9, examples=[3])],  # noqa: A002 - the path's name
     kind: Literal["update", "probe"],
 ) -> Response:
-    """Accepts an update or the answer to a probe, as safetensors with a report in the metadata.
+    """Accepts an update or an answer to a probe, as safetensors with a report in the metadata.
 
-    A 2xx answer means that the bytes are durable. If a client sends the same bytes again, it gets
+    A 2xx response means that the bytes are durable. If a client sends the same bytes again, it gets
     the same receipt.
 
-    With `Prefer: wait=N`, the answer is held for up to N seconds until the client has its next
-    ticket. The answer is then the same as that of `/v1/ticket`, with the receipt as the header
-    `Rampart-Receipt`, so that a client needs only one request per round. If the N seconds pass
-    first, the answer is the receipt. A client that wants to know at once that
-    its bytes are stored does not send `Prefer`.
+    With `Prefer: wait=N`, the response is delayed for up to N seconds until the client has its next
+    ticket. The response is then that of `/v1/ticket` with the receipt in the header
+    `Rampart-Receipt`, so a client needs only one request per round. If there is no ticket after N
+    seconds, the response is the receipt. Clients that need the receipt immediately omit `Prefer`.
     """
     outcome = "failed"
     try:
@@ -200,7 +199,7 @@ async def bounds_of_body(
 
 
 def check_standing(run: RunParts, standing: ClientStanding, round_: int, kind: str) -> None:
-    """Refuses, before the body is read, an upload that the script ACCEPT would refuse."""
+    """Refuses an upload before reading its body if the script ACCEPT would refuse it."""
     brief, held, out = standing.brief, standing.ticket, standing.barred or standing.eviction
     if brief is None:
         raise run.not_started
@@ -234,7 +233,7 @@ async def record(run: RunParts, receipt: Receipt) -> Receipt:
 
 @heartbeats.post("/heartbeat", status_code=204)
 async def heartbeat(client: ClientDep) -> None:
-    """Records that this client is alive; clients send this request during long training."""
+    """Records that this client is alive; clients send heartbeats during long training."""
 
 
 @router.post(
@@ -253,8 +252,8 @@ async def customize(
     """Makes a customized model outside of a round.
 
     The body is the update that the client computed from the reference model
-    (`/v1/runs/{run}/models/reference`). The answer is the model as safetensors. Members of the run
-    may send this request until the run ends. The update does not enter any round.
+    (`/v1/runs/{run}/models/reference`). The response is the model as safetensors. Members of the
+    run may send this request until the run ends. The update does not enter any round.
     """
     if caller is not None:
         attempts = await runtime.stores.attempts.count(f"customize:{caller}", 60, time.time())

@@ -1,13 +1,13 @@
-/** What an operator can do: the request for each act, and a sentence that says what will happen. */
+/** Operators' actions: the request for each action, and a sentence about its effect. */
 
 import { send } from "./api.js";
 
 /**
  * @typedef {object} Act
  * @property {string} title
- * @property {string} verb the text of the button that performs the act
- * @property {string} outcome what will happen
- * @property {boolean} [grave] whether the act harms somebody or cannot be undone
+ * @property {string} verb the text of the button that performs the action
+ * @property {string} outcome the effect of the action
+ * @property {boolean} [grave] whether the action does harm or cannot be undone
  * @property {(reason: string) => Promise<any>} perform
  */
 
@@ -103,7 +103,7 @@ export const acts = {
     title: `Bar ${client} from the federation`,
     verb: "Bar everywhere",
     grave: true,
-    outcome: `${client} is evicted from the run that is executed now, and takes part in no later run until it is readmitted.`,
+    outcome: `${client} is evicted from the current run, and takes part in no later run until it is readmitted.`,
     perform: (reason) => send("POST", `/v1/clients/${encodeURIComponent(client)}/evict`, body(reason)),
   }),
   /** @param {string} client @returns {Act} */

@@ -2,13 +2,13 @@
 
 import { session } from "./session.js";
 
-/** Clients in one answer. */
+/** Number of clients in one response. */
 const PAGE = 1000;
 
-/** A refusal or a failure, with the text of the API's problem document. */
+/** A refused or failed request, with the text of the API's problem document. */
 export class Problem extends Error {
   /**
-   * @param {number} status HTTP status; 0 if no answer came.
+   * @param {number} status HTTP status; 0 if there was no response
    * @param {string} detail
    */
   constructor(status, detail) {
@@ -18,7 +18,7 @@ export class Problem extends Error {
 }
 
 /**
- * The answer to a request. A 401 ends the session.
+ * The response to a request. A 401 ends the session.
  *
  * @param {string} path
  * @param {RequestInit & {token?: string}} [options]
@@ -54,7 +54,7 @@ export async function get(path, signal) {
 }
 
 /**
- * All clients of the federation, which come in pages.
+ * All clients of the federation, fetched page by page.
  *
  * @param {string} path
  * @param {AbortSignal} [signal]
@@ -85,7 +85,7 @@ export async function send(method, path, body) {
 }
 
 /**
- * Saves an answer as a file.
+ * Saves a response as a file.
  *
  * @param {string} path
  * @param {string} name

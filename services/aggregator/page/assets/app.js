@@ -1,10 +1,10 @@
-/** The page: it shows the form for the sign-in, and loads the rest of the page meanwhile. */
+/** The page: shows the sign-in form, and loads the rest in the background. */
 
 import { html, render, useEffect, useState } from "./vendor/preact.js";
 import { useSession } from "./hooks.js";
 import { SignIn } from "./views/sign_in.js";
 
-/** The view after the sign-in. It is most of the page, so it is loaded after the first frame. */
+/** The view after signing in. It is most of the page, so it is loaded after the first frame. */
 const shell = new Promise((done) => requestAnimationFrame(done)).then(() => import("./shell.js"));
 
 function Page() {

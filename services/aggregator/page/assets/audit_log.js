@@ -1,13 +1,13 @@
-/** The audit log. The page loads the log once, and then asks only for new entries. */
+/** The audit log. The page loads the log once, and then requests only new entries. */
 
 import { useEffect, useState } from "./vendor/preact.js";
 import { get } from "./api.js";
 
-/** The number of entries in one answer, and the milliseconds between two requests. */
+/** The number of entries in one response, and the milliseconds between requests. */
 const PAGE = 1000;
 const EVERY = 3000;
 
-/** All entries that were read, oldest first, and the reason if the log could not be read. */
+/** All entries read so far, oldest first, and the error if the log could not be read. */
 export function useAudit() {
   const [found, set] = useState({ entries: /** @type {any[]} */ ([]), error: "" });
   useEffect(() => {

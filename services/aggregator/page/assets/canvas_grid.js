@@ -1,16 +1,15 @@
 /**
  * A matrix on a canvas. It draws only the visible cells, and redraws only cells that change.
  *
- * The canvas stays in place while the box below it scrolls. The time to draw a matrix therefore
- * depends on the number of visible cells, and not on the size of the matrix. The sides of cells are
- * whole numbers of device pixels.
+ * The canvas stays in place while the box below it scrolls, so the drawing time depends on the
+ * number of visible cells, not on the size of the matrix. Cells measure whole device pixels.
  */
 
 const AXIS = 20;
 const FONT = 11;
 /** Smallest side of a cell, in CSS pixels, at which marks are legible. */
 const MARKED = 9;
-/** Possible differences between two neighbouring numbers on the axis. */
+/** Possible steps between the numbers on an axis. */
 const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500];
 
 /**
@@ -24,7 +23,7 @@ const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500];
  * @property {(row: number) => string} row_name
  * @property {(column: number) => string} column_name
  * @property {(row: number, column: number) => string} describe one cell in words
- * @property {(row: number, column: number) => void} open what Enter and a click do
+ * @property {(row: number, column: number) => void} open called on Enter or a click
  * @property {boolean} [follows] whether the view follows the last column when columns are added
  */
 
@@ -32,7 +31,7 @@ export class CanvasGrid {
   /**
    * @param {HTMLElement} host
    * @param {Source} source
-   * @param {(text: string) => void} tell shows or speaks the text about a cell
+   * @param {(text: string) => void} tell shows or announces the description of a cell
    */
   constructor(host, source, tell) {
     this.host = host;
@@ -134,7 +133,7 @@ export class CanvasGrid {
     this.draw();
   }
 
-  /** Sets the size of the box that is scrolled. */
+  /** Sets the size of the scrolled box. */
   stretch() {
     const { px, ratio } = this.measures();
     const wide = this.gutter + this.source.columns() * px;
@@ -155,7 +154,7 @@ export class CanvasGrid {
     return /** @type {number} */ (this.high) / this.measures().ratio;
   }
 
-  /** How many whole columns and rows fit into the view. */
+  /** The number of whole columns and rows that fit into the view. */
   fitting() {
     const { px } = this.measures();
     return {
@@ -192,7 +191,7 @@ export class CanvasGrid {
     if (this.place()) this.draw();
   }
 
-  /** Draws everything in view. */
+  /** Draws the whole view. */
   draw() {
     const { pen, colours } = this;
     const fit = this.fitting();
@@ -206,8 +205,8 @@ export class CanvasGrid {
   }
 
   /**
-   * Draws the cells of some columns. Most neighbouring cells have the same colour, so such cells are
-   * drawn as one rectangle, and the lines between cells are drawn over the rectangle.
+   * Draws the cells of some columns. Neighbouring cells with the same colour are drawn as one
+   * rectangle, and the lines between cells are drawn over it.
    *
    * @param {number} from
    * @param {number} to
@@ -217,7 +216,7 @@ export class CanvasGrid {
     const { px } = this.measures();
     const top = this.axis_height();
     const rows = Math.min(source.rows() - this.y0, this.fitting().rows);
-    /** @type {number[][]} places and heights of rectangles, by colour */
+    /** @type {number[][]} positions and heights of rectangles, by colour */
     const runs = colours.cells.map(() => []);
     /** @type {[HTMLCanvasElement, number, number][]} */
     const marks = [];
@@ -391,7 +390,7 @@ export class CanvasGrid {
     this.tell(this.source.describe(row, column));
   }
 
-  /** Scrolls as little as is needed to show the cursor. */
+  /** Scrolls just enough to show the cursor. */
   reveal() {
     const { row, column } = this.cursor || { row: 0, column: 0 };
     const { px, ratio } = this.measures();

@@ -40,7 +40,7 @@ export function Chart(props) {
       if (chart.current) chart.current.destroy();
       chart.current = new UPlot(options(newest.current, host.current), newest.current.data, host.current);
     };
-    // A chart out of view is drawn when it comes into view.
+    // A chart is drawn when it scrolls into view.
     const view = new IntersectionObserver((entries) => {
       seen.current = entries[entries.length - 1].isIntersecting;
       if (seen.current && chart.current && chart.current.data !== newest.current.data) chart.current.setData(newest.current.data);

@@ -1,6 +1,6 @@
 /** Orders the rows of a matrix so that similar rows are neighbours. */
 
-/** Largest number of rows to sort: the time grows with the square of this number. */
+/** Maximum number of rows to sort, because the time grows quadratically. */
 const MOST = 1500;
 
 /** Cosine between rows i and j of a matrix with `wide` columns.
@@ -29,9 +29,9 @@ export function cosines(values, rows, wide) {
 }
 
 /**
- * Orders rows: the first row is the row that is closest to all others, and each next row is the row
- * that is most similar to any row before it. In this order, Prim's algorithm builds the maximum
- * spanning tree. Clusters become blocks on the diagonal. The order is deterministic.
+ * Orders rows: the first row is closest to all others, and each next row is the one most similar to
+ * any earlier row, as Prim's algorithm builds a maximum spanning tree. Clusters become blocks on
+ * the diagonal. The order is deterministic.
  *
  * @param {Float32Array} similar rows by rows
  * @param {number} rows

@@ -5,7 +5,7 @@
  * @property {string} code the letter in a `VerdictMatrix`
  * @property {string} name
  * @property {string} title what the decision means, for the legend
- * @property {number} severity by which rows are sorted
+ * @property {number} severity sort key of the rows
  * @property {(pen: CanvasRenderingContext2D, s: number) => void} [mark] drawn in a square of side s
  */
 

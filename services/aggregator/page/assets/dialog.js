@@ -1,4 +1,4 @@
-/** The dialog that says what an act will do, asks for a reason, and performs the act. */
+/** The dialog that explains an action, asks for a reason, and performs the action. */
 
 import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { session } from "./session.js";
@@ -7,17 +7,17 @@ import { session } from "./session.js";
 let show = null;
 
 /**
- * Asks the operator to confirm an act.
+ * Asks the operator to confirm an action.
  *
  * @param {import("./acts.js").Act} act
- * @param {() => void} [done] called after the act is done
+ * @param {() => void} [done] called after the action
  */
 export function propose(act, done) {
   if (show) show(act, done);
 }
 
 /**
- * A button for an act; nothing for a viewer.
+ * A button for an action; nothing for a viewer.
  *
  * @param {{act: import("./acts.js").Act, done?: () => void, label?: string}} props
  */

@@ -4,7 +4,7 @@ import { Problem, request } from "./api.js";
 
 const SHORTEST = 500;
 const LONGEST = 15_000;
-/** A connection counts as lost after these milliseconds without a byte; a tick comes every 2 s. */
+/** Milliseconds without a byte after which a connection counts as lost; a tick comes every 2 s. */
 const SILENCE = 10_000;
 
 /**
@@ -65,7 +65,7 @@ export async function follow(run, listener, signal) {
 }
 
 /**
- * The events of a stream of server-sent events, in the bursts in which they arrive.
+ * Parses server-sent events; yields them in the bursts in which they arrive.
  *
  * @param {ReadableStream<Uint8Array>} body
  * @returns {AsyncGenerator<RunEvent[]>}

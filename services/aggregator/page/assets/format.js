@@ -1,4 +1,4 @@
-/** Numbers, times and sizes as text. A value that is missing is "–". */
+/** Numbers, times and sizes as text. A missing value is "–". */
 
 const NOTHING = "–";
 
@@ -48,7 +48,7 @@ function two(part) {
 }
 
 /**
- * How long ago a time was, or in how long it comes.
+ * The time since or until a given time.
  *
  * @param {number | null | undefined} time Unix time in seconds
  */

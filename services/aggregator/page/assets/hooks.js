@@ -1,14 +1,14 @@
-/** Hooks that load from the API and follow what changes. */
+/** Hooks that load data from the API and render again when it changes. */
 
 import { useCallback, useEffect, useReducer, useState } from "./vendor/preact.js";
 import { Problem, get } from "./api.js";
 import { session } from "./session.js";
 
 /**
- * The API's answer for a path. The hook asks again every `every` milliseconds, and on `again()`.
+ * The API's response for a path. Repeats the request every `every` milliseconds, and on `again()`.
  *
- * @param {string | null} path null asks nothing
- * @param {number} [every] 0 asks once
+ * @param {string | null} path null sends no request
+ * @param {number} [every] 0 sends one request
  * @param {(path: string, signal: AbortSignal) => Promise<any>} [load]
  * @returns {{data: any, error: string, again: () => void}}
  */
@@ -73,7 +73,7 @@ export function useTopics(model, ...topics) {
   return count;
 }
 
-/** The present time in seconds; renders again every second. */
+/** The current time in seconds; renders again every second. */
 export function useNow() {
   const [now, set] = useState(() => Date.now() / 1000);
   useEffect(() => {

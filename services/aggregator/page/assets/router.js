@@ -1,4 +1,4 @@
-/** The view that the address names: the part after `#`. It never holds a token. */
+/** The current view, from the part of the address after `#`, which never contains a token. */
 
 import { useEffect, useState } from "./vendor/preact.js";
 
@@ -17,7 +17,7 @@ function parts() {
     });
 }
 
-/** The parts of the present address; renders again when it changes. */
+/** The parts of the current address; renders again when it changes. */
 export function useRoute() {
   const [route, set] = useState(parts);
   useEffect(() => {

@@ -1,12 +1,12 @@
-/** What the page knows about one run: loads the run's past rounds, and follows its events. */
+/** The page's data about one run: loads its past rounds, and follows its events. */
 
 import { Problem, get } from "./api.js";
 import { follow } from "./event_stream.js";
 import { VerdictTable } from "./verdict_table.js";
 
-/** Number of rounds in one answer while a run is loaded. */
+/** Number of rounds in one response while a run is loaded. */
 const CHUNK = 100;
-/** Shortest time between two requests for the run's state, in milliseconds. */
+/** Minimum time between requests for the run's state, in milliseconds. */
 const CALM = 400;
 /** Number of events that are kept. */
 const KEPT = 5000;
@@ -30,7 +30,7 @@ export class RunModel extends EventTarget {
     this.proposals = [];
     /** @type {any[]} */
     this.members = [];
-    /** @type {any[]} the newest rounds' figures, in order */
+    /** @type {any[]} the summaries of the newest rounds, in order */
     this.figures = [];
     this.table = new VerdictTable();
     /** @type {import("./event_stream.js").RunEvent[]} */
@@ -57,7 +57,7 @@ export class RunModel extends EventTarget {
   }
 
   /**
-   * Reports what changed. A `refresh` reports only at its end, so that the page renders only once.
+   * Reports changes. A `refresh` reports only at its end, so that the page renders only once.
    *
    * @param {...string} topics
    */
@@ -85,7 +85,7 @@ export class RunModel extends EventTarget {
     await this.load_history();
   }
 
-  /** Loads the verdicts and figures of rounds that ended before, newest first. */
+  /** Loads the verdicts and summaries of earlier rounds, newest first. */
   async load_history() {
     const last = this.status ? this.status.round : -1;
     for (let first = Math.max(0, last - CHUNK + 1), to = last; to >= 0; to = first - 1, first = Math.max(0, to - CHUNK + 1)) {
@@ -110,7 +110,7 @@ export class RunModel extends EventTarget {
   /**
    * @param {number} first
    * @param {number} last
-   * @returns {Promise<boolean>} whether the answers came
+   * @returns {Promise<boolean>} whether all responses arrived
    */
   async load_rounds(first, last) {
     try {
@@ -128,7 +128,7 @@ export class RunModel extends EventTarget {
     }
   }
 
-  /** @param {any[]} figures of rounds that are all older or all newer than the known ones */
+  /** @param {any[]} figures summaries of rounds that are all older or all newer than the known ones */
   add_figures(figures) {
     const older = this.figures.length && figures.length && figures[0].round < this.figures[0].round;
     this.figures = older ? [...figures, ...this.figures] : [...this.figures, ...figures];
@@ -184,7 +184,7 @@ export class RunModel extends EventTarget {
           if (error instanceof Problem && error.status && error.status < 500) return null;
           throw error;
         });
-        // The rest of the run's entry changes only with its state.
+        // The other fields of the run's entry change only with its state.
         if (!this.status || !this.info || this.info.state !== this.status.status || this.over) this.info = await this.ask("");
         this.error = "";
         this.tell("status");
@@ -228,7 +228,7 @@ export class RunModel extends EventTarget {
     }
   }
 
-  /** Reads every client's evidence as of the newest round, and sorts by it. */
+  /** Reads every client's evidence in the newest round, and sorts by it. */
   async sort() {
     const newest = this.newest();
     if (newest >= 0) {

@@ -1,8 +1,8 @@
-/** The operator who is signed in. Only this module holds the token: a reload asks again. */
+/** The signed-in operator. Only this module holds the token, so a reload asks for it again. */
 
 /** @type {{token: string, name: string, role: string} | null} */
 let current = null;
-/** Why the last session ended; shown where the operator signs in. */
+/** Why the last session ended; shown in the sign-in form. */
 let farewell = "";
 /** @type {Set<() => void>} */
 const listeners = new Set();
@@ -17,7 +17,7 @@ export const session = {
   get signedIn() {
     return current !== null;
   },
-  /** Whether the operator may change something; a viewer may not. */
+  /** Whether the operator may make changes; a viewer may not. */
   get acts() {
     return current !== null && current.role === "operator";
   },

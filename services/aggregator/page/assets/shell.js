@@ -1,4 +1,4 @@
-/** What an operator sees after the sign-in: navigation, and the view that the address names. */
+/** The page after signing in: navigation, and the view for the current address. */
 
 import { html, useEffect } from "./vendor/preact.js";
 import { ActDialog } from "./dialog.js";
@@ -12,7 +12,7 @@ import { RunView } from "./views/run.js";
 import { RunsView } from "./views/runs.js";
 
 /**
- * The view of an address.
+ * The view for an address.
  *
  * @param {string[]} route
  */

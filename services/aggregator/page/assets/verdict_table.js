@@ -1,4 +1,4 @@
-/** The verdicts that are loaded: one column of decisions per round, one row per client. */
+/** The loaded verdicts: one column of decisions per round, one row per client. */
 
 import { ABSENT, BARRED, DECISIONS, DECLINED, EVICTED, INDEX, LATE, NONE } from "./decisions.js";
 
@@ -16,15 +16,15 @@ export class VerdictTable {
     this.scores = new Map();
     /** @type {Set<number>} rows of clients that declined the run */
     this.declined = new Set();
-    /** @type {Map<number, number>} the round in which each row was evicted last */
+    /** @type {Map<number, number>} the last round in which each row was evicted */
     this.gone = new Map();
-    /** @type {number[]} the gravest decision on each row so far, and how often it was left out */
+    /** @type {number[]} worst severity of each row so far, and how often it was left out */
     this.gravest = [];
     /** @type {number[]} */
     this.times = [];
-    /** @type {Map<string, number>} evidence by client, as of the last sorting */
+    /** @type {Map<string, number>} evidence by client when the rows were last sorted */
     this.evidence = new Map();
-    /** @type {number[]} rows in the order in which they are shown */
+    /** @type {number[]} rows in display order */
     this.order = [];
   }
 
@@ -46,7 +46,7 @@ export class VerdictTable {
   }
 
   /**
-   * Adds the rounds of an answer of `/verdicts`.
+   * Adds the rounds of a response of `/verdicts`.
    *
    * @param {{clients: string[], rounds: number[], decisions: string[], scores: string}} matrix
    */
@@ -74,7 +74,7 @@ export class VerdictTable {
   }
 
   /**
-   * Marks an absent client as late in a round that is loaded.
+   * Marks an absent client as late in a loaded round.
    *
    * @param {string} client
    * @param {number} round
@@ -107,7 +107,7 @@ export class VerdictTable {
     return values && row < values.length ? values[row] : NaN;
   }
 
-  /** Sorts clients by their gravest decision, then evidence, then how often they were left out. */
+  /** Sorts clients by worst decision, then evidence, then how often they were left out. */
   sort() {
     const { gravest, times } = this;
     const barred = (/** @type {number} */ row) => (gravest[row] > 3 ? gravest[row] : 0);

@@ -1,4 +1,4 @@
-/** Small parts that several views use. */
+/** Small components shared by several views. */
 
 import { html } from "./vendor/preact.js";
 import { DECISIONS } from "./decisions.js";

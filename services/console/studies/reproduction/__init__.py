@@ -1,5 +1,5 @@
-"""The papers' tables and figures: defines their cells, runs the cells, and compares results.
+"""The papers' tables and figures: defines and runs their cells, and compares the results.
 
-`files` reads a table's `definition`, and `cells` makes an experiment of each of its cells. `runs`
+`files` reads a table's `definition`, and `cells` makes an experiment for each of its cells. `runs`
 runs the cells, and `report` writes the table next to the paper's values.
 """

@@ -17,7 +17,7 @@ class Cell:
     Args:
         at: its choice on every axis.
         value: the paper's value.
-        measure: the figure of its runs that the table shows.
+        measure: the metric of its runs that the table shows.
         accuracy: the rounds from which final accuracies are computed.
         runs: its experiment with each seed; empty if it cannot be run.
         reason: why it cannot be run.

@@ -25,21 +25,20 @@ class Choice(Table):
     """One value of an axis, such as one attack."""
 
     label: str = ""
-    """How the table shows it; by default, its key."""
+    """Its label in the table; by default, its key."""
     change: dict[str, Any] = {}
     """Changes to the experiment."""
     measure: str | None = None
-    """The figure of a run that the table shows for this choice; by default, the table's
-    `measure`."""
+    """The metric that the table shows for this choice; by default, the table's `measure`."""
 
 
 class Somewhere(Table):
-    """Selects some of the cells: those that have all of the given choices."""
+    """Selects the cells that have all of the given choices."""
 
     at: dict[str, str | list[str]] = {}
 
     def holds(self, at: Mapping[str, str]) -> bool:
-        """Whether a cell is among these cells."""
+        """Whether a cell is one of these cells."""
         return all(at.get(axis) in _listed(wanted) for axis, wanted in self.at.items())
 
 
@@ -63,13 +62,13 @@ class Figure(Table):
     panels: str | None = None
     """The axis that has a panel for each of its choices."""
     measures: list[str] = Field(default=[])
-    """The figures of a run that are drawn, each in a panel; by default, the table's `measure`."""
+    """The metrics that are drawn, each in a panel; by default, the table's `measure`."""
     together: bool = False
-    """Whether all figures of a run are lines of one panel."""
+    """Whether all metrics of a run are lines of one panel."""
 
 
 class Paper(Table):
-    """What the tables of one paper share."""
+    """What the tables of one paper have in common."""
 
     title: str
     notes: list[str] = []
@@ -84,11 +83,11 @@ class Paper(Table):
 
 
 class Definition(Paper):
-    """A table or a figure of a paper, together with what all tables of the paper share."""
+    """A table or a figure of a paper, together with what all tables of the paper have in common."""
 
     paper: str
     measure: str = "accuracy"
-    """The figure of a run that the table shows, in percent unless it is an error."""
+    """The metric that the table shows, in percent unless it is an error."""
     axes: dict[str, dict[str, Choice]] = Field(min_length=1)
     """The choices of each axis; the last axis makes the columns."""
     fixed: At = {}
@@ -133,7 +132,7 @@ class Definition(Paper):
             yield dict(zip(self.axes, picked, strict=True))
 
     def label(self, axis: str, choice: str) -> str:
-        """The text with which the table shows a choice."""
+        """The label of a choice in the table."""
         return self.axes[axis][choice].label or choice
 
     def value(self, at: At) -> float | None:
@@ -148,7 +147,7 @@ class Definition(Paper):
         return None if isnan(value) else value
 
     def measured(self, at: At) -> str:
-        """The figure that the table shows for a cell: `measure` of the last choice that has one."""
+        """The metric that the table shows for a cell: `measure` of the last choice that has one."""
         own = [choice.measure for choice in self._choices(at) if choice.measure]
         return own[-1] if own else self.measure
 
@@ -176,7 +175,7 @@ def _listed(wanted: str | list[str]) -> list[str]:
 
 
 def check_choices(place: str, axis: str, wanted: list[str], known: Mapping[str, list[str]]) -> None:
-    """Refuses an axis, or choices of it, that are not among the known ones of `place`."""
+    """Refuses an axis or choices that `place` does not define."""
     if axis not in known:
         raise ConfigurationError(f"{place}: there is no axis {axis!r}; axes: {', '.join(known)}")
     for choice in wanted:

@@ -1,6 +1,7 @@
-"""Reads the files of tables and papers.
+"""Reads the files that define tables and papers.
 
-A file in `papers` contains what the tables of one paper share. A file in `tables` selects from it:
+A file in `papers` contains what the tables of one paper have in common. A file in `tables` selects
+from it:
 
     [experiment]                           # what all cells have in common
     [axes.attack.lie]                      # a cell has one choice of every axis
@@ -14,8 +15,8 @@ A file in `papers` contains what the tables of one paper share. A file in `table
     [values]                               # the paper's values, nested like the axes
     lie = [77.24, 84.95]
 
-Changes apply in this order: the choices in the order of the axes, then the settings in the order of
-the files. For settings, the scale (`full`, `reduced` or `smoke`) is one more axis.
+Changes apply in this order: choices in the order of the axes, then settings in the order of the
+files. Settings can also refer to the scale (`full`, `reduced` or `smoke`) as an axis.
 """
 
 import tomllib
@@ -37,7 +38,7 @@ from rampart_fl.shared.families.registry import explain
 TABLES = Path(__file__).parent / "tables"
 PAPERS = Path(__file__).parent / "papers"
 HOURS = Path(__file__).parent / "hours.toml"
-"""Estimated hours of each table at each scale, which `benchmarks/hours.py` writes."""
+"""Estimated hours of each table at each scale, written by `benchmarks/hours.py`."""
 
 
 def names() -> tuple[str, ...]:
@@ -66,7 +67,7 @@ def load(name: str) -> Definition:
 
 
 def parse(text: str, name: str = "definition") -> Definition:
-    """A definition from the text of a TOML file.
+    """Parses a definition from the text of a TOML file.
 
     Raises:
         ConfigurationError: the file is wrong; the message says where.
@@ -94,7 +95,7 @@ def _paper(name: str) -> dict[str, Any]:
 
 
 def _joined(shared: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """Reads the tables of a file, and adds to them the tables of the file's paper."""
+    """Reads the tables of a file, merged with those of the file's paper."""
     library, axes = dict(shared["axes"]), dict[str, Any]()
     for axis, choices in own.get("axes", {}).items():
         if isinstance(choices, list):

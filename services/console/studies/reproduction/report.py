@@ -1,4 +1,4 @@
-"""Writes a table next to the paper's values (Markdown and JSON), and its figure (SVG and PNG)."""
+"""Writes a table next to the paper's values (Markdown and JSON), and a plot (SVG and PNG)."""
 
 import json
 from collections.abc import Sequence
@@ -32,14 +32,14 @@ paper's."""
 
 @dataclass(frozen=True)
 class Outcome:
-    """A cell's figure over its seeds, in the unit of the table.
+    """A cell's metric over its seeds, in the unit of the table.
 
     Args:
         cell: the cell.
-        mean: mean over the seeds; None without a run that has the figure.
+        mean: mean over the seeds; None if no run has the metric.
         half: half the width of the 95 % confidence interval of the mean; None for one seed.
-        missing: why there is no figure.
-        runs: the figures of its runs.
+        missing: why there is no value.
+        runs: the results of its runs.
     """
 
     cell: Cell
@@ -56,7 +56,7 @@ class Outcome:
         return self.mean - self.cell.value
 
     def __str__(self) -> str:
-        """The figure with its interval, and in brackets the paper's value and the difference."""
+        """The metric with its interval, and in brackets the paper's value and the difference."""
         places = 1 if _scale(self.cell.measure) == 100 else 3
         paper = "" if self.cell.value is None else f"{self.cell.value:.2f}"
         if self.mean is None:
@@ -67,19 +67,19 @@ class Outcome:
 
 
 def outcome(cell: Cell, results: Results) -> Outcome:
-    """The figure of a cell, averaged over the seeds that were run."""
+    """The metric of a cell, averaged over the completed seeds."""
     runs = runs_of(cell, results)
     failed = [run["error"] for run in runs if isinstance(run.get("error"), str)]
     values = [value for run in runs if (value := _value(run, cell.measure)) is not None]
     mean = fmean(values) if values else None
     missing = cell.reason or (failed[0] if failed else None)
     if mean is None and missing is None:
-        missing = f"no run has the figure {cell.measure}" if runs else "not run"
+        missing = f"no run has the metric {cell.measure}" if runs else "not run"
     return Outcome(cell, mean, interval(values), missing, runs)
 
 
 def _value(run: dict[str, Any], measure: str) -> float | None:
-    """A figure in the unit that tables use: shares in percent, errors and gaps unchanged."""
+    """A metric in the unit of the tables: shares in percent, errors and gaps unchanged."""
     value = None if isinstance(run.get("error"), str) else measured(run, measure)
     if value is None:
         return None
@@ -89,14 +89,14 @@ def _value(run: dict[str, Any], measure: str) -> float | None:
 
 
 def _scale(measure: str) -> int:
-    """The factor by which tables multiply a figure: 100 for shares, 1 for other figures."""
+    """The factor by which tables multiply a metric: 100 for shares, 1 for others."""
     return (
         1 if measure.startswith(("error", "largest_gap", "rounds", "seconds", "evicted")) else 100
     )
 
 
 def interval(values: Sequence[float]) -> float | None:
-    """Half the width of the 95 % interval of a mean, by Student's t; None for one value.
+    """Half the width of the 95 % confidence interval of a mean, by Student's t; None for one value.
 
     >>> interval([1.0, 2.0, 3.0])
     2.48...
@@ -150,7 +150,7 @@ def _notes(notes: Sequence[str]) -> list[str]:
 
 
 def _missing(outcomes: Sequence[Outcome]) -> list[str]:
-    """The cells without a figure, grouped by the reason."""
+    """The cells without a value, grouped by the reason."""
     reasons: dict[str, list[str]] = {}
     for one in outcomes:
         if one.missing is not None:
@@ -207,7 +207,7 @@ def write(
 
 
 def draw(base: Path, definition: Definition, outcomes: Sequence[Outcome]) -> None:
-    """Draws the figure as SVG and PNG, if any cell has been run.
+    """Draws the plot as SVG and PNG, if any cell has been run.
 
     Raises:
         NoPlots: matplotlib is not installed.
@@ -223,9 +223,9 @@ def draw(base: Path, definition: Definition, outcomes: Sequence[Outcome]) -> Non
 def lines_of(
     definition: Definition, drawn: Figure, outcomes: Sequence[Outcome]
 ) -> tuple[list[Any], dict[str, dict[str, list[float | None]]], dict[Any, list[float | None]]]:
-    """The positions, the panels with their lines, and the intervals, as `plots.curves` needs them.
+    """The positions, panels with lines, and intervals, as arguments of `plots.curves`.
 
-    There is a panel for every figure of a run and every choice of the axis `panels`. There is a
+    There is a panel for every metric of a run and every choice of the axis `panels`. There is a
     line for every combination of choices on the other axes.
     """
     panels: dict[str, dict[str, list[float | None]]] = {}
@@ -263,12 +263,12 @@ def lines_of(
 
 
 def _kind(one: Outcome) -> str:
-    """The suffix of a measure's name for the kind of model; a table may have several kinds."""
+    """The suffix of a metric's name for the kind of model, of which a table may have several."""
     return next((f"_{kind}" for kind in KINDS if one.cell.measure.endswith(f"_{kind}")), "")
 
 
 def _curve(one: Outcome, measure: str) -> list[float | None]:
-    """A figure over the rounds, averaged over the runs that have the figure."""
+    """A metric over the rounds, averaged over the runs that have it."""
     lines = [run["curves"][measure] for run in one.runs if measure in run.get("curves", {})]
     means: list[float | None] = []
     for values in zip(*lines, strict=False):

@@ -1,4 +1,4 @@
-"""The curves of a run: its figures after every round."""
+"""The curves of a run: its metrics after every round."""
 
 from collections.abc import Mapping
 from math import isfinite
@@ -23,12 +23,12 @@ SIDES = ("honest", "hostile")
 
 
 def curves(result: SimulationResult) -> Curves:
-    """Figures after every round, by name; only those that a run has.
+    """Metrics after every round, by name; only those that a run has.
 
     Accuracies, errors, attack success and the largest gap are those of the honest clients.
-    `norm_honest` and `norm_hostile` are mean norms of updates, `entropy_honest` and
-    `entropy_hostile` mean entropies of the clients' models on public samples, and `weight_honest`
-    and `weight_hostile` shares of the aggregate.
+    `norm_honest` and `norm_hostile` are mean norms of updates; `entropy_honest` and
+    `entropy_hostile` are mean entropies of the clients' models on public samples; `weight_honest`
+    and `weight_hostile` are shares of the aggregate.
     """
     both = sides(result.experiment)
     lines: Curves = {}
@@ -65,6 +65,6 @@ def of_side(record: RoundRecord, clients: list[str]) -> dict[str, float | None]:
 
 
 def _mean(values: Mapping[str, float], clients: list[str]) -> float | None:
-    """The mean over the clients with a finite value; None without such a client."""
+    """The mean over the clients with a finite value; None if there are none."""
     known = [values[client] for client in clients if isfinite(values.get(client, float("nan")))]
     return fmean(known) if known else None

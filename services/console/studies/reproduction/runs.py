@@ -1,7 +1,7 @@
-"""Runs the cells of a table; figures of finished runs are kept, and long runs have checkpoints.
+"""Runs the cells of a table; results of finished runs are cached, and long runs have checkpoints.
 
-The figures of a run are in a small file named after the digest of its experiment. Tables with the
-same cells share these files.
+The results of a run are stored in a small file named after the digest of its experiment. Tables
+with the same cells share these files.
 """
 
 import platform
@@ -39,7 +39,7 @@ FIGURES = (
         "seconds",
     ),
 )
-"""The figures of a run that are kept, in addition to its curves."""
+"""The metrics of a run that are cached, in addition to its curves."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Run:
 
     @property
     def file(self) -> str:
-        """Name of the file with the figures."""
+        """Name of the file with the results."""
         return f"{self.experiment.digest()}-{self.cell.accuracy}.json"
 
     def label(self) -> str:
@@ -60,7 +60,7 @@ class Run:
 
 
 Results = dict[str, Figures]
-"""The figures of runs, keyed by file."""
+"""The results of runs, keyed by file."""
 
 
 def run(
@@ -72,17 +72,17 @@ def run(
     pool: Pool | None = None,
     device: str = "cpu",
 ) -> Results:
-    """Runs all cells and shows the progress; a failed run has its error instead of figures.
+    """Runs all cells and shows the progress; a failed run has its error instead of metrics.
 
     Args:
         cells: the cells; a cell with a `reason` is not run.
-        folder: folder of the kept figures and the checkpoints.
+        folder: folder for cached results and checkpoints.
         title: title of the progress bar.
-        resume: whether to use what an earlier start left in the folder.
+        resume: whether to continue from what an interrupted execution left in the folder.
         pool: where to run; by default, one run after another in this process.
         device: device of the models and data.
     Raises:
-        ConfigurationError: the folder holds runs, but `resume` is not set.
+        ConfigurationError: the folder contains runs, but `resume` is not set.
     """
     if not resume and (folder / "cells").exists():
         raise ConfigurationError(
@@ -102,7 +102,7 @@ def run(
 
 
 def planned(cells: Sequence[Cell]) -> list[Run]:
-    """All runs of the cells, seed by seed, because runs with the same seed share random draws."""
+    """All runs of the cells, seed by seed, because runs with the same seed share cached data."""
     seeds = max((len(cell.runs) for cell in cells), default=0)
     return [Run(cell, cell.runs[seed]) for seed in range(seeds) for cell in cells if cell.runs]
 
@@ -110,7 +110,7 @@ def planned(cells: Sequence[Cell]) -> list[Run]:
 def _run(
     runs: Sequence[Run], folder: Path, pool: Pool | None, device: str
 ) -> Iterator[tuple[Run, Figures]]:
-    """Runs and their figures; the kept ones come first."""
+    """Runs with their results; cached ones come first."""
     folder.mkdir(parents=True, exist_ok=True)
     one = partial(figures_of, folder=folder.absolute(), device=device)
     for ended, figures in kept(one, runs, lambda run: folder / "cells" / run.file, pool):
@@ -123,10 +123,10 @@ def _run(
 
 
 def figures_of(one: Run, folder: Path, device: str) -> Figures:
-    """Simulates a run; returns its figures, or its error if it fails.
+    """Simulates a run; returns its results, or its error if it fails.
 
-    An interrupted run continues from its last checkpoint. A machine on which the folder does not
-    exist keeps no checkpoints.
+    An interrupted run continues from its last checkpoint. On a machine without the folder, there
+    are no checkpoints.
     """
     place = folder / "runs" / one.experiment.digest()
     try:
@@ -145,7 +145,7 @@ def figures_of(one: Run, folder: Path, device: str) -> Figures:
 
 
 def measured(figures: Figures, measure: str) -> Any:
-    """A run's figure with this name; what follows a dot selects one of several figures.
+    """A run's metric with this name; a suffix after a dot selects one of several values.
 
     >>> measured({"rounds_to_accuracy": {"0.8": 9}}, "rounds_to_accuracy.0.8")
     9
@@ -156,7 +156,7 @@ def measured(figures: Figures, measure: str) -> Any:
 
 
 def small(result: SimulationResult) -> Figures:
-    """The figures of a run that are kept: those of `FIGURES`, and the curves over rounds."""
+    """The cached results of a run: the metrics in `FIGURES`, and the curves over rounds."""
     summary = result.summary()
     return {
         "experiment": summary["experiment"],
@@ -169,15 +169,15 @@ def small(result: SimulationResult) -> Figures:
 
 
 def versions() -> dict[str, str]:
-    """Versions of the software that determines the figures."""
+    """Versions of the software that determines the results."""
     return {"python": platform.python_version(), "torch": version("torch")}
 
 
 def seconds(results: Results) -> float:
-    """Total duration of all runs in seconds, as measured when each run was executed."""
+    """Total duration of all runs in seconds, measured when each run was executed."""
     return sum(float(figures.get("seconds", 0.0)) for figures in results.values())
 
 
 def runs_of(cell: Cell, results: Results) -> list[dict[str, Any]]:
-    """The figures of a cell's runs in the order of the seeds; a failed run has `error` as text."""
+    """The results of a cell's runs in the order of the seeds; a failed run has `error` as text."""
     return [results[one.file] for one in planned([cell]) if one.file in results]

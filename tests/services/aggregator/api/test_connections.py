@@ -105,7 +105,7 @@ async def test_more_connections_than_may_be_are_refused(port: int) -> None:
     idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(MOST)]
     answer = await talk(port)
     assert answer.startswith(b"HTTP/1.1 503")
-    assert b"8 connections are open already" in answer
+    assert b"8 connections are already open" in answer
     for reader, writer in idle:
         assert await reader.read() == b"", "whoever says nothing makes room"
         writer.close()

@@ -178,5 +178,5 @@ async def test_what_is_no_entry_is_named(founded: Any) -> None:
     stores = founded.stores
     await founded.join("a", "b")
     await stores.redis.client.lset(stores.audit.keys.audit, 1, "{}")
-    with pytest.raises(AuditBroken, match="in place of entry 1 is no entry"):
+    with pytest.raises(AuditBroken, match="entry 1 cannot be parsed"):
         await stores.audit.entries(0, 10)

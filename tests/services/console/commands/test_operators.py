@@ -39,22 +39,22 @@ def test_operators_are_added_listed_and_revoked(hosted: Hosted, rampart: Rampart
     good(rampart("pause", "--token", made["token"], "--reason", "maintenance"))
 
     assert good(rampart("operators", "revoke", "vera", "--reason", "left")) == (
-        "vera is no operator any more\n"
+        "vera is no longer an operator\n"
     )
     assert "the token of vera was revoked" in rampart("status", "--token", viewer).err
     assert "revoked" in good(rampart("operators"))
     assert "no operator nobody" in rampart("operators", "revoke", "nobody").err
-    assert "bob exists already" in rampart("operators", "add", "bob", "--role", "viewer").err
+    assert "bob already exists" in rampart("operators", "add", "bob", "--role", "viewer").err
     said = rampart("operators", "--json", "list")
     assert (said.code, "options come after 'list'" in said.err) == (2, True)
     said = rampart("operators", "add", "eve", "--role", "viewer", "--expires", "soon")
-    assert (said.code, "'soon' is no duration" in said.err) == (2, True)
+    assert (said.code, "'soon' is not a duration" in said.err) == (2, True)
     assert [entry.reason for entry in hosted.operator.audit(3)] == ["maintenance", "left"]
 
 
 @pytest.mark.parametrize("text", ["", "0d", "-1h", "3w", "d", "1e3", "inf", "1 d"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="is no duration"):
+    with pytest.raises(typer.BadParameter, match="is not a duration"):
         duration(text)
 
 

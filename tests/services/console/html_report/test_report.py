@@ -125,7 +125,7 @@ def test_a_run_s_report_says_what_ran_and_who_was_evicted(
     (verdict,) = [v for v in verdicts if v["decision"] == "evicted"]
     for told in (
         "six clients, of which one replaces the model",
-        result["experiment_digest"] + " , as the figures say",
+        result["experiment_digest"] + " , as in the results",
         result["models_digest"],
         hashlib.sha256((folder / "records.jsonl").read_bytes()).hexdigest(),
         f"{evicted} {next(r['round'] for r in records if verdict in r['verdicts'])} evicted "

@@ -52,7 +52,7 @@ def test_a_module_runs_with_its_own_output_variables_and_session(
     for name, one in zip(processes.names, told, strict=True):
         assert one["pid"] == one["session"] == processes[name].pid != os.getpid()
         assert one["imported"]
-    with pytest.raises(ChildFailed, match="first ended with code 3"):
+    with pytest.raises(ChildFailed, match="first exited with code 3"):
         processes.check()
 
 

@@ -51,7 +51,7 @@ def test_a_served_folder_is_known_locked_and_ended(tmp_path: Path) -> None:
         assert folder.await_ready(child, tmp_path / "log", 30) == "http://127.0.0.1:1"
         assert folder.server() == child.pid
         assert (folder.path / "pids/aggregator").read_text() == "12\n"
-        expected = f"process {child.pid} serves .* rampart shutdown ends it"
+        expected = f"process {child.pid} serves .* rampart shutdown stops it"
         with pytest.raises(ConfigurationError, match=expected), folder.held():
             pass
         assert folder.shut_down(30) is True
@@ -70,7 +70,7 @@ def test_a_killed_server_leaves_no_lock_and_its_announcement_does_not_count(tmp_
         child.wait()
         assert folder.server() is None
         assert folder.shut_down() is False
-        with pytest.raises(ChildFailed, match="ended with code -9"):
+        with pytest.raises(ChildFailed, match="exited with code -9"):
             folder.await_ready(child, log, 30)
     with serving(folder.path) as later:
         folder.await_ready(later, log, 30)
@@ -80,7 +80,7 @@ def test_a_killed_server_leaves_no_lock_and_its_announcement_does_not_count(tmp_
 def test_a_server_that_fails_shows_the_end_of_its_log(tmp_path: Path) -> None:
     folder = ServedFolder(tmp_path / "federation")
     with folder.held(), serving(folder.path) as child:
-        expected = r"ended with code 1; see .*: .*serves .* already"
+        expected = r"exited with code 1; see .*: .*serves .* already"
         with pytest.raises(ChildFailed, match=expected):
             folder.await_ready(child, tmp_path / "log", 30)
 

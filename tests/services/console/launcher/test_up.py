@@ -176,7 +176,7 @@ def test_a_process_that_fails_ends_the_run(running: subprocess.Popen[str], part:
     out, err = running.communicate(timeout=150)
     assert running.returncode == 1, err
     assert out == ""
-    assert "ended with code -9" in err.splitlines()[-1]
+    assert "exited with code -9" in err.splitlines()[-1]
     assert not [child for child in started if child.is_running()]
 
 
@@ -245,4 +245,4 @@ def test_the_page_is_opened_and_stays_until_ctrl_c(tmp_path: Path) -> None:
 def test_a_page_is_opened_for_one_run_only(rampart: Callable[..., Any]) -> None:
     said = rampart("up", "digits-sign-flip", "--open", "--beside", "digits-undefended")
     assert said.code == 2
-    assert "leave --beside out" in said.err
+    assert "omit --beside" in said.err

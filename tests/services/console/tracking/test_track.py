@@ -163,4 +163,4 @@ def test_tensorboard_has_the_run(finished: Path, rampart: Rampart, tmp_path: Pat
     assert (board / "small-1/models/global.safetensors").read_bytes() == MODEL
     assert json.loads((board / "small-1/provenance.json").read_text())["models"]
     again = rampart(*arguments)
-    assert again.code == 1 and "a run is tracked once" in again.err
+    assert again.code == 1 and "a run can be tracked only once" in again.err

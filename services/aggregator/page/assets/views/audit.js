@@ -1,4 +1,4 @@
-/** The audit log: what operators did, when and why. */
+/** The audit log: operators' actions, when and why. */
 
 import { html, useState } from "../vendor/preact.js";
 import { useAudit } from "../audit_log.js";

@@ -12,7 +12,7 @@ import { token } from "./clients.js";
 import { EvidenceChart } from "./evidence.js";
 import { standing } from "./members.js";
 
-/** The number of newest runs, and the number of newest rounds of each run, that are shown. */
+/** The numbers of newest runs, and of newest rounds per run, that are shown. */
 const RUNS = 20;
 const ROUNDS = 200;
 

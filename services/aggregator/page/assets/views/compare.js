@@ -5,7 +5,7 @@ import { get } from "../api.js";
 import { Chart } from "../charts.js";
 import { percent } from "../format.js";
 
-/** Largest numbers of rounds and of runs that are compared. */
+/** Maximum numbers of rounds and of runs that are compared. */
 const ROUNDS = 200;
 const MOST = 6;
 

@@ -1,4 +1,4 @@
-/** What happens in a run, newest first, with a filter. */
+/** The events of a run, newest first, with a filter. */
 
 import { html, useState } from "../vendor/preact.js";
 import { clock } from "../format.js";

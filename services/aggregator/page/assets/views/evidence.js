@@ -1,4 +1,4 @@
-/** A client's evidence against its limit, and its norms, over rounds. */
+/** A client's evidence, with its limit, and the norms of its updates over rounds. */
 
 import { html, useMemo } from "../vendor/preact.js";
 import { Chart } from "../charts.js";

@@ -1,4 +1,4 @@
-/** Where a round's models come from: the rows that counted, the stages, and the digests. */
+/** Where a round's models come from: the aggregated rows, the stages, and the digests. */
 
 import { html } from "../vendor/preact.js";
 import { duration, percent, plural, short } from "../format.js";

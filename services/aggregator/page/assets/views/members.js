@@ -1,4 +1,4 @@
-/** The clients of a run, with a button for each act of an operator. */
+/** The clients of a run, with buttons for operators' actions. */
 
 import { html, useMemo, useState } from "../vendor/preact.js";
 import { acts } from "../acts.js";
@@ -8,7 +8,7 @@ import { useTopics } from "../hooks.js";
 import { href } from "../router.js";
 
 const SHOWN = 50;
-/** Standings that need no attention: these clients come last. */
+/** States that need no attention: clients in these states come last. */
 const CALM = new Set(["online", "offline", "declined"]);
 
 /** @param {{model: import("../run_model.js").RunModel}} props */

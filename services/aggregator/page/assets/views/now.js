@@ -1,4 +1,4 @@
-/** The present state of a run, and the buttons with which an operator steers the run. */
+/** The current state of a run, and the buttons that control the run. */
 
 import { html } from "../vendor/preact.js";
 import { MODES, acts } from "../acts.js";

@@ -1,4 +1,4 @@
-/** What operators did to a run and its clients. */
+/** Operators' actions on a run and its clients. */
 
 import { html } from "../vendor/preact.js";
 import { useAudit } from "../audit_log.js";

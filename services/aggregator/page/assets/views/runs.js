@@ -1,4 +1,4 @@
-/** All runs: the queue, how far each is, a comparison, and submission. */
+/** All runs: the queue, each run's progress, a comparison, and the form for submissions. */
 
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { get } from "../api.js";
@@ -12,9 +12,9 @@ import { Compare } from "./compare.js";
 import { Submit } from "./submit.js";
 
 const EVERY = 3000;
-/** Runs whose accuracy is shown. */
+/** Number of runs whose accuracy is shown. */
 const MEASURED = 50;
-/** Runs in one answer. */
+/** Number of runs in one response. */
 const PAGE = 100;
 const LIVE = ["running", "paused", "stopping"];
 
@@ -89,7 +89,7 @@ function summary(runs, before) {
 }
 
 /**
- * Rounds that have ended.
+ * Number of rounds that have ended.
  *
  * @param {any} run
  */

@@ -1,4 +1,4 @@
-/** Where an operator signs in with a token. */
+/** The form for signing in with an operator's token. */
 
 import { html, useState } from "../vendor/preact.js";
 import { Problem, request } from "../api.js";

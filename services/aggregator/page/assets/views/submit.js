@@ -1,4 +1,4 @@
-/** Where an operator submits an experiment: its file as TOML, or the tables of an earlier run. */
+/** The form for submitting an experiment: a TOML file, or the tables of an earlier run. */
 
 import { html, useState } from "../vendor/preact.js";
 import { get, send } from "../api.js";

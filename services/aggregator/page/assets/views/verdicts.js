@@ -9,7 +9,7 @@ import { CellDetails } from "./cell_details.js";
 
 /** Sides of a cell in CSS pixels. */
 const SIDES = [3, 6, 10, 14, 20];
-/** Height in CSS pixels that the matrix may have. */
+/** Maximum height of the matrix in CSS pixels. */
 const TALL = 540;
 
 /** @param {{model: import("../run_model.js").RunModel}} props */
@@ -81,7 +81,7 @@ export function Verdicts({ model }) {
 }
 
 /**
- * The largest side at which all cells are visible, or the smallest at which names are legible.
+ * The largest cell side with which all cells are visible, or the smallest with legible names.
  *
  * @param {number} clients
  * @param {number} rounds

@@ -43,6 +43,19 @@ async def next_run(
         ticket = await connection.ticket(known)
 
 
+async def sit_out(connection: AggregatorClient, ticket: Ticket) -> Ticket:
+    """Does nothing in a run until the run ends for the client; returns the last ticket.
+
+    Args:
+        connection: the client's connection.
+        ticket: the client's present ticket, which names the run.
+    """
+    run = ticket.run
+    while ticket.run == run and ticket.kind not in ("evicted", "done"):
+        ticket = await connection.ticket(ticket.etag, run=run) or ticket
+    return ticket
+
+
 async def _answer(connection: AggregatorClient, answer: Answer, client: str, offer: Ticket) -> None:
     """Answers an offer; a refusal means that the offer is no longer valid."""
     where = {"client": client, "run": offer.run}

@@ -4,17 +4,16 @@ import ctypes
 import gc
 
 _trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-"""The C library's function that returns free memory; None if the library has none."""
+"""The C library's function that returns free memory to the system; None if there is none."""
 
 
 def release_unused_memory() -> None:
-    """Returns the memory that the process no longer uses to the operating system.
+    """Returns memory that the process no longer uses to the operating system.
 
-    Objects that refer to each other stay until Python looks for such cycles, which a service seldom
-    does among older objects. The C library keeps freed memory, whose amount depends on the order in
-    which blocks were freed. So a process seems to grow, although it uses no more objects than
-    before. A C library without `malloc_trim`, such as macOS's, decides by itself when it returns
-    memory.
+    Objects that refer to each other stay in memory until Python searches for such cycles, which a
+    service rarely does among older objects. The C library does not return all freed memory to the
+    system either; how much it retains depends on the order in which blocks were freed. A C library
+    without `malloc_trim`, such as that of macOS, decides itself when to return memory.
     """
     gc.collect()
     if _trim is not None:

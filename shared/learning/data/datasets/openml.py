@@ -27,8 +27,8 @@ def table(data_id: int) -> tuple[np.ndarray, np.ndarray]:
 
     # pandas reads large tables much faster, but is optional.
     parser = "pandas" if find_spec("pandas") else "liac-arff"
-    # scikit-learn reads the download twice, once for its checksum and once for its numbers.
-    # The temporary folder keeps the download between the two reads.
+    # scikit-learn reads the download twice: to verify its checksum and to parse it. The temporary
+    # folder keeps the download between the two reads.
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder, _impatient():
         # scikit-learn warns about every failed attempt; only the last failure raises an error.
         warnings.filterwarnings("ignore", "A network error", UserWarning)
@@ -58,7 +58,7 @@ def _impatient() -> Iterator[None]:
 
 
 def _features(found: Any, coded: bool) -> np.ndarray:
-    """The features as numbers; if `coded`, categorical columns hold positions of categories."""
+    """The features as numbers; if `coded`, categorical columns hold category indices."""
     x = np.array(found.data, dtype=np.float64)
     categories = found.categories or {}
     for column, name in enumerate(found.feature_names):

@@ -280,7 +280,7 @@ class ClientStore:
         if not clients:
             return {}
         async with asking(), self.redis.client.pipeline(transaction=False) as pipe:
-            pipe.zmscore(self.keys.seen, clients)
+            pipe.zmscore(self.keys.seen, [*clients])
             pipe.hmget(self.keys.software, clients)
             pipe.hmget(self.keys.barred, clients)
             columns = await pipe.execute()

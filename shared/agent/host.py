@@ -19,7 +19,7 @@ from rampart_fl.shared.agent.former_state import adopt_former_state
 from rampart_fl.shared.agent.identity import Identity, establish, held, kept_fresh
 from rampart_fl.shared.agent.learning_client import Keeper, LearningClient, client_experiment
 from rampart_fl.shared.agent.loop import Participant, participate
-from rampart_fl.shared.agent.membership import next_run
+from rampart_fl.shared.agent.membership import next_run, sit_out
 from rampart_fl.shared.agent.run_experiment import run_experiment, run_folder
 from rampart_fl.shared.errors import RampartError
 from rampart_fl.shared.experiment import Experiment
@@ -243,10 +243,20 @@ class HostedClient:
         activity: ActivityLog,
         first: Ticket,
     ) -> Ticket:
-        """Takes part in one run; returns the last ticket."""
+        """Takes part in one run; returns the last ticket.
+
+        The client may have accepted the run with another owner's file, before this process began,
+        or the aggregator may have offered other settings. So the owner's file decides once more.
+        """
         own = run_folder(folder, first.run)
         adopt_former_state(folder, own, first)
         experiment, sample_cap = await run_experiment(connection, first.run, own)
+        answer = decide(self.policy, experiment)
+        if not answer.accept:
+            activity.decided(first.run, answer)
+            where = {"client": identity.client_id, "run": first.run}
+            log.warning("sits out: %s", answer.reason, extra=where)
+            return await sit_out(connection, first)
         assert first.slot is not None
         context = AgentContext(
             self.settings,
@@ -259,7 +269,7 @@ class HostedClient:
             self.position,
             first.slot,
             activity,
-            decide(self.policy, experiment).data_file or self.settings.data_file,
+            answer.data_file or self.settings.data_file,
         )
         with plugins.known(experiment.packages):
             participant = await self.build(context)

@@ -22,24 +22,38 @@ async def next_run(
         connection: the client's connection.
         answer: decides whether the client accepts an offer.
         client: the client's id.
-        last: the last ticket of the client's previous run, if any.
+        last: the last ticket that the client got in its previous run, if any. If that run was
+            deleted, this ticket may already be the offer of another run.
     Returns:
         The first ticket of the run; or the ticket `evicted` without a run, if the client is barred
         from the federation.
     """
-    known = None if last is None else last.etag
+    ticket = last
+    known: str | None = None
     while True:
+        if ticket is not None:
+            known = ticket.etag
+            if ticket.kind == "offer":
+                await _answer(connection, answer, client, ticket)
+            elif ticket.kind == "evicted" and not ticket.run:
+                log.info("barred", extra={"client": client, "reason": ticket.reason})
+                return ticket
+            elif ticket.run and ticket.kind not in ("evicted", "done"):
+                return ticket
         ticket = await connection.ticket(known)
-        if ticket is None:
-            continue
-        known = ticket.etag
-        if ticket.kind == "offer":
-            await _answer(connection, answer, client, ticket)
-        elif ticket.kind == "evicted" and not ticket.run:
-            log.info("barred", extra={"client": client, "reason": ticket.reason})
-            return ticket
-        elif ticket.run and ticket.kind not in ("evicted", "done"):
-            return ticket
+
+
+async def sit_out(connection: AggregatorClient, ticket: Ticket) -> Ticket:
+    """Does nothing in a run until the run ends for the client; returns the last ticket.
+
+    Args:
+        connection: the client's connection.
+        ticket: the client's present ticket, which names the run.
+    """
+    run = ticket.run
+    while ticket.run == run and ticket.kind not in ("evicted", "done"):
+        ticket = await connection.ticket(ticket.etag, run=run) or ticket
+    return ticket
 
 
 async def _answer(connection: AggregatorClient, answer: Answer, client: str, offer: Ticket) -> None:

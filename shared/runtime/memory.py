@@ -1,18 +1,20 @@
-"""Freed memory that the C library retains for later allocations."""
+"""Memory that a process no longer uses, but has not returned to the operating system."""
 
 import ctypes
+import gc
 
 _trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 """The C library's function that returns free memory to the system; None if there is none."""
 
 
-def release_free_memory() -> None:
-    """Returns memory that the process has freed to the operating system.
+def release_unused_memory() -> None:
+    """Returns memory that the process no longer uses to the operating system.
 
-    The C library does not return all freed memory to the system; how much it retains depends on the
-    order in which blocks were freed. A process may therefore appear to grow although it holds no
-    more objects than before. A C library without `malloc_trim`, such as that of macOS, decides
-    itself when to return memory.
+    Objects that refer to each other stay in memory until Python searches for such cycles, which a
+    service rarely does among older objects. The C library does not return all freed memory to the
+    system either; how much it retains depends on the order in which blocks were freed. A C library
+    without `malloc_trim`, such as that of macOS, decides itself when to return memory.
     """
+    gc.collect()
     if _trim is not None:
         _trim(0)

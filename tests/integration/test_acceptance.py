@@ -12,7 +12,7 @@ from rampart_fl.shared.agent.host import host as run_agents
 from rampart_fl.shared.experiment.schema import Data
 from rampart_fl.shared.learning.data.client_data import client_data
 from rampart_fl.shared.protocol.runs import OVER
-from tests.integration.hosted import Hosted, experiment, host, until
+from tests.integration.hosted import Hold, Hosted, experiment, host, until
 
 POLICY = """
 most_epochs = 1
@@ -93,3 +93,40 @@ def test_an_owner_s_file_decides_and_the_log_tells(tmp_path: Path, redis_url: st
     assert 0 < trained[0]["epsilon"] < trained[1]["epsilon"]
     assert [entry["bytes"] for entry in sent] == [record.bytes_up["zoe"] for record in records]
     assert len({entry["digest"] for entry in sent}) == 2
+
+
+def test_a_stricter_file_ends_the_client_s_part_in_a_run_that_it_had_accepted(
+    tmp_path: Path, redis_url: str
+) -> None:
+    given = experiment(2, rounds=3, room=0, training={"epochs": 2})
+    with host(given, tmp_path, redis_url) as hosted:
+        first, hold = hosted.run, Hold(0)
+        later = hosted.operator.submit(experiment(2, rounds=1, room=0, training={"epochs": 1})).run
+        loose = AgentSettings(
+            aggregator=hosted.url,
+            state=tmp_path / "state",
+            join_token=hosted.operator.mint(["zoe"]).tokens[0],
+        )
+        agents = begin(hosted, loose)
+        hosted.scripted(["ada"], hold=hold)
+        hosted.received("zoe")
+        end(hosted, agents)
+        hold.on = False
+        (tmp_path / "accept.toml").write_text("most_epochs = 1")
+        agents = begin(hosted, loose.model_copy(update={"accept": tmp_path / "accept.toml"}))
+        log = ActivityLog(tmp_path / "state/client-0")
+        until(lambda: [entry for entry in log.entries() if entry["what"] == "declined"])
+        hosted.operator.steer("stop")
+        hosted.wait("evaluating")
+        hosted.expire()
+        hosted.operator.run = later
+        hosted.operator.await_start()
+        hosted.scripted(["ada"])
+        hosted.wait()
+        assert hosted.record(0).participants == ["ada", "zoe"]
+        end(hosted, agents)
+    told = [(entry["what"], entry["run"]) for entry in log.entries()]
+    assert told == [
+        *((what, first) for what in ("accepted", "trained", "sending", "declined")),
+        *((what, later) for what in ("accepted", "trained", "sending")),
+    ]

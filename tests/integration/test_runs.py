@@ -173,27 +173,35 @@ def test_a_client_that_is_barred_takes_part_in_no_later_run(host: Host) -> None:
 
 
 @pytest.mark.timeout(400)
-def test_real_agents_outlive_runs_while_the_aggregator_is_killed(tmp_path: Path) -> None:
-    """The first and the third run are the same experiment, and come to the same models."""
+def test_real_agents_outlive_runs_whatever_is_killed(tmp_path: Path) -> None:
+    """Another process dies in each run, and the aggregator between them.
+
+    The first and the third run are the same experiment, and come to the same models.
+    """
     experiments = [Experiment.parse(SMALL.format(seed=seed)) for seed in (1, 2, 1)]
-    settings = {"RAMPART_THREADS": "1"}
+    settings, disturbed = {"RAMPART_THREADS": "1"}, chaos.Run([], [], {}, 0.0)
+    damages = (
+        chaos.kill_aggregator,
+        chaos.kill_redis,
+        chaos.kill_clients_between_training_and_upload,
+    )
     with LocalFederation(
         experiments[0], tmp_path, settings=settings, processes=ForkedProcesses
     ) as federation:
         operator = federation.operator
         runs = [operator.run, *(operator.submit(given).run for given in experiments[1:])]
         federation.start_clients()
-        for run in runs:
+        for run, damage in zip(runs, damages, strict=True):
             operator.run = run
             while operator.info().state == "queued" or operator.status().round < 1:
                 federation.processes.check("redis", "aggregator")
                 time.sleep(0.1)
-            federation.processes.kill("aggregator")
-            federation.start_aggregator()
-            operator.ready(90)
+            damage(federation, disturbed)
             while operator.status().phase != "done":
                 federation.processes.check("redis", "aggregator", "clients-0")
                 time.sleep(0.1)
+            chaos.kill_aggregator(federation, disturbed)
+        assert disturbed.kills[::2] == ["aggregator", "redis", "clients-0"]
         found = []
         for run in runs:
             operator.run = run

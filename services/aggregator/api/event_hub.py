@@ -18,7 +18,7 @@ from rampart_fl.services.aggregator.state.event_log import read_streams
 from rampart_fl.services.aggregator.state.redis_records import Event
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.shared.errors import Unavailable
-from rampart_fl.shared.runtime.memory import release_free_memory
+from rampart_fl.shared.runtime.memory import release_unused_memory
 
 log = logging.getLogger(__name__)
 
@@ -212,7 +212,7 @@ class EventHub:
             self.deletions += event.type == "deleted"
             self._wake_all()
             if event.type == "ended":
-                asyncio.get_running_loop().run_in_executor(None, release_free_memory)
+                asyncio.get_running_loop().run_in_executor(None, release_unused_memory)
         elif event.type in FOR_ONE:
             self._wake(event.fields.get("client") or event.fields.get("request", ANYONE))
 

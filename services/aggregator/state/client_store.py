@@ -1,9 +1,9 @@
 """The clients: join tokens, registrations, the clients' own tokens, and times of last requests."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from rampart_fl.services.aggregator.state.audit_log import (
     AUDITED,
@@ -141,6 +141,17 @@ return {'readmitted'}
 )
 
 
+class ClientFacts(NamedTuple):
+    """What the federation knows of a client beside its record."""
+
+    seen: float | None
+    """Unix time of the client's last request."""
+    software: str
+    """The software that this request named."""
+    barred: dict[str, Any] | None
+    """Why the client is barred from the federation; None if it is not."""
+
+
 @dataclass(frozen=True)
 class ClientStore:
     """Registers and looks up clients.
@@ -264,18 +275,24 @@ class ClientStore:
         """Every registered client's record, keyed and sorted by id."""
         return by_client(await self.redis.ask("hgetall", self.keys.clients))
 
-    async def barred(self) -> dict[str, dict[str, Any]]:
-        """The clients that are barred from the federation and the reasons, sorted by id."""
-        return by_client(await self.redis.ask("hgetall", self.keys.barred))
+    async def facts(self, clients: Sequence[str]) -> dict[str, ClientFacts]:
+        """What is known of these clients, keyed by client."""
+        if not clients:
+            return {}
+        async with asking(), self.redis.client.pipeline(transaction=False) as pipe:
+            pipe.zmscore(self.keys.seen, [*clients])
+            pipe.hmget(self.keys.software, clients)
+            pipe.hmget(self.keys.barred, clients)
+            columns = await pipe.execute()
+        return {
+            client: ClientFacts(seen, software or "", None if why is None else json.loads(why))
+            for client, seen, software, why in zip(clients, *columns, strict=True)
+        }
 
     async def seen(self) -> dict[str, float]:
         """The Unix time of each client's last request."""
         raw = await self.redis.ask("zrange", self.keys.seen, 0, -1, withscores=True)
         return {client: float(at) for client, at in raw}
-
-    async def software(self) -> dict[str, str]:
-        """The software that each client's last request named, keyed by client."""
-        return cast(dict[str, str], await self.redis.ask("hgetall", self.keys.software))
 
     async def saw(self, requests: Mapping[str, tuple[float, str]]) -> None:
         """Stores the Unix time of each client's last request, and the software it named."""

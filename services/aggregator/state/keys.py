@@ -52,7 +52,7 @@ The keys of one run (`RunKeys`), which all begin with `run:` and the run's id:
                          (quarantine or proposal), why, when
     customized:Q string  digest of the model that was made for request Q
     events       stream  everything that happens in the run, in order; the worker and operators
-                         read it
+                         read it; deleted a day after the run's end
 """
 
 SCHEMA = "3"

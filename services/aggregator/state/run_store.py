@@ -20,6 +20,9 @@ from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol.audit import ActName
 from rampart_fl.shared.protocol.messages import RunState
 
+EVENTS_KEPT = 86_400
+"""Seconds after a run's end for which its events are kept, for programs that follow the run."""
+
 FOUND = (
     FENCED
     + """
@@ -95,7 +98,7 @@ END = (
     + """
 -- KEYS state fence events tickets pulls runs current federation_events history segments receipts
 --   members evicted late
--- ARGV fence run now state reason last_round segment
+-- ARGV fence run now state reason last_round segment events_kept
 if fenced(KEYS[2], ARGV[1]) then return {'fenced'} end
 if redis.call('GET', KEYS[7]) ~= ARGV[2] then return {'ended'} end
 local state, reason = ARGV[4], ARGV[5]
@@ -117,6 +120,7 @@ info.round = tonumber(redis.call('HGET', KEYS[1], 'round'))
 info.clients, info.evicted = redis.call('HLEN', KEYS[12]), redis.call('HLEN', KEYS[13])
 redis.call('HSET', KEYS[6], ARGV[2], cjson.encode(info))
 redis.call('XADD', KEYS[3], '*', 'type', 'ended', 'state', state)
+redis.call('EXPIRE', KEYS[3], ARGV[8])
 redis.call('XADD', KEYS[8], '*', 'type', 'ended', 'run', ARGV[2])
 return {'ended'}
 """
@@ -249,4 +253,5 @@ class RunStore:
             *(keys.members, keys.evicted, keys.late),
         )
         last, digest = segment or ("", "")
-        await self.redis.run(END, names, fence, self.run, now, state, reason, last, digest)
+        given = (fence, self.run, now, state, reason, last, digest, EVENTS_KEPT)
+        await self.redis.run(END, names, *given)

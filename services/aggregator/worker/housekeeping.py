@@ -8,7 +8,7 @@ from rampart_fl.services.aggregator.state.redis_records import Run
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.shared.protocol.runs import OVER
-from rampart_fl.shared.runtime.memory import release_free_memory
+from rampart_fl.shared.runtime.memory import release_unused_memory
 
 log = logging.getLogger(__name__)
 SWEEP = 600.0
@@ -35,7 +35,7 @@ class Housekeeping:
         while True:
             await self.sweep()
             # A sweep keeps the digests of all used blobs in memory.
-            await asyncio.to_thread(release_free_memory)
+            await asyncio.to_thread(release_unused_memory)
             await asyncio.sleep(SWEEP)
 
     async def sweep(self) -> None:

@@ -27,7 +27,7 @@ from rampart_fl.shared.errors import ConfigurationError, RampartError, Unavailab
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.estimate import estimate
 from rampart_fl.shared.protocol.messages import RoundRecord
-from rampart_fl.shared.runtime.memory import release_free_memory
+from rampart_fl.shared.runtime.memory import release_unused_memory
 
 log = logging.getLogger(__name__)
 TICK = 1.0
@@ -182,6 +182,8 @@ class Worker:
                 await self._news.wait()
             else:
                 await self._execute(run, fence)
+                # The next run may need memory blocks of other sizes, and may start much later.
+                await self.compute(release_unused_memory)
 
     async def _start_next(self, fence: int) -> str | None:
         """Starts the run at the head of the queue; returns the run, or None if none starts."""
@@ -248,8 +250,6 @@ class Worker:
                 self.round_engine.close()
             self.round_engine = None
         await self.compute(self._release)
-        # The next run may need memory blocks of other sizes, and may start much later.
-        await self.compute(release_free_memory)
         log.info("run ended", extra={"run": run})
 
     def _round_engine(self, run: str, state: Run) -> RoundEngine:

@@ -85,6 +85,19 @@ async def test_the_former_run_is_not_taken_up_again() -> None:
     assert script.answers == []
 
 
+async def test_an_offer_that_came_as_the_last_ticket_is_answered() -> None:
+    """The former run was deleted before the client heard of its end."""
+    offer = ticket("offer", "x-1")
+    script = Script(offer, ticket("wait", slot=2))
+    assert (await find(script, offer)).slot == 2
+    assert [answer["accept"] for answer in script.answers] == [True]
+
+
+async def test_who_was_barred_in_its_former_run_ends() -> None:
+    barred = ticket("evicted", "", reason="stolen")
+    assert await find(Script(), barred) == barred
+
+
 async def test_who_is_barred_from_the_federation_ends() -> None:
     found = await find(Script(ticket("offer"), ticket("evicted", "", reason="stolen")))
     assert (found.kind, found.run, found.reason) == ("evicted", "", "stolen")

@@ -1,12 +1,14 @@
-"""A process returns the memory that it has freed."""
+"""A process returns the memory that it no longer uses."""
 
 import ctypes
+import gc
 import os
+import weakref
 from pathlib import Path
 
 import pytest
 
-from rampart_fl.shared.runtime.memory import release_free_memory
+from rampart_fl.shared.runtime.memory import release_unused_memory
 
 
 def resident() -> int:
@@ -22,6 +24,21 @@ def test_freed_memory_is_returned_although_a_later_block_is_in_use() -> None:
     last = [bytes(2000) for _ in range(100)]  # It is above the others, so the heap cannot shrink.
     blocks.clear()
     before = resident()
-    release_free_memory()
+    release_unused_memory()
     assert before - resident() > 40_000 * 2000 / 2
     assert len(last) == 100
+
+
+def test_objects_that_refer_to_each_other_go_however_old_they_are() -> None:
+    class Node:
+        pass
+
+    one, other = Node(), Node()
+    one.other, other.other = other, one  # type: ignore[attr-defined]  # a cycle
+    gc.collect()  # Now the nodes are among the oldest objects.
+    found = weakref.ref(one)
+    del one, other
+    gc.collect(1)
+    assert found() is not None
+    release_unused_memory()
+    assert found() is None

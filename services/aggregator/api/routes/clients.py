@@ -201,9 +201,7 @@ async def described(runtime: Runtime, known: Mapping[str, Mapping[str, Any]]) ->
         runtime: the parts of the process.
         known: the clients' records, keyed by id.
     """
-    stores = runtime.stores
-    seen = await stores.clients.seen()
-    barred, software = await stores.clients.barred(), await stores.clients.software()
+    facts = await runtime.stores.clients.facts(list(known))
     since = time.time() - runtime.settings.offline_after
     return [
         ClientInfo(
@@ -211,10 +209,10 @@ async def described(runtime: Runtime, known: Mapping[str, Mapping[str, Any]]) ->
             registered_at=client["registered_at"],
             sample_cap=client.get("sample_cap"),
             labels=client.get("labels", {}),
-            last_seen=seen.get(client_id),
-            online=seen.get(client_id, 0) > since,
-            software=software.get(client_id, ""),
-            barred=barred.get(client_id),
+            last_seen=facts[client_id].seen,
+            online=(facts[client_id].seen or 0) > since,
+            software=facts[client_id].software,
+            barred=facts[client_id].barred,
             token_expires_at=client["expires_at"] if client["token_hash"] else None,
         )
         for client_id, client in known.items()

@@ -76,22 +76,22 @@ async def members(
     ] = None,
 ) -> list[Member]:
     """Lists the clients that answered the run's offer, take part in it, or are barred from it."""
-    stores, clients = run.stores, runtime.stores.clients
-    seen, software = await clients.seen(), await clients.software()
+    stores = run.stores
     answers, slots = await stores.members.answers(), await stores.members.slots()
     barred, tickets = await stores.evictions.barred(), await stores.tickets.outstanding()
     since = time.time() - runtime.settings.offline_after
     concerned = sorted({*answers, *slots, *barred.evicted, *barred.quarantined})
     if client_id is not None:
         concerned = [client for client in concerned if client == client_id]
+    facts = await runtime.stores.clients.facts(concerned)
     return [
         Member(
             client_id=client,
             accept=answers.get(client, {}).get("accept"),
             reason=answers.get(client, {}).get("reason", ""),
             slot=slots.get(client),
-            online=seen.get(client, 0) > since,
-            software=software.get(client, ""),
+            online=(facts[client].seen or 0) > since,
+            software=facts[client].software,
             evicted=client in barred.evicted,
             eviction=barred.evicted.get(client),
             quarantine=barred.quarantined.get(client),

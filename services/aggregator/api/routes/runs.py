@@ -37,10 +37,9 @@ async def runs(
 ) -> list[RunInfo]:
     """Lists the newest runs in the order of submission, and what each one waits for."""
     last = inf if before is None else number_of(before)
+    queue, current = await ahead(runtime)
     entries = await runtime.stores.runs.entries()
     found = [info for info in entries if number_of(info.run) < last][-limit:]
-    queue = await runtime.stores.runs.queue()
-    current = await runtime.stores.runs.current()
     return list(await asyncio.gather(*(present(runtime, info, queue, current) for info in found)))
 
 
@@ -50,7 +49,7 @@ async def runs(
     responses={
         200: {"model": RunInfo, "description": "The run that was already submitted with this key"},
         201: {**OF_RUN},
-        **problems(refusals.InvalidExperiment),
+        **problems(refusals.InvalidExperiment, refusals.Conflict),
     },
 )
 async def submit(
@@ -59,7 +58,8 @@ async def submit(
     """Submits an experiment, which runs after all runs submitted earlier.
 
     A worker checks the experiment. Submissions with the same key create only one run, so a caller
-    can safely repeat a request whose response was lost.
+    can safely repeat a request whose response was lost. A key that was used for another experiment
+    is refused.
     """
     await runtime.require_ready()
     experiment, _ = await check(runtime, body.experiment)
@@ -72,8 +72,12 @@ async def submit(
         None if wait is None else by.time + wait,
     )
     if not new:
+        if info.experiment != experiment.digest():
+            raise refusals.Conflict(
+                f"run {info.run} was submitted with this key, but with another experiment"
+            )
         response.status_code = 200
-    return await describe(runtime, info)
+    return await described(runtime, info.run)
 
 
 @router.post("/check", responses=problems(refusals.InvalidExperiment))
@@ -148,16 +152,20 @@ async def described(runtime: Runtime, run: str) -> RunInfo:
     Raises:
         RunNotFound: there is no such run.
     """
+    queue, current = await ahead(runtime)
     info = await runtime.stores.runs.entry(run)
     if info is None:
         raise refusals.RunNotFound(f"there is no run {run}")
-    return await describe(runtime, info)
-
-
-async def describe(runtime: Runtime, info: RunInfo) -> RunInfo:
-    """A run's entry with its current state."""
-    queue, current = await runtime.stores.runs.queue(), await runtime.stores.runs.current()
     return await present(runtime, info, queue, current)
+
+
+async def ahead(runtime: Runtime) -> tuple[list[str], str | None]:
+    """The queued runs, and the run that is executed now.
+
+    Read entries of runs only afterwards: a run that is executed now then has no entry that says
+    that it is queued.
+    """
+    return await runtime.stores.runs.queue(), await runtime.stores.runs.current()
 
 
 async def present(
@@ -172,8 +180,9 @@ async def present(
         current: the current run.
     """
     if info.state == "queued":
-        ahead = queue[: queue.index(info.run)] if info.run in queue else []
-        runs = [*([current] if current else []), *ahead]
+        earlier = queue[: queue.index(info.run)] if info.run in queue else []
+        # The run that is executed now may have been queued when the queue was read.
+        runs = list(dict.fromkeys([*([current] if current else []), *earlier]))
         more = f" and {len(runs) - 1} more runs" if len(runs) > 1 else ""
         waits = f"the end of {runs[0]}{more}" if runs else "a worker"
         return info.model_copy(update={"waits_for": waits})

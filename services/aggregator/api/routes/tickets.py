@@ -191,7 +191,7 @@ async def current_ticket(runtime: Runtime, client: str, run: str | None) -> Tick
         found = await ticket_of_run(runtime, client, await runtime.stores.runs.current())
     if found is not None:
         return found
-    barred = (await runtime.stores.clients.barred()).get(client)
+    barred = (await runtime.stores.clients.facts([client]))[client].barred
     return out(barred) if barred is not None else Ticket(kind="wait")
 
 

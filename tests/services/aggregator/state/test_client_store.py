@@ -81,7 +81,12 @@ async def test_when_clients_were_seen(stores: Stores) -> None:
     await stores.clients.saw({"a": (NOW, "rampart-fl/0.1"), "b": (NOW + 0.125, "")})
     await stores.clients.saw({"a": (NOW + 1, "rampart-fl/0.2")})
     assert await stores.clients.seen() == {"a": NOW + 1, "b": NOW + 0.125}
-    assert await stores.clients.software() == {"a": "rampart-fl/0.2", "b": ""}
+    assert await stores.clients.facts(["b", "a", "c"]) == {
+        "b": (NOW + 0.125, "", None),
+        "a": (NOW + 1, "rampart-fl/0.2", None),
+        "c": (None, "", None),
+    }
+    assert await stores.clients.facts([]) == {}
 
 
 async def test_labels_come_with_the_join_token_and_may_change(stores: Stores) -> None:
@@ -100,7 +105,8 @@ async def test_barred_clients_are_readmitted(founded: Any) -> None:
     await founded.join("a")
     assert await clients.bar("a", BY) == "barred"
     assert await clients.bar("a", BY) == "already"
-    assert await clients.barred() == {"a": {"reason": "a test", "detector": "operator", "at": NOW}}
+    why = {"reason": "a test", "detector": "operator", "at": NOW}
+    assert (await clients.facts(["a"]))["a"].barred == why
     assert (await founded.run.tickets.standing("a")).barred["reason"] == "a test"
     assert await clients.readmit("a", BY) == "readmitted"
-    assert await clients.barred() == {}
+    assert (await clients.facts(["a"]))["a"].barred is None

@@ -107,6 +107,9 @@ async def test_the_end_frees_the_federation_for_the_next_run(founded: Any) -> No
     assert await redis.hgetall(run.keys.history) == {}, "its entries are in a segment"
     assert list(await founded.records.entries(0, 9)) == [0]
     assert await redis.ttl(run.keys.receipts(0)) == -1, "the measurements are kept"
+    assert 0 < await redis.ttl(run.keys.events) <= 86_400, "events take up to 330 kB per run"
+    large = [key async for key in redis.scan_iter(f"{run.keys.prefix}*") if "events" not in key]
+    assert sum([await redis.memory_usage(key, samples=0) for key in large]) < 10_000
 
 
 async def test_a_run_that_is_stopped_before_its_first_round_is_cancelled(founded: Any) -> None:

@@ -1,9 +1,13 @@
 """Segments: small blobs in one file, durable together and deleted together."""
 
 import errno
+import gc
 import hashlib
 import os
+import pathlib
 import stat
+import tracemalloc
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -141,3 +145,55 @@ def test_a_sweep_keeps_segments_with_a_blob_that_is_needed(tmp_path: Path) -> No
     assert later.sweep({next(iter(kept))}, 60) == 1
     assert settled(later, 2)
     assert sorted(later.digests()) == sorted([*kept, *new])
+
+
+@pytest.fixture
+def traced() -> Iterator[Callable[[], int]]:
+    """The bytes of all Python objects that were made since the test began.
+
+    Python's table of interned strings is left out: pathlib interns every name, and the table keeps
+    its room when the strings go.
+    """
+    others = tracemalloc.Filter(False, pathlib.__file__)
+
+    def held() -> int:
+        gc.collect()
+        found = tracemalloc.take_snapshot().filter_traces([others])
+        return sum(trace.size for trace in found.traces)
+
+    tracemalloc.start()
+    yield held
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("by", ["sweep", "delete", "another process"])
+def test_memory_and_disk_return_when_segments_go(
+    tmp_path: Path, traced: Callable[[], int], by: str
+) -> None:
+    """The process has read all segments, as a worker does in the course of many rounds."""
+    blobs, other, kept = Blobs(tmp_path), Blobs(tmp_path), named("kept")
+    blobs.put_all(kept)
+    assert read(blobs, *kept) == b"kept"
+    before = traced()
+    gone = [named(*(f"{number} {blob}" for blob in range(20))) for number in range(40)]
+    for some in gone:
+        other.put_all(some)
+    digests = [digest for some in gone for digest in some]
+    del gone, some
+    for path in files(blobs):
+        os.utime(path, (path.stat().st_mtime - 100,) * 2)
+    assert set(digests) <= set(blobs.digests())
+    grown = traced() - before
+    if by == "sweep":
+        assert blobs.sweep({*kept}, age=50) == 40
+    elif by == "delete":
+        blobs.delete(digests)
+    else:
+        other.delete(digests)
+        assert not blobs.exists(digests[0]), "which makes the process look at the folder again"
+    del digests
+    assert settled(blobs, 1), "the one that is referenced"
+    assert read(blobs, *kept) == b"kept"
+    left = traced() - before
+    # An emptied dictionary keeps its room.
+    assert left < grown / 4, f"{left} of {grown} bytes are left"

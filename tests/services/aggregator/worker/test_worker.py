@@ -1,9 +1,11 @@
 """The worker: it executes runs one after another, checks experiments, and tidies up."""
 
 import asyncio
+import gc
 import json
 import os
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -81,6 +83,23 @@ async def test_runs_are_executed_one_after_another(stores: Stores, blobs: RunBlo
             info = await until(stores, run, "cancelled")
             assert info.reason == "a test"
     assert await stores.runs.current() is None
+
+
+async def test_nothing_of_an_ended_run_is_in_memory_when_the_next_one_starts(
+    stores: Stores, blobs: RunBlobs
+) -> None:
+    names = [(await stores.runs.submit(experiment(seed=n), f"{n}", BY))[0].run for n in range(2)]
+    gc.disable()
+    try:
+        async with working(stores, blobs) as worker:
+            while worker.round_engine is None:
+                await asyncio.sleep(0.01)
+            engine = weakref.ref(worker.round_engine)
+            await stores.of_run(names[0]).state.set_status("stopping", BY)
+            await until(stores, names[1], "running")
+            assert engine() is None
+    finally:
+        gc.enable()
 
 
 async def test_the_next_worker_takes_the_current_run_over(stores: Stores, blobs: RunBlobs) -> None:

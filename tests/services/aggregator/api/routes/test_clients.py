@@ -42,7 +42,7 @@ async def test_the_software_of_a_client_is_shown_as_its_last_request_named_it(
     answer = await api.ask("POST", "/v1/heartbeat", token, headers=named)
     assert answer.status_code == 204
     flushing = asyncio.create_task(api.runtime.hub.run())
-    while await api.founded.stores.clients.software() == {}:
+    while (await api.founded.stores.clients.facts(["ada"]))["ada"].seen is None:
         await asyncio.sleep(0.01)
     flushing.cancel()
     for path in ("/v1/clients/ada", "/v1/clients"):

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
+from rampart_fl.services.aggregator.state.run_registry import RunRegistry
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.aggregator.worker.worker import Worker
 from rampart_fl.services.console.launcher.local import to_toml
@@ -138,7 +139,28 @@ async def test_a_submission_sent_twice_is_one_run(working: Api) -> None:
     second = await submit(working, submission="a key")
     assert (first.status_code, second.status_code) == (201, 200)
     assert first.json() == second.json()
+    other = await submit(working, submission="a key", experiment={**TABLES, "rounds": 6})
+    assert (other.status_code, slug(other)) == (409, "conflict")
+    assert "next-2 was submitted with this key, but with another experiment" in other.text
     assert len((await working.ask("GET", "/v1/runs")).json()) == 2
+
+
+async def test_a_run_that_starts_meanwhile_does_not_wait_for_itself(
+    working: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker starts the run after the API has begun to read what the run waits for."""
+    registry, read = working.runtime.stores.runs, RunRegistry.current
+
+    async def once_it_has_started(runs: RunRegistry) -> str | None:
+        while runs is registry and await read(runs) != "next-2":
+            await asyncio.sleep(0.001)
+        return await read(runs)
+
+    await working.ask("POST", f"{RUN}/stop")
+    await state(working, "test-1", "cancelled")
+    monkeypatch.setattr(RunRegistry, "current", once_it_has_started)
+    found = [(await submit(working)).json(), *(await working.ask("GET", "/v1/runs")).json()[1:]]
+    assert [one["waits_for"] for one in found] == ["clients: 0 of 2 have accepted"] * 2
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,6 @@
 
 import os
 
-# A waiting thread that spins takes processor time from other threads and processes.
-# OpenMP reads this variable when torch is loaded.
+# A thread that busy-waits takes CPU time from other threads and processes. OpenMP reads this
+# variable when torch is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")

@@ -1,7 +1,7 @@
 """Determines which of several models a client gets. The API uses this module, so it needs no torch.
 
-A model is identified by a name. This name is the id of the client for which the model was made, or
-a string with a colon, such as `group:03`. No client's id contains a colon.
+A model is identified by a name. This name is the id of the client that the model was made for, or a
+string with a colon, such as `group:03`. No client's id contains a colon.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ def names_for(
     assignment: Mapping[str, Sequence[str]],
     groups: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """The names of one client's models: first the model from which it trains, then all others.
+    """The names of one client's models: first the model that it trains from, then all others.
 
     Args:
         client: the client's id.
@@ -56,7 +56,7 @@ def handed(client: str, snapshot: Mapping[str, Any], final: bool = False) -> dic
     """The digests of the models in a client's ticket, keyed by the role of each model.
 
     `model` is the model that the client trains from. Once the federation has ended, `model` is the
-    model that the client measures. If the snapshot has no other model for the client, `model` is
+    model that the client evaluates. If the snapshot has no other model for the client, `model` is
     the global model. While the federation runs, `peer_00` and so on are the other models that the
     client gets. Once the federation has ended, `vote_00` and so on are the models that vote.
 

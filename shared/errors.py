@@ -25,12 +25,12 @@ class RampartError(Exception):
 
     @property
     def detail(self) -> str:
-        """What went wrong, in one sentence for the person who has to correct the error."""
+        """What went wrong, in one sentence for the person who has to fix it."""
         return str(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By default, unpickling passes the message to the constructor. Some constructors take other
-        # arguments; such an error from a worker process would break the pool that it came from.
+        # By default, unpickling passes the message to the constructor, but some constructors take
+        # other arguments. Such an error in a worker process would break the process pool.
         return _restored, (type(self), self.args, self.__dict__)
 
 
@@ -81,10 +81,10 @@ class UnknownMember(ConfigurationError):
 
 
 class PreconditionError(RampartError, ValueError):
-    """A rule has no result for these rows, for example because its bound f needs more rows.
+    """A rule has no result for these rows, for example because there are too few rows for f.
 
-    The message says why. If this error occurs, the round fails and the models stay unchanged; the
-    next round may succeed.
+    The message says why. This error makes the round fail and leaves the models unchanged; the next
+    round may succeed.
     """
 
     status = 422
@@ -93,7 +93,7 @@ class PreconditionError(RampartError, ValueError):
 
 
 class Absent(PreconditionError):
-    """A rule needs the row of one particular client, but that client sent no row in this round."""
+    """A rule needs the row of a particular client, which sent none in this round."""
 
     slug = "row-missing"
     title = "A row is missing"

@@ -38,7 +38,7 @@ class Members:
 
 
 def build(experiment: Experiment) -> Members:
-    """Builds every member that an experiment names, but does not check whether they fit together.
+    """Builds every member that an experiment names, without checking that they fit together.
 
     Raises:
         RampartError: a member is unknown, or its parameters are wrong.

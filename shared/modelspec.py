@@ -1,6 +1,6 @@
 """The layout of a model as a vector: which tensors it has, in which order. Needs no torch.
 
-Legend: D numbers in the whole vector.
+Legend: D elements of the whole vector.
 """
 
 from collections.abc import Iterable

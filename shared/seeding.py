@@ -1,8 +1,8 @@
-"""Seeds for random draws: every draw has a name that states its purpose.
+"""Seeds for random draws; each draw has a name that states its purpose.
 
 The seed of a draw is derived from the experiment's seed and a path of names and numbers. A draw
-therefore does not depend on the draws before it. For example, the same client in the same round
-draws the same batches in every process and after every restart.
+therefore does not depend on earlier draws. For example, a client draws the same batches for a round
+in every process and after every restart.
 """
 
 import hashlib

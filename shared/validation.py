@@ -1,4 +1,4 @@
-"""Checks, before an experiment runs, that the members that it names can be combined.
+"""Checks that the members an experiment names can be combined, before it runs.
 
 `CONSTRAINTS` is the table of all constraints between members. Constraints within one member, such
 as the bounds of a parameter, are declared in the member's class.
@@ -37,7 +37,7 @@ class Constraint:
     message: str
 
     def check(self, members: Members) -> None:
-        """Raises `ConfigurationError` if the members break the constraint."""
+        """Raises `ConfigurationError` if the members violate the constraint."""
         culprits = list(self.broken_by(members))
         if culprits:
             raise ConfigurationError(
@@ -51,14 +51,14 @@ class Constraint:
 
 
 def _lack(members: Members, need: "Need") -> list[str]:
-    """The stages that need samples which the experiment does not define."""
+    """Stages that need samples the experiment does not define."""
     server = members.experiment.server
     named = server.root if need == "server_update" else server.public
     return [] if named is not None else [s for n, s in members.plan.needs().items() if n == need]
 
 
 def _misfit(members: Members, table: str) -> list[str]:
-    """Why the clients' model cannot take the samples of a table of `server`; empty if it can."""
+    """Why the samples of a table of `server` do not fit the clients' model; empty if they fit."""
     from rampart_fl.shared.learning.data.server_data import fitting
 
     held = getattr(members.experiment.server, table)
@@ -78,7 +78,7 @@ def _unfit_start(members: Members) -> list[str]:
 
 
 def _refusal(check: Callable[..., object], *args: Any) -> list[str]:
-    """The error message with which a function refuses its arguments; empty if it accepts them."""
+    """The error message of a function that refuses its arguments; empty if it accepts them."""
     try:
         check(*args)
     except ConfigurationError as error:
@@ -88,7 +88,7 @@ def _refusal(check: Callable[..., object], *args: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class _Stages:
-    """A plan that compares equal to all plans with the same settings and classes of stages."""
+    """A plan that compares equal to every plan with the same settings and stage classes."""
 
     settings: str
     kinds: tuple[type, ...]
@@ -97,15 +97,15 @@ class _Stages:
 
 @lru_cache(maxsize=64)
 def _unrunnable(stages: _Stages, rows: int) -> list[str]:
-    """Why stages cannot run on so many rows; empty if they can.
+    """Why stages cannot run on this many rows; empty if they can.
 
-    The result is cached, because the points of a sweep share stages.
+    The result is cached, because a sweep's points share stages.
     """
     return _refusal(stages.plan.check_rows, rows)
 
 
 def _too_few_rows(members: Members) -> list[str]:
-    """Why no round of the experiment can have enough rows for the stages; empty if a round can."""
+    """Why no round can have enough rows for the stages; empty if some round can."""
     plan, experiment = members.plan, members.experiment
     kinds = (*plan.pipeline.stages, *plan.detectors, plan.customizer)
     stages = _Stages(experiment.server.model_dump_json(), tuple(map(type, kinds)), plan)
@@ -113,7 +113,7 @@ def _too_few_rows(members: Members) -> list[str]:
 
 
 def _without_common_model(members: Members) -> list[str]:
-    """Settings that make no sense without a common model."""
+    """Settings that are meaningless without a common model."""
     if not members.personalizer.simulated_only:
         return []
     server, training = members.experiment.server, members.experiment.training
@@ -258,7 +258,7 @@ CONSTRAINTS = (
 
 
 def validate(experiment: Experiment) -> Experiment:
-    """Builds every member that an experiment names, and checks that the members fit together.
+    """Builds every member that an experiment names, and checks that they fit together.
 
     Returns:
         The experiment, with `packages` filled in.

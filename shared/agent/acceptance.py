@@ -1,8 +1,8 @@
-"""What a client agrees to: its owner's file decides in which runs the client takes part.
+"""What a client agrees to: its owner's file determines which runs the client takes part in.
 
-An experiment reaches a client as settings, never as code. The owner's file bounds these settings.
-If the file refuses a setting, the client declines the run before the run starts, and gives the
-federation's operator a reason. Reasons name the client's bounds, but never its files.
+An experiment reaches a client as settings, never as code. The owner's file restricts these
+settings. If the file rules out a setting, the client declines the run before it starts and tells
+the operator why. The reason states the client's limits, but never names its files.
 """
 
 import tomllib
@@ -27,14 +27,14 @@ Name = Annotated[str, Field(min_length=1, max_length=100)]
 
 
 class LeastPrivacy(Table):
-    """The differential privacy that the client demands of every run in which it takes part."""
+    """The differential privacy that the client requires of every run it takes part in."""
 
     least_noise: float = Field(default=0.0, ge=0)
     """Least `training.privacy.noise_multiplier`."""
 
 
 class Policy(Table):
-    """The owner's file. A missing key sets no bound on the experiment."""
+    """The owner's file. A missing key imposes no restriction."""
 
     data: dict[Name, Name] | None = None
     """Data sets with which the client takes part. The value of each is the client's own .npz file,
@@ -85,7 +85,7 @@ class Policy(Table):
 
     @staticmethod
     def _own_file(path: Path, dataset: str, named: str) -> str:
-        """The absolute path of a data file, which is relative to the folder of the owner's file."""
+        """The absolute path of a data file that is named relative to the owner's file."""
         if named == SLOT:
             return named
         own = path.parent.absolute() / named
@@ -129,7 +129,7 @@ def decide(policy: Policy, experiment: Experiment) -> Answer:
 
 
 def _refused(policy: Policy, experiment: Experiment) -> Iterator[str]:
-    """Everything in an experiment to which a client does not agree."""
+    """Yields a reason for each setting of the experiment that the policy rules out."""
     training = experiment.training
     dataset, model = experiment.data.dataset.get("name"), experiment.network.get("name")
     if policy.data is not None and dataset not in policy.data:
@@ -157,7 +157,7 @@ def _refused(policy: Policy, experiment: Experiment) -> Iterator[str]:
 
 
 def _short(name: object) -> str:
-    """Shortens a name from an experiment for a message; the name may be of any type and length."""
+    """Shortens a name from an experiment for display; it may have any type and length."""
     return repr(name)[:80]
 
 

@@ -1,7 +1,7 @@
-"""A client's own log of its answers to offers, its training and its uploads, as lines of JSON.
+"""A client's own log of its answers to offers, its training and its uploads, as JSON lines.
 
-The log belongs to the client's owner, and never leaves the client's machine. A line is on the disk
-before the bytes that it describes leave the machine.
+The log belongs to the client's owner, and never leaves the client's machine. Each line is synced to
+disk before the bytes that it describes leave the machine.
 """
 
 import hashlib
@@ -21,13 +21,13 @@ NAME = "activity.jsonl"
 class ActivityLog:
     """The log in a client's folder.
 
-    When the current file is full, it is renamed to `activity.1.jsonl`. Before that, the former
+    When the current file is full, it is renamed to `activity.1.jsonl`. Before that, the previous
     `activity.1.jsonl` is renamed to `activity.2.jsonl`, and so on. The oldest file is deleted.
 
     Args:
         folder: the client's folder.
         most_bytes: the length in bytes at which a file is full.
-        kept: number of full files that are kept.
+        kept: number of full files that are retained.
         clock: the time, in seconds since 1970.
     """
 
@@ -62,7 +62,7 @@ class ActivityLog:
         self._write("sending", run, round_, kind=kind, bytes=len(data), digest=digest)
 
     def entries(self) -> Iterator[dict[str, Any]]:
-        """All entries that are kept, oldest first; skips lines that a crash cut off."""
+        """All retained entries, oldest first; lines that a crash truncated are skipped."""
         for path in reversed(self._files):
             if not path.exists():
                 continue
@@ -84,7 +84,7 @@ class ActivityLog:
         with os.fdopen(descriptor, "r+b", buffering=0) as file:
             end = file.seek(0, os.SEEK_END)
             if end and os.pread(file.fileno(), 1, end - 1) != b"\n":
-                line = b"\n" + line  # A crash cut the last line off.
+                line = b"\n" + line  # A crash truncated the last line.
             file.write(line)
             os.fsync(file.fileno())
 

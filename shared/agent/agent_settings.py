@@ -105,7 +105,7 @@ class AgentSettings(ServiceSettings):
             )
 
     def tokens(self) -> list[str | None]:
-        """The clients' join tokens, in the order of the clients; None without a join token."""
+        """The join token of each client, in order; None for a client without one."""
         given: list[str | None] = [*self._lines()]
         clients = len(self.hosted)
         return given[:clients] + [None] * (clients - len(given))

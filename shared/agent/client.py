@@ -1,8 +1,8 @@
 """The client side of the HTTP API, version 1.
 
 Clients send all their requests to an aggregator through this module. A failed request is retried
-after growing, jittered pauses until it succeeds, until it is refused, or until a time limit
-(`patience`) has passed. A client therefore survives a restart of the aggregator.
+with increasing, jittered delays until it succeeds, is refused, or has taken longer than the time
+limit `patience`. A client therefore survives a restart of the aggregator.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -25,13 +25,13 @@ POLL = 30
 """Seconds for which the aggregator may hold a request for a ticket."""
 PIECE = 1 << 20
 TicketAndModel = tuple[Ticket, bytes | None]
-"""A ticket and the bytes of its model; None replaces a model that was not sent with the ticket."""
+"""A ticket and the bytes of its model, or None if no model was sent with the ticket."""
 M = TypeVar("M", bound=BaseModel)
 Tables = RootModel[dict[str, Any]]
 
 
 class Refused(RampartError):
-    """The aggregator refused a request; repeating the request will not help.
+    """The aggregator refused a request; retrying will not help.
 
     Args:
         code: HTTP status.
@@ -97,7 +97,7 @@ class AggregatorClient:
         headers: Mapping[str, str] | None = None,
         params: Mapping[str, Any] | None = None,
     ) -> httpx.Response:
-        """Sends a request, and repeats the request until the aggregator answers it.
+        """Sends a request, and retries until the aggregator answers it.
 
         Raises:
             Refused: the answer has an error status that is not retried.
@@ -141,7 +141,7 @@ class AggregatorClient:
         return await repeat(attempt, f"{self.url}{path}", self.patience)
 
     async def join(self, token_hash: str, client_id: str | None = None) -> Joined:
-        """Registers a client with a join token, which is this connection's token; idempotent."""
+        """Registers a client with this connection's token, a join token; the call is idempotent."""
         body = {"token_hash": token_hash, "client_id": client_id}
         answer = await self.request("POST", "/v1/clients", json=body)
         return self._read(answer, Joined)
@@ -173,7 +173,7 @@ class AggregatorClient:
     async def ticket(
         self, known: str | None, wait: int = POLL, run: str | None = None
     ) -> Ticket | None:
-        """Waits for a ticket whose ETag is not `known`; returns None if none came in time."""
+        """Waits for a ticket whose ETag differs from `known`; returns None on timeout."""
         found = await self.ticket_and_model(known, "", wait, "application/json", run)
         return None if found is None else found[0]
 
@@ -185,9 +185,9 @@ class AggregatorClient:
         accept: str = MEDIA_TYPE,
         run: str | None = None,
     ) -> TicketAndModel | None:
-        """Waits for the next ticket and its model; returns None if no ticket came in time.
+        """Waits for the next ticket and its model; returns None on timeout.
 
-        The aggregator sends no model if the client already holds the model of the next ticket.
+        The aggregator omits the model if the client already has it.
 
         Args:
             known: ETag of the ticket that the client has already, if any.
@@ -204,7 +204,7 @@ class AggregatorClient:
         return None if answer.status_code == 204 else self._ticket_and_model(answer)
 
     async def model(self, run: str, name: str) -> bytes:
-        """Loads a model of a run by digest or by name; returns its safetensors bytes."""
+        """Downloads a run's model by digest or name; returns its safetensors bytes."""
         return (await self.request("GET", f"/v1/runs/{run}/models/{name}")).content
 
     async def upload(self, run: str, round_: int, kind: str, data: bytes) -> Receipt:

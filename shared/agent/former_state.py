@@ -1,4 +1,4 @@
-"""Converts an agent's files from an earlier version, in which a federation had only one run."""
+"""Converts an agent's files from an earlier version, in which a federation had a single run."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ federation."""
 
 
 def adopt_former_state(folder: Path, own: Path, first: Ticket) -> None:
-    """Moves the uploads and personal states of the earlier version to the folder of their run.
+    """Moves uploads and personal states written by the earlier version to their run's folder.
 
     The state of the earlier version belongs to the federation's first run. For any other run, the
     function does nothing.
@@ -36,6 +36,6 @@ def adopt_former_state(folder: Path, own: Path, first: Ticket) -> None:
 
 
 def former_etag(ticket: Ticket) -> str:
-    """The ETag that the earlier version, whose tickets named no run, gave to this ticket."""
+    """This ticket's ETag in the earlier version, whose tickets did not name a run."""
     parts = [ticket.round, ticket.kind, sorted(ticket.models.items()), ticket.experiment]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

@@ -133,7 +133,8 @@ async def host(
             `settings.accept` allows it.
 
     A client that fails, for example because its token was revoked or its data cannot be read, does
-    not stop the other clients. If a client failed, the process fails after all clients have ended.
+    not stop the other clients. If a client failed, the process fails after all clients have
+    stopped.
     """
     torch.set_num_threads(settings.threads)
     policy = Policy.load(settings.accept)
@@ -223,7 +224,7 @@ class HostedClient:
     async def _decide(
         self, activity: ActivityLog, run: str, part: dict[str, Any]
     ) -> tuple[bool, str, int | None]:
-        """Whether the client takes part in a run; if not, why; and the slot that it asks for."""
+        """Whether the client takes part in a run, why not, and the slot that it asks for."""
         try:
             experiment = client_experiment(part)
             answer = decide(self.policy, experiment)

@@ -23,7 +23,7 @@ def _system() -> ssl.SSLContext:
 
 
 def trusted(ca: str | None) -> ssl.SSLContext:
-    """The certificates to trust for TLS: a CA bundle's certificates, or the system's certificates.
+    """The certificates to trust for TLS: those of a CA bundle, or the system's.
 
     Raises:
         ConfigurationError: the bundle cannot be read.
@@ -53,7 +53,7 @@ def bearer(token: str, whose: str) -> str:
 
 
 class HttpClient(httpx.AsyncClient):
-    """An `httpx.AsyncClient` that reports one more kind of connection loss as an httpx error."""
+    """An `httpx.AsyncClient` that also reports a connection closed by uvloop as an httpx error."""
 
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
         """Sends a request in the same way as `httpx.AsyncClient`.
@@ -64,7 +64,7 @@ class HttpClient(httpx.AsyncClient):
         try:
             return await super().send(request, **options)
         except AttributeError as error:
-            # anyio's call of getpeername fails if uvloop has just closed the connection.
+            # anyio's call to getpeername fails if uvloop has just closed the connection.
             if "getpeername" not in str(error):
                 raise
             raise httpx.ReadError("the connection was lost while it was being made") from error

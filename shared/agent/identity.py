@@ -52,7 +52,7 @@ class Identity(BaseModel):
 def held(folder: Path) -> Iterator[None]:
     """Locks a client's folder, so that two processes cannot undo each other's token renewals.
 
-    When the process ends, the lock is released, even if the process was killed.
+    The lock is released when the process exits, even if it is killed.
 
     Raises:
         ConfigurationError: another process has locked the folder.
@@ -73,7 +73,7 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def _kept(path: Path) -> Identity:
-    """Reads the identity in this file; if there is no file, stores a new identity first."""
+    """Reads the identity in this file; if the file does not exist, creates and stores a new one."""
     if path.exists():
         return Identity(**json.loads(path.read_text()))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -123,7 +123,7 @@ async def establish(
 
 @asynccontextmanager
 async def kept_fresh(connection: AggregatorClient, folder: Path) -> AsyncIterator[None]:
-    """Within the context, renews a client's token whenever two thirds of its lifetime are over."""
+    """Within the context, renews a client's token after two thirds of each token's lifetime."""
     renewing = asyncio.create_task(_renew_in_time(connection, folder))
     try:
         yield
@@ -147,9 +147,8 @@ async def _renew_in_time(connection: AggregatorClient, folder: Path) -> None:
 async def renew(connection: AggregatorClient, folder: Path) -> Identity:
     """Replaces a client's token at the aggregator, on the client's disk and in its connection.
 
-    The function writes the new token to disk before it sends the token to the aggregator. If the
-    client crashes between these two steps, it can determine after a restart whether the old or the
-    new token is valid.
+    The function writes the new token to disk before it sends the token to the aggregator. After a
+    crash between these two steps, the client can still determine which of the two tokens is valid.
 
     Raises:
         Refused: the current token is no longer valid.
@@ -157,7 +156,7 @@ async def renew(connection: AggregatorClient, folder: Path) -> Identity:
     path = folder / "identity.json"
     identity = _kept(path)
     if identity.next_token is not None:
-        # The answer to an earlier renewal was lost, or the new token could not be written to disk.
+        # The answer to an earlier renewal was lost, or writing the new token to disk failed.
         identity = await _settle(
             path, identity, connection.url, connection.verify, connection.patience
         )
@@ -191,7 +190,7 @@ async def _settle(
 ) -> Identity:
     """Determines which of an identity's two tokens is valid, and keeps only the valid token.
 
-    The returned identity's token is due for renewal at once.
+    The returned identity's token is immediately due for renewal.
     """
     assert identity.next_token is not None
     connection = AggregatorClient(url, identity.next_token, patience=patience, verify=verify)

@@ -41,14 +41,14 @@ INITIAL = "initial.safetensors"
 
 
 def client_experiment(part: Mapping[str, Any]) -> Experiment:
-    """The part of the experiment that a client knows, in the form that the aggregator sends."""
+    """The part of the experiment that a client knows, parsed from what the aggregator sends."""
     return Experiment.from_tables(
         {key: part[key] for key in part if key not in {"digest", "sample_cap", "initial"}}
     )
 
 
 class Keeper:
-    """A client's files of a run: its last upload for each kind of ticket, and the state afterwards.
+    """A client's files for a run: the last upload for each kind of ticket, and the state after it.
 
     Each kind of ticket has one file, which is replaced atomically. The file holds a line of JSON
     (the ticket's ETag and the upload's length), the upload, and the personal state after the
@@ -60,7 +60,7 @@ class Keeper:
         folder.mkdir(parents=True, exist_ok=True)
 
     def upload(self, ticket: Ticket) -> bytes | None:
-        """The upload stored for exactly this ticket; None if no upload is stored."""
+        """The upload stored for exactly this ticket, if any."""
         kept = self._read(ticket.kind)
         if kept is None or kept[0]["ticket"] != ticket.etag:
             return None
@@ -145,11 +145,11 @@ class LearningClient:
         return upload
 
     async def finish(self, ticket: Ticket, result: LocalResult) -> tuple[Tensor, dict[str, float]]:
-        """The update and metrics to upload after a training; attackers override this method."""
+        """The update and metrics to upload after training; attackers override this method."""
         return result.update_D, with_gap(result.metrics)
 
     def samples(self, round_: int) -> ClientData:
-        """The data that the client trains on in a round."""
+        """The samples that the client trains on in a round."""
         del round_
         return self.data
 
@@ -159,7 +159,7 @@ class LearningClient:
         return reported(metrics)
 
     async def receive(self, ticket: Ticket, others: Mapping[str, bytes]) -> None:
-        """Stores the further models of a ticket until the ticket's work needs these models."""
+        """Stores a ticket's additional models until its work needs them."""
         self._others = dict(others)
 
     async def idle(self, ticket: Ticket) -> None:
@@ -191,7 +191,7 @@ class LearningClient:
             client=self.client,
             round_=ticket.round,
             offered=self._other_models("peer_"),
-            # The aggregator could reproduce noise that is drawn from the experiment's seed.
+            # The aggregator could reproduce noise drawn from the experiment's seed.
             secret=secrets.randbits(62),
         )
 
@@ -209,8 +209,8 @@ class LearningClient:
             epochs, samples = self.experiment.training.epochs, len(self.data.y_train)
             spent = result.metrics.get("epsilon")
             self._activity.trained(ticket.run, ticket.round, epochs, samples, spent)
-        # A probe serves only to determine which other clients resemble this client.
-        # A probe therefore changes only the number of privacy steps in the personal state.
+        # A probe only serves to find similar clients. In the personal state, it therefore changes
+        # only the number of privacy steps.
         self.keeper.keep(ticket, upload, result.personal)
         return upload
 

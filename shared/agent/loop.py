@@ -25,12 +25,12 @@ class Participant(Protocol):
         """Returns the client's measurements of the final model."""
 
     async def idle(self, ticket: Ticket) -> None:
-        """Receives every ticket that requires neither a call of `work` nor a call of `evaluate`."""
+        """Receives every ticket that is handled by neither `work` nor `evaluate`."""
 
 
 @runtime_checkable
 class Receiver(Protocol):
-    """A participant that also needs the further models that its tickets name."""
+    """A participant that also needs the additional models that its tickets name."""
 
     async def receive(self, ticket: Ticket, others: Mapping[str, bytes]) -> None:
         """Receives models, keyed by name in the ticket; called before `work` or `evaluate`."""
@@ -88,7 +88,7 @@ async def participate(
 async def _hand_over(
     connection: AggregatorClient, participant: Participant, ticket: Ticket
 ) -> None:
-    """Loads the models other than `model` that a ticket names, if the participant uses them."""
+    """Downloads a ticket's models other than `model`, if the participant uses them."""
     others = {name: digest for name, digest in ticket.models.items() if name != "model"}
     if others and isinstance(participant, Receiver):
         loaded = {
@@ -104,7 +104,7 @@ async def _answer(
     model: bytes,
     activity: ActivityLog | None,
 ) -> TicketAndModel | None:
-    """Processes a ticket; returns the next ticket if the answer to the upload contains it."""
+    """Processes a ticket; returns the next ticket if it came with the answer to the upload."""
     async with _signs_of_life(connection):
         if ticket.kind == "evaluate":
             metrics = await participant.evaluate(ticket, model)

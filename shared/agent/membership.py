@@ -16,13 +16,13 @@ client accepts, why it does not, and the slot that it asks for."""
 async def next_run(
     connection: AggregatorClient, answer: Answer, client: str, last: Ticket | None = None
 ) -> Ticket:
-    """Waits until the client takes part in a run, and answers the offers of runs meanwhile.
+    """Answers offers of runs until the client takes part in one.
 
     Args:
         connection: the client's connection.
         answer: decides whether the client accepts an offer.
         client: the client's id.
-        last: the last ticket of the client's former run, if it had one.
+        last: the last ticket of the client's previous run, if any.
     Returns:
         The first ticket of the run; or the ticket `evicted` without a run, if the client is barred
         from the federation.
@@ -43,7 +43,7 @@ async def next_run(
 
 
 async def _answer(connection: AggregatorClient, answer: Answer, client: str, offer: Ticket) -> None:
-    """Answers an offer; a refusal means that the offer is no longer valid."""
+    """Answers an offer; if the aggregator refuses the answer, the offer is no longer valid."""
     where = {"client": client, "run": offer.run}
     try:
         accept, reason, slot = await answer(offer.run, await connection.experiment(offer.run))

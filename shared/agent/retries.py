@@ -1,7 +1,7 @@
-"""The retry policy for HTTP requests: growing, jittered pauses until a time limit (`patience`).
+"""The retry policy for HTTP requests: increasing, jittered delays up to a time limit (`patience`).
 
-Clients, operators and attackers all use this policy. Requests to Redis use the policy of redis-py
-(see services/aggregator/state/redis_access.py), which knows Redis's errors.
+Clients, operators and attackers all use this policy. Requests to Redis use redis-py's own policy,
+which handles Redis's errors (see services/aggregator/state/redis_access.py).
 """
 
 import logging
@@ -49,12 +49,12 @@ class Again(Exception):
 
     @staticmethod
     def after(error: httpx.RequestError) -> "Again":
-        """The error for a connection that could not be opened, or was lost."""
+        """The error for a connection that failed or was lost."""
         return Again(f"{type(error).__name__}: {error}")
 
 
 async def repeat(attempt: Callable[[], Awaitable[T]], where: str, patience: float) -> T:
-    """Repeats attempts until an attempt does not raise `Again`; returns that attempt's result.
+    """Calls `attempt` until it does not raise `Again`; returns its result.
 
     Args:
         attempt: makes one attempt.
@@ -67,7 +67,7 @@ async def repeat(attempt: Callable[[], Awaitable[T]], where: str, patience: floa
 
 
 def repeat_blocking(attempt: Callable[[], T], where: str, patience: float) -> T:
-    """Does the same as `repeat`, but for code that is not async."""
+    """The blocking version of `repeat`, for code that is not async."""
     return Retrying(**_policy(where, patience))(attempt)
 
 

@@ -1,4 +1,4 @@
-"""The clients' part of a run's experiment, and a client's folder for its state of the run."""
+"""The clients' part of a run's experiment, and the folder for a client's state of the run."""
 
 from pathlib import Path
 
@@ -16,10 +16,10 @@ def run_folder(folder: Path, run: str) -> Path:
 async def run_experiment(
     connection: AggregatorClient, run: str, folder: Path
 ) -> tuple[Experiment, int]:
-    """A run's experiment as clients know it, and the largest sample count that a client may claim.
+    """A run's experiment as clients see it, and the largest sample count that a client may claim.
 
-    If the run's first model is not initialized from the seed, the client stores this model in a
-    file in its folder of the run. The returned experiment starts with the model in this file.
+    If the run's first model is not initialized from the seed, the client stores it in its folder
+    for the run. The returned experiment starts with the model in this file.
     """
     part = await connection.experiment(run)
     experiment = client_experiment(part)

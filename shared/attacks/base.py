@@ -118,7 +118,7 @@ class Knowledge:
 
 
 class Attack(Member):
-    """A hostile behaviour, and the rounds in which it is active (by default, all rounds).
+    """A hostile behaviour, and the rounds in which it is active; by default, all rounds.
 
     >>> from rampart_fl.shared.attacks.model import attacks
     >>> attack = attacks.build("sign_flip", from_round=5, until_round=8)
@@ -136,7 +136,8 @@ class Attack(Member):
 
     @model_validator(mode="after")
     def _begins_before_it_ends(self) -> Self:
-        # If `until_round` equals `from_round`, the attack is never active: a useful baseline.
+        # If `until_round` equals `from_round`, the attack is never active, which is a useful
+        # baseline.
         if self.until_round is not None and self.until_round < self.from_round:
             raise ValueError(f"until_round {self.until_round} is before from_round")
         return self
@@ -166,7 +167,7 @@ class ModelAttack(Attack, ABC):
 
     @property
     def rejoins(self) -> bool:
-        """Whether an attacker that was evicted tries to come back under a new identity."""
+        """Whether an evicted attacker tries to rejoin under a new identity."""
         return False
 
     @property
@@ -177,10 +178,10 @@ class ModelAttack(Attack, ABC):
     def apply(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         """The uploads (F, D) that replace the honest updates `own_FD`; never a view of `own_FD`.
 
-        An attacker calls this method after its honest training and before its upload, also if the
-        upload answers a probe. The method returns a copy of `own_FD` in three cases: the round has
-        no attackers, the attack is not active in the round, or the attack needs honest updates and
-        no known honest update is finite.
+        An attacker calls this method after its honest training and before each upload, including
+        answers to probes. The method returns a copy of `own_FD` in three cases: the round has no
+        attackers, the attack is not active in the round, or the attack needs honest updates and no
+        known honest update is finite.
 
         Raises:
             ValueError: `own_FD` is not a floating [F, D] tensor.
@@ -210,13 +211,13 @@ class ModelAttack(Attack, ABC):
         """The uploads (F, D). `apply` has checked that F > 0 and that the knowledge suffices."""
 
     def report(self, numbers: Mapping[str, float], knowledge: Knowledge) -> dict[str, float]:
-        """The numbers (loss gap, samples) that the attacker claims instead of the true numbers."""
+        """The numbers (loss gap, samples) that the attacker claims instead of the true ones."""
         if not knowledge.attackers or not self._shows(knowledge):
             return dict(numbers)
         return self.claim(dict(numbers), knowledge)
 
     def claim(self, numbers: dict[str, float], knowledge: Knowledge) -> dict[str, float]:
-        """The numbers claimed if the attack is active; by default, these are the true numbers."""
+        """The numbers claimed while the attack is active; by default, the true ones."""
         del knowledge
         return numbers
 
@@ -234,8 +235,8 @@ class DataAttack(Attack, ABC):
         """The poisoned samples (S, ...) and labels (S,), as new tensors.
 
         The poisoned samples are drawn once per client, not once per epoch. A client trains on the
-        poisoned samples in the rounds in which the attack is `active`, and on its true samples in
-        all other rounds.
+        poisoned samples in rounds in which the attack is `active`, and on its true samples
+        otherwise.
 
         Args:
             x: samples, one per row.
@@ -246,7 +247,7 @@ class DataAttack(Attack, ABC):
         """
 
     def training(self, usual: Training) -> Training:
-        """The attacker's training settings if the attack is active, given the usual settings."""
+        """The training settings while the attack is active, derived from the usual settings."""
         return usual
 
     def upload(self, own_FD: Tensor) -> Tensor:

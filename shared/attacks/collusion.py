@@ -1,4 +1,4 @@
-"""Attacks whose attackers share their knowledge, and the statistics that such attacks use.
+"""Attacks in which attackers share their knowledge, and the statistics that such attacks use.
 
 Legend: F attackers, B honest updates that are known, D coordinates.
 """

@@ -1,4 +1,4 @@
-"""Attacks that shift the mean along one direction, as far as a bound on distances allows.
+"""Attacks that shift the mean in one direction, as far as a bound on distances allows.
 
 The upload is u = μ + γ p with the largest feasible γ. A γ is feasible if a cost, computed from the
 distances between u and the known updates, does not exceed a limit that follows from these updates.

@@ -41,11 +41,11 @@ class Backdoor(DataAttack):
 
     @abstractmethod
     def part(self, attacker: int) -> Pixels:
-        """The pixels that one attacker stamps while it trains."""
+        """The pixels that one attacker stamps on its training images."""
 
     @abstractmethod
     def whole(self) -> Pixels:
-        """The pixels of the whole trigger, which is shown at test time."""
+        """The pixels of the whole trigger, which test images show."""
 
     def apply(
         self, x: Tensor, y: Tensor, classes: int, draws: torch.Generator, attacker: int = 0
@@ -68,18 +68,18 @@ class Backdoor(DataAttack):
     def triggered(self, x: Tensor, y: Tensor) -> Tensor:
         """Test images of all classes except the target class, each with the whole trigger on it.
 
-        The attack's success is the result of `success` for the predictions on these images. Images
-        of the target class are left out, because a correct prediction of the target is no success
-        of the attack.
+        The attack's success rate is `success` of the predictions on these images. Images of the
+        target class are left out, because predicting their class correctly is not a success of the
+        attack.
         """
         return self.shown(x[y != self.target])
 
     def shown(self, x: Tensor) -> Tensor:
-        """Copies of these images that show the whole trigger, for use at test time."""
+        """Copies of these images with the whole trigger, for use at test time."""
         return self._stamp(x, self.whole())
 
     def success(self, predicted: Tensor) -> float | None:
-        """Share of triggered images that are predicted as the target; None without any images."""
+        """Fraction of triggered images that are classified as the target; None without images."""
         return float((predicted == self.target).double().mean()) if len(predicted) else None
 
     def _stamp(self, x: Tensor, pixels: Pixels) -> Tensor:
@@ -101,7 +101,7 @@ class Backdoor(DataAttack):
 
 
 def parse_trigger(spec: Mapping[str, Any] | None) -> Backdoor | None:
-    """The backdoor whose success is to be measured, read from an experiment's `evaluation` table.
+    """The backdoor whose success is measured, as given in an experiment's `evaluation` table.
 
     The result is None if the table names no trigger.
 

@@ -1,7 +1,7 @@
 """The `server.eviction` table: what happens to a client that a detector asks to evict.
 
-A detector may ask to evict the client that sent a row. The federation's mode determines which
-decision about this client follows; see `rampart_fl.shared.robust.eviction`.
+A detector may ask to evict the client that sent a row. The federation's mode determines what is
+then decided about this client; see `rampart_fl.shared.robust.eviction`.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ Mode = Literal["observe", "reject", "quarantine", "evict"]
 
 
 class Eviction(Table):
-    """What happens to clients that a detector wants to evict."""
+    """How the federation treats clients that a detector asks to evict."""
 
     later: ClassVar[frozenset[str]] = frozenset({"scope"})
 
@@ -66,7 +66,7 @@ class Eviction(Table):
         return self
 
     def until(self, decision: Decision, round_: int) -> int:
-        """The first round in which a client may take part again after a decision made in `round_`.
+        """The first round in which a client barred in `round_` may take part again.
 
         >>> Eviction(mode="quarantine", rounds=2).until("quarantined", 5)
         8
@@ -76,7 +76,7 @@ class Eviction(Table):
 
 @dataclass(frozen=True)
 class Standing:
-    """Which clients are in a federation and which are barred, at the time when a round is decided.
+    """A federation's clients and barred clients at the time when a round is decided.
 
     Args:
         clients: the number of clients that have ever joined.
@@ -94,7 +94,7 @@ class Standing:
 
     @property
     def barred(self) -> frozenset[str]:
-        """All clients that are barred at the moment."""
+        """All clients that are currently barred."""
         return self.evicted | self.quarantined
 
     def most(self, f: int | None) -> int:

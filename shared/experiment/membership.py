@@ -1,4 +1,4 @@
-"""The `clients` table of an experiment: which of a federation's clients a run asks to take part."""
+"""The `clients` table of an experiment: which of a federation's clients are asked to join a run."""
 
 from collections.abc import Mapping
 from typing import Annotated

@@ -7,7 +7,7 @@ from rampart_fl.shared.experiment.tables import Table
 
 
 class Span(Table):
-    """Bounds of a count or a time; a count of at most 1 is a fraction of the selected clients."""
+    """Limits on a count or a time; a count of at most 1 is a fraction of the selected clients."""
 
     min: float = Field(default=0, ge=0)
     max: float | None = Field(default=None, gt=0)
@@ -19,7 +19,7 @@ class Span(Table):
         return self
 
     def least(self, of: int) -> int:
-        """The lower bound as a number of clients; `of` is the number of selected clients.
+        """The lower limit as a number of clients; `of` is the number of selected clients.
 
         >>> Span(min=0.8).least(of=9), Span(min=3).least(of=9)
         (8, 3)
@@ -27,15 +27,15 @@ class Span(Table):
         return count(self.min, of)
 
     def most(self, of: int) -> int:
-        """The upper bound as a number of clients; `of` is the number of selected clients.
+        """The upper limit as a number of clients; `of` is the number of selected clients.
 
-        If the span has no upper bound, the result is the number of selected clients.
+        If there is no upper limit, the result is the number of selected clients.
         """
         return of if self.max is None else count(self.max, of)
 
 
 class Joining(Table):
-    """Conditions for the start of round 0, which waits for clients to join."""
+    """Conditions for starting round 0, which waits for clients to join."""
 
     clients: int | None = Field(default=None, ge=1)
     """Number of clients that must have joined; `data.clients` by default."""
@@ -46,7 +46,7 @@ class Joining(Table):
 
 
 class Collecting(Table):
-    """How long a round collects updates: until enough updates have arrived, or until a deadline."""
+    """How long a round collects updates: until enough have arrived, or until a deadline."""
 
     count: Span = Span(min=0.8)
     """At the deadline (`time.max`), the round needs only `min` updates. Once `time.min` has passed,
@@ -56,7 +56,7 @@ class Collecting(Table):
 
 
 class Phases(Table):
-    """Bounds of the phases that wait for clients."""
+    """Limits on how long phases wait for clients, and on how many clients they wait for."""
 
     joining: Joining = Joining()
     collecting: Collecting = Collecting()

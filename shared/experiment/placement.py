@@ -1,4 +1,4 @@
-"""The slots of an experiment that its attackers take."""
+"""Determines which slots of an experiment its attackers take."""
 
 from typing import Literal
 
@@ -11,8 +11,7 @@ def hostile_slots(placement: Placement, seed: int, clients: int, count: int) -> 
     """The attackers' slots, in the order in which groups of attackers fill them.
 
     A slot's rank in the random draw depends only on the seed and the slot. If an attacker is added
-    to the experiment, all other attackers therefore keep their slots, and the new attacker takes
-    one more slot.
+    to the experiment, all other attackers therefore keep their slots.
 
     Args:
         placement: "random" draws the slots from the seed; "last" takes the last slots in order.

@@ -30,7 +30,7 @@ from rampart_fl.shared.families.registry import explain
 
 
 class Data(Table):
-    """The data set, and its division among clients."""
+    """The data set, and how it is divided among clients."""
 
     dataset: MemberSpec
     partition: MemberSpec = {"name": "iid"}
@@ -80,7 +80,7 @@ class Training(Table):
 
 
 class Evaluation(Table):
-    """What clients measure in addition to accuracy, whether or not anybody attacks."""
+    """What clients measure in addition to accuracy, with or without an attack."""
 
     trigger: MemberSpec | None = None
     """A backdoor, such as `dba`, whose success every client measures on its own test images."""
@@ -135,7 +135,7 @@ class Server(Table):
 
 
 class Attackers(Table):
-    """A group of hostile clients; the person who runs the experiment starts them."""
+    """A group of hostile clients, which the person who runs the experiment starts."""
 
     count: int = Field(ge=0)
     attack: MemberSpec | None = None
@@ -230,7 +230,7 @@ class Experiment(Table):
 
     @staticmethod
     def tables_of(text: str) -> dict[str, Any]:
-        """The plain tables in the text of a TOML file; they may not be an experiment."""
+        """The plain tables in the text of a TOML file, which need not define a valid experiment."""
         try:
             return tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
@@ -260,9 +260,9 @@ class Experiment(Table):
     def client_part(self) -> dict[str, Any]:
         """The part of the experiment that clients receive.
 
-        The part for clients leaves out the server's settings, the attackers, the table `clients`
-        and the key `model.start`. The part for clients also contains the server's sample cap and
-        the digest of the whole experiment.
+        It leaves out the server's settings, the attackers, the table `clients` and the key
+        `model.start`. It also contains the server's sample cap and the digest of the whole
+        experiment.
         """
         public = self.model_dump(
             mode="json", exclude={"server", "attackers", "placement", "packages", "clients"}
@@ -319,10 +319,9 @@ class Experiment(Table):
 
     @property
     def most_rows(self) -> int:
-        """The largest number of rows that a round may have, if no further clients join.
+        """The largest number of rows that a round may have, unless more clients join.
 
-        Under the buffered policy, there is no selection of clients, and a round may use the newest
-        rows of all clients.
+        The buffered policy selects no clients, so a round may use the newest row of every client.
         """
         clients = max(self.data.clients, self.phases.joining.clients or 0)
         return clients if self.policy == "buffered" else drawn_of(clients, self.fraction)

@@ -1,4 +1,4 @@
-"""Decides which clients take part in a round, and how many uploads close a round."""
+"""Determines which clients take part in a round, and how many uploads close it."""
 
 import math
 from collections.abc import Iterable
@@ -17,8 +17,8 @@ def select(
 
     n is the number of candidates or, if it is given, the number of `founders`. The draw is seeded,
     so every call gives the same result. A candidate's rank in the draw does not depend on other
-    candidates. If a client joins or leaves, at most one other client is therefore added to or
-    removed from the selection.
+    candidates. A client that joins or leaves therefore changes the selection of at most one other
+    client.
 
     >>> select(1, 0, ["b", "a"], 1.0)
     ('a', 'b')

@@ -1,4 +1,4 @@
-"""Looks up, by name, the experiments that come with Rampart."""
+"""Looks up the experiments that come with Rampart by name."""
 
 from pathlib import Path
 

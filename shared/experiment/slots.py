@@ -8,16 +8,16 @@ from rampart_fl.shared.seeding import derive
 def draw_slots(
     seed: int, clients: Iterable[str], asked: Mapping[str, int], most: int
 ) -> dict[str, int]:
-    """Gives each client a slot of its own, as long as there are slots.
+    """Gives each client its own slot, as long as there are free slots.
 
-    A client that asks for a slot gets this slot, provided that the slot is between 0 and most - 1
-    and that no client with a smaller id asks for it. All other clients get the lowest free slots,
-    in an order that is drawn from the seed. If there are more clients than slots, the last clients
-    in this random order get no slot.
+    A client gets the slot that it asks for if the slot is between 0 and most - 1 and no client with
+    a smaller id asks for it. All other clients get the lowest free slots, in an order drawn from
+    the seed. If there are more clients than slots, the last clients in this random order get no
+    slot.
 
     A client's rank in the draw depends only on the seed and its id. If no client asks for a slot, n
-    clients hold the slots 0 to n - 1. A client that asks for a slot gets the same slot even if
-    other clients are missing, so it keeps its data, and an attacker remains an attacker.
+    clients hold the slots 0 to n - 1. A client that asks for a slot gets it even if other clients
+    are missing. It therefore keeps its data, and an attacker remains an attacker.
 
     Args:
         seed: the seed of the experiment.

@@ -68,5 +68,5 @@ def without_start(spec: MemberSpec) -> dict[str, Any]:
 
 
 def from_file(spec: MemberSpec, file: str | Path) -> MemberSpec:
-    """The model's table with this file as the source of the first global model."""
+    """The model's table, with this file as the source of the first global model."""
     return {**spec, "start": {"file": str(file)}}

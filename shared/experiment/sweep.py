@@ -1,4 +1,4 @@
-"""A sweep: a file that defines many experiments, one for every point of a grid and every seed.
+"""A sweep: a file that defines many experiments, one per grid point and seed.
 
     [sweep]
     runs = 20                                                   # seeds seed, seed + 1, ...
@@ -7,8 +7,8 @@
     attackers.0.count = { values = [0, 2, 4], also = ["server.f"] }     # move together
 
 The path of a parameter, such as `server.rule`, names an axis. If there are several axes, the grid
-has every combination of their values. To choose the seeds yourself, give
-`seeds = [...]` instead of `runs`.
+has every combination of their values. To choose the seeds yourself, set `seeds = [...]` instead of
+`runs`.
 """
 
 import hashlib
@@ -172,7 +172,7 @@ class Sweep:
         return Sweep(base, axes, seeds)
 
     def points(self) -> list[Point]:
-        """Builds and checks every point, so that errors are reported before anything runs.
+        """Builds and validates every point, so that errors are reported before anything runs.
 
         Raises:
             ConfigurationError: there is no setting at a path, or a value is not allowed.
@@ -256,11 +256,11 @@ def put(tables: dict[str, Any], path: str, value: Any) -> None:
 
 
 def averaged(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Averages the figures of several runs; the key "spread" has their standard deviations.
+    """Averages the metrics of several runs; the key "spread" holds their standard deviations.
 
-    A mean is taken over the runs that have the figure; if no run has it, the mean is None. A list
-    is replaced by its length; texts are left out. If at least two runs have a figure, the result
-    also has its sample standard deviation.
+    A mean is taken over the runs that have the metric; if no run has it, the mean is None. A list
+    counts as its length; strings are left out. If at least two runs have a metric, the result also
+    has its sample standard deviation.
 
     >>> averaged([{"error": 1.0, "evicted": ["a"]}, {"error": 3.0, "evicted": []}])
     {'error': 2.0, 'evicted': 0.5, 'runs': 2, 'spread': {'error': 1.41..., 'evicted': 0.70...}}

@@ -1,6 +1,6 @@
-"""Families of named members: how a name in an experiment file becomes an object.
+"""Families of named members: turns a name in an experiment file into an object.
 
-This package holds the registry, the code that finds members in other installed packages, and the
-code that loads objects by import path. The members themselves are in the packages of their
-families, such as `robust/rules`.
+This package contains the registry, and code that finds members in other installed packages and
+loads objects by import path. The members themselves are in the packages of their families, such as
+`robust/rules`.
 """

@@ -2,8 +2,8 @@
 
 Each family has a group of entry points, such as `rampart_fl.rules`. To add a member, a package
 declares an entry point of that group in its pyproject.toml: the name of the entry point is the
-member's name, and its value is the member's class. Until a member of another package is looked up,
-Rampart reads only that package's metadata, and does not import the package's code.
+member's name, and its value is the member's class. Rampart imports a package's code only when one
+of its members is looked up; before that, it reads only the package's metadata.
 """
 
 from collections.abc import Iterator, Mapping
@@ -64,7 +64,7 @@ def load(family: str, name: str, entries: tuple[EntryPoint, ...], kind: type[Any
 
 @contextmanager
 def known(packages: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """A context in which an experiment's members are looked up; yields the members' packages.
+    """A context for looking up an experiment's members; yields the packages they come from.
 
     Args:
         packages: the packages from which the experiment takes members, keyed by member.

@@ -92,7 +92,7 @@ class Registry(Generic[M]):
         return self._members[name]
 
     def _add(self, name: str, entries: tuple[EntryPoint, ...]) -> None:
-        """Adds the member of another package if it has not been added before."""
+        """Adds a member from another package if it has not been added yet."""
         member: type[M] = plugins.load(self.family, name, entries, self.kind)
         package = plugins.requirement(entries[0])
         if self._members.setdefault(name, member) is not member:
@@ -119,9 +119,9 @@ class Registry(Generic[M]):
     def parse(self, spec: "str | Mapping[str, Any] | Member", **defaults: Any) -> M:
         """Builds a member from `"name"` or from `{"name": ..., parameter: ...}`.
 
-        If the spec already is a member, that member is returned unchanged. `defaults` contains
-        values for parameters that the spec leaves out. Keys of `defaults` that are not parameters
-        of the member are ignored.
+        A spec that already is a member is returned unchanged. `defaults` contains values for
+        parameters that the spec leaves out. Keys of `defaults` that are not parameters of the
+        member are ignored.
         """
         if isinstance(spec, Member):
             return spec  # type: ignore[return-value]  # its caller's family
@@ -147,7 +147,7 @@ class Registry(Generic[M]):
 
 
 def explain(error: ValidationError, table: type[BaseModel] | None = None) -> str:
-    """A pydantic error as one line that says where the error is and what is wrong.
+    """Formats a pydantic error as one line that says where the error is and what is wrong.
 
     Args:
         error: the error.
@@ -169,7 +169,7 @@ def _explained(issue: "ErrorDetails", table: type[BaseModel] | None) -> str:
 
 
 def _keys(table: type[BaseModel], way: Sequence[int | str]) -> list[str]:
-    """The keys of the table at a path, which consists of field names and list positions."""
+    """The keys of the table at a path, which consists of field names and list indices."""
     for part in way:
         found = [
             inner

@@ -1,5 +1,5 @@
-"""The reported numbers: the figures of each round, and the final figures of a federation.
+"""The reported metrics: those of each round, and the final metrics of a federation.
 
-This package computes figures from rounds and evaluations. Code that makes decisions, or that prints
-or plots figures, belongs elsewhere.
+This package computes metrics from rounds and evaluations. Code that makes decisions, or that prints
+or plots metrics, belongs elsewhere.
 """

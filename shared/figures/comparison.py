@@ -1,7 +1,7 @@
-"""Compares whole runs: the figures of each run, and the settings in which experiments differ.
+"""Compares whole runs: the metrics of each run, and the settings in which experiments differ.
 
-The figures of a run are computed from one record at a time, so a long run needs no more memory than
-a short run.
+Metrics are computed from one record at a time, so memory use does not grow with the number of
+rounds.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,11 +21,11 @@ def run_figures(
     evicted: Collection[str],
     seconds: float | None = None,
 ) -> dict[str, Any]:
-    """The figures of a run, from the newest measurement of each honest client.
+    """The metrics of a run, from the newest measurement of each honest client.
 
     A client is honest unless the experiment places an attacker in its slot. An accuracy is the
-    fraction of all honest clients' test samples that is classified correctly. `bytes_per_client`
-    are means over clients and rounds.
+    fraction of all honest clients' test samples that are classified correctly. `bytes_per_client`
+    is averaged over clients and rounds.
 
     Args:
         experiment: the experiment of the run.

@@ -1,4 +1,4 @@
-"""Estimates the worker's memory, the disk space for blobs and a client's traffic for a run.
+"""Estimates a run's worker memory, disk space for blobs, and traffic per client.
 
 Legend: N clients in a round, B bytes of a model in float32, L customized models.
 """
@@ -24,11 +24,11 @@ row."""
 
 
 def estimate(experiment: Experiment) -> Estimate:
-    """The estimated resources for a run of an experiment, if all of its clients take part.
+    """The estimated resources that a run of an experiment needs if all its clients take part.
 
-    With N clients and models of B bytes, the worker needs 400 MiB + N·B·(p + 0.3 + 3s). The number
-    p is 1, plus 1 if uploads are not calibrated, plus 1 if newcomers are probed. The number of
-    stages that store a row for each client is s.
+    The worker needs 400 MiB + N·B·(p + 0.3 + 3s) of memory. The number p is 1, plus 1 if uploads
+    are not calibrated, plus 1 if newcomers are probed. The number of stages that store a row for
+    each client is s.
 
     Blobs need B·(N·(1 + k + 2s) + 2L + 4) bytes of disk, plus the size of the records. The number k
     is 1 if rows are needed after their round, and otherwise 0. The number of customized models is
@@ -45,7 +45,7 @@ def estimate(experiment: Experiment) -> Estimate:
 
 
 def of_model(experiment: Experiment, spec: ModelSpec, plan: Plan) -> Estimate:
-    """Does the same as `estimate`, but for a model and stages that are already built."""
+    """Like `estimate`, but for a model and stages that are already built."""
     n, b = experiment.most_rows, 4 * spec.dim
     customizer = plan.customizer
     stages = (*plan.detectors, *plan.pipeline.stages)
@@ -59,7 +59,7 @@ def of_model(experiment: Experiment, spec: ModelSpec, plan: Plan) -> Estimate:
     down = model_bytes(spec) * (1 + customizer.offered)
     up = model_bytes(spec) + REPORT
     # The first probe causes as much traffic as a round.
-    # The evaluation at the end needs one more download.
+    # The final evaluation needs one more download.
     turns = round(experiment.rounds * experiment.fraction) + customizer.probes
     return Estimate(
         parameters=spec.dim,

@@ -1,7 +1,7 @@
-"""The final figures of a federation, from the clients' measurements and the evictions.
+"""The final metrics of a federation, from the clients' measurements and the evictions.
 
-The figures depend on the clients' roles, which only the program that started the experiment knows.
-The simulator, the console and benchmarks therefore compute the figures. This module needs no torch.
+These metrics depend on the clients' roles, which only the program that started the experiment
+knows. The simulator, the console and benchmarks therefore compute them. This module needs no torch.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ Final = Literal["last", "mean5", "best", "end"]
 """How a final accuracy is computed: from the last round, as the mean of the last five rounds, from
 the best round, or at the end: every client measures the models after the last aggregation."""
 TARGETS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-"""Accuracies for which the figures report the number of rounds until they were reached."""
+"""Accuracies for which the number of rounds until they were reached is reported."""
 Metrics = Mapping[str, Mapping[str, float]]
 """The measurements of a round, keyed by client."""
 
@@ -48,7 +48,7 @@ def newer(records: Iterable[Metrics]) -> Iterator[dict[str, dict[str, float]]]:
 def accuracy(
     metrics: Mapping[str, Mapping[str, float]], clients: Iterable[str], kind: str
 ) -> float | None:
-    """The share of these clients' test samples that are predicted correctly.
+    """The fraction of these clients' test samples that are classified correctly.
 
     The result is None if the clients have no model of this kind.
 
@@ -63,8 +63,8 @@ def errors(
 ) -> dict[str, float | None]:
     """Mean squared error over these clients' test samples, for each kind of model.
 
-    `error` is the smaller of two errors: the received model's error and the personalized model's
-    error. The result is empty if the task is classification.
+    `error` is the received or the personalized model's error, whichever is smaller. The result is
+    empty if the task is classification.
 
     >>> errors({"a": {"test_samples": 2, "error_local": 3.0, "error_customized": 5.0}}, ["a"])
     {'error': 2.5, 'error_customized': 2.5, 'error_local': 1.5, 'error_personalized': None}
@@ -83,7 +83,7 @@ def errors(
 def attack_success(
     metrics: Mapping[str, Mapping[str, float]], clients: Iterable[str], kind: str
 ) -> float | None:
-    """The share of these clients' triggered test samples that a model classifies as the target.
+    """The fraction of these clients' triggered test samples that a model classifies as the target.
 
     Samples of the target class itself are left out. The result is None if there is no trigger.
 
@@ -96,9 +96,9 @@ def attack_success(
 def largest_gap(
     metrics: Mapping[str, Mapping[str, float]], clients: Iterable[str]
 ) -> dict[str, float]:
-    """The largest amount by which local training lowers the training loss of one of these clients.
+    """The largest decrease in training loss that any of these clients gets from local training.
 
-    A large gap means that the received model fits the client's data badly. The result is empty if
+    A large gap means that the received model fits the client's data poorly. The result is empty if
     no client measured a gap.
 
     >>> largest_gap({"a": {"loss_gap": 0.5}, "b": {"loss_gap": 0.75}, "x": {}}, ["a", "b", "x"])
@@ -119,11 +119,11 @@ def _share(
 def detection(
     honest: Collection[str], hostile: Collection[str], evicted: Collection[str]
 ) -> dict[str, float | None]:
-    """The accuracy of evictions, and their false positive and false negative rates.
+    """The accuracy, false positive rate and false negative rate of evictions.
 
-    `dacc` is the share of all clients that are judged correctly, `fpr` the share of honest clients
-    that are evicted, and `fnr` the share of hostile clients that are not evicted. A client whose
-    decision is "quarantined", "proposed" or "rejected" is not treated as evicted.
+    `dacc` is the fraction of clients that are judged correctly, `fpr` the fraction of honest
+    clients that are evicted, and `fnr` the fraction of hostile clients that are not evicted. A
+    client whose decision is "quarantined", "proposed" or "rejected" is not treated as evicted.
 
     >>> detection(["a", "b", "c"], ["x"], ["x", "a"])
     {'dacc': 0.75, 'fpr': 0.3333333333333333, 'fnr': 0.0}
@@ -166,7 +166,7 @@ def server_accuracy(
 def sides(
     experiment: Experiment, names: Sequence[str] | None = None
 ) -> tuple[list[str], list[str]]:
-    """The names of the honest clients and the names of the hostile clients, ordered by slot."""
+    """The names of the honest and of the hostile clients, each ordered by slot."""
     pairs = list(zip(names or experiment.client_names, experiment.roles, strict=True))
     return [c for c, role in pairs if role is None], [c for c, role in pairs if role is not None]
 
@@ -185,7 +185,7 @@ def final(values: Sequence[float | None], which: Final) -> float | None:
 
 
 def rounds_to(values: Sequence[float | None], target: float) -> int | None:
-    """The number of rounds until an accuracy was first reached; None if no round reached it.
+    """The number of rounds until an accuracy was first reached; None if it never was.
 
     >>> rounds_to([0.5, 0.75, 0.9, 0.7], 0.75), rounds_to([0.5], 0.75)
     (2, None)
@@ -195,7 +195,7 @@ def rounds_to(values: Sequence[float | None], target: float) -> int | None:
 
 
 def reported(values: Mapping[str, float | None]) -> tuple[float | None, str]:
-    """The higher accuracy of two models (customized and personalized), and that model's kind.
+    """The accuracy of the customized or personalized model, whichever is higher, and its kind.
 
     >>> reported({"customized": 0.5, "local": 1.0, "personalized": None})
     (0.5, 'customized')
@@ -213,17 +213,16 @@ def final_figures(
     accuracy_of: Final = "last",
     evaluations: Mapping[str, Mapping[str, float]] = {},
 ) -> dict[str, Any]:
-    """The final figures of a run; a figure of a model that does not exist is None.
+    """The final metrics of a run; the metrics of a model that does not exist are None.
 
     Accuracies and rates are fractions from 0 to 1. Accuracies are computed over the test samples of
     all honest clients, from each client's newest measurement. For an evicted honest client, the
-    newest measurement is that of the client's last model. `accuracy` is the higher of two
-    accuracies: the customized model's and the personalized model's accuracy. `rounds_to_accuracy`
-    contains, for each accuracy in `TARGETS`, the number of rounds until the accuracy was reached.
-    `attack_success` is measured on the same model as `accuracy`, at the end of the run. If the
-    experiment has a trigger, `attack_success_customized` and so on give the success for each kind
-    of model. `largest_gap`, and the figures of `errors` if the task is estimation, use each
-    client's newest measurement.
+    newest measurement is that of the client's last model. `accuracy` is the customized or the
+    personalized model's accuracy, whichever is higher. `rounds_to_accuracy` maps each accuracy in
+    `TARGETS` to the number of rounds until it was reached. `attack_success` is measured on the same
+    model as `accuracy`, at the end of the run. If the experiment has a trigger, there is also a
+    success rate for each kind of model, such as `attack_success_customized`. `largest_gap`, and the
+    metrics of `errors` if the task is estimation, use each client's newest measurement.
 
     Args:
         experiment: the experiment, which knows the roles of the clients.
@@ -256,10 +255,10 @@ def final_figures(
 def decisions(
     experiment: Experiment, records: Sequence[RoundRecord], names: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """The number of client-rounds with each decision, for honest clients and for hostile clients.
+    """The number of client-rounds with each decision, separately for honest and hostile clients.
 
-    A client-round is a pair of a client and a round. The decision about a client in quarantine is
-    "away". The honest and the hostile clients each have a figure `silenced`: the share of their
+    A client-round is a pair of a client and a round. The decision about a quarantined client is
+    "away". `silenced`, reported separately for honest and hostile clients, is the fraction of
     client-rounds, including "away", in which the client's row was not accepted.
 
     Args:

@@ -1,4 +1,4 @@
-"""The record of a round: the round's decision as numbers and names."""
+"""The record of a round: its decision as numbers and names."""
 
 from dataclasses import dataclass
 from math import isfinite
@@ -28,7 +28,7 @@ class DecisionRecord:
 
     @staticmethod
     def of(decision: RoundDecision) -> "DecisionRecord":
-        """The fields of a record that are computed from a decided round."""
+        """The fields of a round's record that are computed from its decision."""
         outcome, clients = decision.outcome, decision.rows.ids
         customization = outcome.customization
         mixing: dict[str, dict[str, float]] = {}
@@ -59,7 +59,7 @@ class DecisionRecord:
 
 
 def verdict_record(verdict: Verdict) -> VerdictRecord:
-    """A verdict as it is stored; a score or threshold that is not finite becomes None."""
+    """A verdict in its stored form; non-finite scores and thresholds become None."""
     return VerdictRecord(
         client=verdict.client,
         decision=verdict.decision,

@@ -1,6 +1,6 @@
-"""Figures of a vote: the share of predictions that stay correct whatever m hostile clients do.
+"""Metrics of a vote: the fraction of predictions that stay correct whatever m hostile clients do.
 
-The figures follow from counts that clients report, so this module needs no torch.
+The metrics follow from counts that clients report, so this module does not need torch.
 """
 
 from collections.abc import Collection, Mapping
@@ -33,9 +33,9 @@ def certified_curve(
 def vote_figures(
     counts: Mapping[str, Mapping[str, float]], clients: Collection[str]
 ) -> dict[str, Any]:
-    """The figures of a vote, for the summary of a run; empty if there was no vote.
+    """The metrics of a vote, for the summary of a run; empty if there was no vote.
 
-    The figures are `certified` and, if a backdoor is measured, `attack_success_vote`.
+    The metrics are `certified` and, if a backdoor is measured, `attack_success_vote`.
 
     >>> vote_figures({"a": {"test_samples": 2, "correct_vote": 1}}, ["a"]), vote_figures({}, ["a"])
     ({'certified': [0.5]}, {})

@@ -1,5 +1,5 @@
 """What a client does with its data: samples, networks, local training and personalization.
 
-Each subpackage has one subject: `data`, `network` and `training`. Code that sends or receives
+There is one subpackage per subject: `data`, `network` and `training`. Code that sends or receives
 belongs in `rampart_fl.shared.agent`.
 """

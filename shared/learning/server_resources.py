@@ -47,7 +47,7 @@ class ServerResources:
     def of(
         experiment: Experiment, plan: Plan, device: torch.device | str = "cpu"
     ) -> "ServerResources":
-        """Loads what the plan's stages and the test need, and nothing else.
+        """Loads only what the plan's stages and the test need.
 
         Raises:
             ConfigurationError: the samples cannot be loaded, or do not fit.
@@ -92,8 +92,8 @@ class ServerResources:
     def update(self, reference_D: Tensor, round_: int) -> Tensor | None:
         """The server's own update (D,): the server trains from the reference on its root set.
 
-        The server trains in the same way as a client. The result is None if no stage needs the
-        server's own update.
+        The server trains like a client. The result is None if no stage needs the server's own
+        update.
         """
         if self.learner is None or self.root is None:
             return None
@@ -112,7 +112,7 @@ class ServerResources:
 
 
 def _as_client(held: ServerData, train: bool) -> ClientData:
-    """The server's samples, in the form of the data of a client that only trains or only tests."""
+    """The server's samples as `ClientData`, either for training only or for testing only."""
     own, none = (held.x, held.y), (held.x[:0], held.y[:0])
     first, second = (own, none) if train else (none, own)
     return ClientData(*first, *second, int(held.y.max()) + 1)

@@ -2,7 +2,7 @@
 
 The hash of an entry is the SHA-256 of the canonical JSON of all its other fields: UTF-8, sorted
 keys, no spaces. One of these fields is the hash of the previous entry. The hash of the last entry,
-called the head of the log, therefore depends on the whole log.
+the head of the log, therefore depends on the whole log.
 """
 
 import hashlib
@@ -52,7 +52,7 @@ class AuditBroken(RampartError):
 
 
 class EntryContent(Message):
-    """The content of an entry of the audit log, without its hash: who did what, when and why."""
+    """The content of an audit log entry, without its hash: who did what, when and why."""
 
     number: int = Field(ge=0, description="place in the log, from 0 on")
     time: str = Field(description="UTC, ISO 8601", examples=["2026-03-01T09:30:00.000Z"])
@@ -82,7 +82,7 @@ class AuditEntry(EntryContent):
 
 
 def timestamp(time: float) -> str:
-    """Formats a Unix time in the same way as the entries of the audit log.
+    """Formats a Unix time as in the entries of the audit log.
 
     >>> timestamp(1_000_000.5)
     '1970-01-12T13:46:40.500Z'
@@ -94,8 +94,8 @@ def timestamp(time: float) -> str:
 def check_chain(entries: Iterable[AuditEntry], kept: str | None = None) -> tuple[int, str]:
     """Checks a whole log, starting with its first entry.
 
-    Without `kept`, the check does not detect that the last entries of the log are missing, or that
-    all entries after a certain entry were replaced.
+    Without `kept`, the check detects neither that the last entries are missing, nor that all
+    entries after a certain one were replaced.
 
     Args:
         entries: all entries, oldest first.

@@ -1,4 +1,4 @@
-"""The message with the estimated memory, disk space and traffic of a run before its submission."""
+"""The message with the estimated memory, disk space and traffic of a run before it is submitted."""
 
 from pydantic import Field
 

@@ -24,9 +24,9 @@ Digest = Annotated[
 ]
 MetricName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 PRINTABLE = "^[^\\u0000-\\u001f\\u007f-\\u009f\\u2028-\\u202e\\u2066-\\u2069]*$"
-"""Text without control characters, such as line ends or reversals of the direction of writing."""
+"""Text without control characters, such as line breaks and bidirectional overrides."""
 UNSAID = "operator's decision"
-"""The reason that is recorded for an act if the operator gives none."""
+"""The reason that is recorded for an action if the operator gives none."""
 Reason = Annotated[
     str,
     Field(
@@ -86,7 +86,7 @@ TicketKind = Literal["offer", "train", "probe", "evaluate", "wait", "done", "evi
 
 
 class Ticket(Message):
-    """A ticket: what a client must do now, depending on `kind`.
+    """A client's current task, given by `kind`.
 
     - `offer`: read the run's experiment, and accept or decline to take part.
     - `train`: train from the model and upload an update.
@@ -139,8 +139,8 @@ class Receipt(Message):
 class JoinRequest(Message):
     """A new client's request to join, with the join token in the Authorization header.
 
-    The client makes its own token and sends only the token's hash. If the answer is lost, the
-    client can therefore safely repeat the request, and only the client ever knows the token.
+    The client generates its own token and sends only the token's hash, so nobody else ever knows
+    the token. If the answer is lost, the client can safely repeat the request.
     """
 
     token_hash: Digest
@@ -152,7 +152,7 @@ class JoinRequest(Message):
 
 
 class TokenChange(Message):
-    """The hash of a client's new token; the old token becomes invalid at once.
+    """The hash of a client's new token; the old token becomes invalid immediately.
 
     `reason` is used only if an operator replaces the token, not if the client replaces it.
     """
@@ -162,7 +162,7 @@ class TokenChange(Message):
 
 
 class Joined(Message):
-    """A client's id, the client's own limit on claimed samples, and the token's expiry time."""
+    """A client's id, its limit on claimed samples, and its token's expiry time."""
 
     client_id: ClientId
     sample_cap: int | None = Field(default=None, description="None: each run sets the limit")
@@ -194,7 +194,7 @@ class JoinTokenRequest(Message):
 
 
 class LabelChange(Message):
-    """The new labels of a client, which replace the client's present labels."""
+    """A client's new labels, which replace its current labels."""
 
     labels: Labels
     reason: Reason = Field(default=UNSAID, examples=["the site moved"])
@@ -230,14 +230,14 @@ class Decision(Message):
 
 
 class ModeChange(Message):
-    """An operator's choice of the strongest decision that the federation may take from now on."""
+    """An operator's change of mode: the strongest decision that the federation may now take."""
 
     mode: Mode = Field(examples=["quarantine"])
     reason: Reason = Field(default=UNSAID, examples=["no evictions before the audit"])
 
 
 class Health(Message):
-    """The state of a federation's parts, as seen by the process that answers."""
+    """The health of a federation's components, as seen by the process that answers."""
 
     redis: str = Field(default="", description="what is wrong with Redis; empty if nothing is")
     blobs: str = Field(default="", description="what is wrong with the blobs; empty if nothing is")
@@ -247,7 +247,7 @@ class Health(Message):
 
 
 class Proposal(Message):
-    """An eviction that waits for an operator's decision; until then, the client is quarantined."""
+    """An eviction that awaits an operator's decision; until then, the client is quarantined."""
 
     client_id: ClientId
     reason: str
@@ -276,9 +276,9 @@ class VerdictRecord(Message):
 
 
 class RoundFacts(Message):
-    """All facts about a finished round, except the weights that mixed its models.
+    """All facts about a finished round, except the mixing weights of its models.
 
-    If an experiment is repeated, the facts are the same, except for times and `timings`.
+    Repeating an experiment gives the same facts, except for times and `timings`.
     """
 
     round: int
@@ -316,7 +316,7 @@ class RoundFacts(Message):
 
 
 class RoundRecord(RoundFacts):
-    """All facts about a finished round, including the weights that mixed its models."""
+    """All facts about a finished round, including the mixing weights of its models."""
 
     mixing: dict[str, dict[str, float]] = Field(default={}, description="customizing weights")
 

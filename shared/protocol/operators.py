@@ -20,7 +20,7 @@ class WhoAmI(Message):
 
 
 class OperatorRequest(Message):
-    """A request to add an operator, who gets a token."""
+    """A request to add an operator and issue its token."""
 
     name: OperatorName
     role: Role = Field(examples=["viewer"])
@@ -31,7 +31,7 @@ class OperatorRequest(Message):
 
 
 class OperatorInfo(WhoAmI):
-    """An operator, with the creator and the lifetime of the operator's token."""
+    """An operator, with the creator and the lifetime of its token."""
 
     created_at: float = Field(description="Unix time", examples=[1_772_357_400.0])
     created_by: str = Field(examples=["owner"])

@@ -4,7 +4,7 @@ from rampart_fl.shared.errors import RampartError
 
 
 class Refusal(RampartError):
-    """A request breaks the protocol; the answer to it is `application/problem+json`."""
+    """A request violates the protocol; the answer is `application/problem+json`."""
 
     status = 400
     slug = "refused"

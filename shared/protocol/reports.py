@@ -1,4 +1,4 @@
-"""What a client reports about its training, which is the same over HTTP and in a simulation.
+"""What a client reports about its training, both over HTTP and in a simulation.
 
 Legend: D parameters.
 """
@@ -34,9 +34,9 @@ def with_gap(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def sendable(update_D: NDArray[np.float32], dtype: str = "F32") -> tuple[NDArray[np.float32], bool]:
-    """Replaces a diverged update by zeros; returns the update, and whether it diverged.
+    """Replaces a diverged update by zeros; returns the result, and whether the update diverged.
 
-    An update has diverged if a number is not finite in the number format of the upload.
+    An update has diverged if any element is not finite in the upload's number format.
 
     >>> [sendable(np.array([1, 1e6], np.float32), dtype)[1] for dtype in ("F32", "F16")]
     [False, True]

@@ -92,7 +92,7 @@ class CheckRequest(Message):
 
 
 class RunRequest(CheckRequest):
-    """An experiment that is submitted to run after all earlier submitted experiments."""
+    """An experiment submitted for execution, queued behind those submitted earlier."""
 
     name: str | None = Field(
         default=None,
@@ -149,7 +149,7 @@ class Acceptance(Message):
 
 
 class Member(Message):
-    """A client's present state in one run."""
+    """A client's current state in one run."""
 
     client_id: ClientId
     accept: bool | None = Field(default=None, description="its answer; None if it gave none")

@@ -1,4 +1,4 @@
-"""The messages with which the aggregator stores and sends the records of finished rounds."""
+"""The messages in which the aggregator stores and sends the records of finished rounds."""
 
 from typing import Literal
 
@@ -59,7 +59,7 @@ class VerdictMatrix(Message):
 
 
 class ClientFigures(Message):
-    """What one client did in one round, and what was decided about it."""
+    """What one client did in one round, and the decision about it."""
 
     verdict: VerdictRecord | None = None
     absent: bool = Field(default=False, description="whether no update arrived in time")

@@ -1,6 +1,6 @@
 """Sizes in bytes of the models and updates that a client transfers in a round.
 
-Each size is the size of the HTTP body before compression, without headers. The services take sizes
+Each size is the size of the HTTP body before compression, without headers. The services get sizes
 from receipts and tickets; the simulator computes the same sizes from the file formats.
 """
 

@@ -3,7 +3,7 @@
 A safetensors file is a little-endian u64 header length, a JSON header, and one gapless buffer.
 Rampart's files hold the tensors of a `ModelSpec` in order, all of one floating dtype, so the buffer
 is the vector (D,) and can be read in place. Files from the network are never trusted: every header
-is checked against the spec before any state changes.
+is validated against the spec before any state changes.
 
 Legend: D parameters.
 """
@@ -32,14 +32,14 @@ CHUNK = 1 << 18
 fits into a processor's cache."""
 MEDIA_TYPE = "application/vnd.safetensors"
 TICKET_HEADER = "Rampart-Ticket"
-"""HTTP header that contains a client's ticket if the body is the ticket's model."""
+"""HTTP header with a client's ticket, for responses whose body is the ticket's model."""
 RECEIPT_HEADER = "Rampart-Receipt"
-"""HTTP header that contains an upload's receipt if the body is the next ticket or its model."""
+"""HTTP header with an upload's receipt, for responses with the next ticket or its model as body."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """A checked header: where the buffer starts, its dtype, and the metadata."""
+    """A validated header: the buffer's offset and dtype, and the metadata."""
 
     start: int
     dtype: str
@@ -74,7 +74,7 @@ def encode(
     metadata: Mapping[str, str] | None = None,
     dtype: str = "F32",
 ) -> bytes:
-    """Encodes a float32 vector (D,) as the bytes of a file with numbers of type `dtype`."""
+    """Encodes a float32 vector (D,) as the bytes of a file with elements of type `dtype`."""
     assert vector_D.dtype == np.float32
     assert vector_D.shape == (spec.dim,)
     numbers = vector_D if dtype == "F32" else narrow(vector_D, dtype)
@@ -92,13 +92,13 @@ def size_cap(spec: ModelSpec) -> int:
 
 
 def parse_header(file: BinaryIO, cap: int) -> tuple[int, dict[str, Any]]:
-    """Reads a file's header without checking its entries.
+    """Reads a file's header without validating its entries.
 
     Args:
         file: the file, positioned at its beginning.
         cap: length in bytes of the longest header that is accepted.
     Returns:
-        The position at which the buffer starts, and the header's entries.
+        The offset of the buffer, and the header's entries.
     Raises:
         Malformed: the header is truncated, too long, or not a JSON object.
     """
@@ -121,7 +121,7 @@ def parse_header(file: BinaryIO, cap: int) -> tuple[int, dict[str, Any]]:
 
 
 def read_header(file: BinaryIO, size: int, spec: ModelSpec) -> Header:
-    """Reads and checks the header of an uploaded file of `size` bytes.
+    """Reads and validates the header of an uploaded file of `size` bytes.
 
     Raises:
         Malformed: the header is truncated, not JSON, or longer than the model can need.
@@ -190,7 +190,7 @@ def _well_formed(entry: Any) -> bool:
 
 
 def read_report(head: Header, sample_cap: int) -> Report:
-    """Reads the client's report from the metadata, and checks its bounds.
+    """Reads the client's report from the metadata, and checks that its values are within bounds.
 
     Raises:
         InvalidClaim: the report is missing, malformed or not finite, or claims more samples than
@@ -208,7 +208,7 @@ def read_report(head: Header, sample_cap: int) -> Report:
 
 
 def read_vector(file: BinaryIO, head: Header, out_D: NDArray[np.float32], first: int = 0) -> None:
-    """Reads the buffer, from its number `first`, into a float32 vector, widening 16-bit numbers."""
+    """Reads the buffer from element `first` on into a float32 vector; widens 16-bit numbers."""
     file.seek(head.start + SIZES[head.dtype] * first)
     if head.dtype == "F32":
         view = out_D.data.cast("B")
@@ -245,7 +245,7 @@ def narrow(vector_D: NDArray[np.float32], dtype: str) -> NDArray[np.uint16]:
 
 
 def spec_in(model: bytes) -> ModelSpec:
-    """Reads a model's spec from the model's header, for callers that do not know the spec.
+    """Reads a model's spec from its header, for callers that do not know the spec.
 
     Use this function only for files that the aggregator sent; `read_model` then checks the rest of
     the file.

@@ -1,7 +1,7 @@
 """Byzantine-robust aggregation as pure functions on rows.
 
-This package holds the rules, pre-aggregators, detectors and customizers, the engine that uses them
-to run a round, and fast linear algebra on rows. Code that trains belongs in `learning`. Code that
+This package contains rules, pre-aggregators, detectors and customizers, the engine that runs a
+round with them, and fast linear algebra on rows. Code that trains belongs in `learning`. Code that
 loads updates or stores models belongs to the services and to `simulation`.
 
 >>> import torch

@@ -25,7 +25,7 @@ from rampart_fl.shared.robust.view import CHUNK as CHUNK
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """What a stage keeps from round to round: named tensors, and the client ids of their rows.
+    """What a stage keeps between rounds: named tensors, and the client ids of their rows.
 
     Args:
         tensors: any tensors, by name.
@@ -48,7 +48,7 @@ class State:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What one stage did: numbers for every row that the stage received, and overall numbers.
+    """What one stage did: values for each row that it received, and overall values.
 
     Args:
         stage: the stage's name.
@@ -64,7 +64,7 @@ class Report:
     values: Mapping[str, float | int | str] = field(default_factory=dict)
 
     def column(self, name: str) -> dict[str, float]:
-        """The numbers of one column of `per_row`, keyed by client id."""
+        """The values of one column of `per_row`, keyed by client id."""
         return dict(zip(self.ids, self.per_row[name].tolist(), strict=True))
 
 
@@ -74,8 +74,8 @@ class Verdict:
 
     A detector asks for `accepted`, `rejected` (leave the row out of this round) or `evicted` (bar
     the client for good; an operator may reinstate it). `rampart_fl.shared.robust.eviction` turns a
-    detector's request into the final decision. `score` and `threshold` are the two numbers whose
-    comparison led to the verdict.
+    detector's request into the final decision. The verdict is the result of comparing `score` with
+    `threshold`.
     """
 
     client: str
@@ -91,7 +91,7 @@ class Verdict:
 
 
 class Stage(Member, ABC):
-    """A step of a pipeline: `init` makes its first state, and `apply` is a pure function."""
+    """A step of a pipeline: `init` creates its initial state, and `apply` is a pure function."""
 
     breakdown: ClassVar[str] = ""
     """For the catalogue: how many hostile rows the stage tolerates, such as "f < n/2". "none" means
@@ -106,26 +106,26 @@ class Stage(Member, ABC):
     itself."""
 
     def needs(self) -> frozenset[Need]:
-        """What the stage needs from its context besides the round, the seed and the reference.
+        """What the stage needs from its context, besides the round, the seed and the reference.
 
-        If a field of this stage is a stage, too, the result includes the needs of that stage.
+        The result includes the needs of stages in this stage's fields.
         """
         parts = (getattr(self, key) for key in type(self).model_fields)
         return frozenset[Need]().union(*(p.needs() for p in parts if isinstance(p, Stage)))
 
     def unstreamed(self) -> tuple[str, ...]:
-        """Names of the stages, this stage and stages in its fields, that have `streams = False`."""
+        """Names of this stage and its fields' stages, if they have `streams = False`."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(name for p in parts if isinstance(p, Stage) for name in p.unstreamed())
         return inner if self.streams else (self.name, *inner)
 
     @property
     def divides(self) -> bool:
-        """Whether ranks that each hold some coordinates of all rows can run the stage together."""
+        """Whether the stage can be split across ranks that each hold some of the coordinates."""
         return self.streams
 
     def undivided(self) -> tuple[str, ...]:
-        """Names of the stages that ranks cannot run together, among this stage and its fields."""
+        """Names of this stage and its fields' stages, if they cannot be split across ranks."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(name for p in parts if isinstance(p, Stage) for name in p.undivided())
         return inner if self.divides else (self.name, *inner)
@@ -144,11 +144,11 @@ class Bounded(Stage):
     treated as hostile rows."""
 
     def tolerated(self, rows: Rows) -> int:
-        """The bound on hostile rows after non-finite rows were dropped: max(0, f - dropped)."""
+        """The bound on hostile rows among the finite rows: max(0, f - dropped)."""
         return max(0, self.f - len(rows.dropped))
 
     def require(self, rows: Rows, least: int, bound: str) -> None:
-        """Raises a `PreconditionError`, which states n and f, for fewer than `least` rows."""
+        """Raises a `PreconditionError` that states n and f if there are fewer than `least` rows."""
         if len(rows) < least:
             raise PreconditionError(
                 f"{self.name} needs {bound}: n={len(rows)}, f={self.tolerated(rows)}"
@@ -156,7 +156,7 @@ class Bounded(Stage):
             )
 
     def require_majority(self, rows: Rows) -> int:
-        """Returns the tolerated f after it has checked that n > 2f."""
+        """Checks that n > 2f, and returns the tolerated f."""
         f = self.tolerated(rows)
         self.require(rows, 2 * f + 1, f"n > 2f = {2 * f} rows")
         return f
@@ -179,7 +179,7 @@ class PreAggregator(Bounded):
 
     @abstractmethod
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Rows, State, Report]:
-        """The new rows (new combinations of the same pool's rows), the next state, and a report."""
+        """The new rows, which combine rows of the same pool, the next state, and a report."""
 
 
 class Detector(Stage):
@@ -205,8 +205,8 @@ class Detector(Stage):
 
         A detector judges all rows before any row is removed. The detector may add verdicts on rows
         that were dropped as non-finite; a dropped row without a verdict is rejected. A detector
-        that asks for an eviction keeps the client's evidence in the state, because other code makes
-        the final decision. The engine calls `forget` when a client is barred.
+        that asks for an eviction keeps the client's evidence in the state, because the final
+        decision is made elsewhere. The engine calls `forget` when a client is barred.
         """
 
     def forget(self, state: State, clients: Collection[str]) -> State:

@@ -1,4 +1,4 @@
-"""How many hostile clients a majority vote withstands, for each sample.
+"""How many hostile clients a majority vote can tolerate, for each sample.
 
 Legend: T samples, C classes, V voters.
 """
@@ -50,9 +50,9 @@ def _lead(votes_TC: Tensor, ties: bool) -> Tensor:
 
 
 def threshold(hostile: int, clients: int, size: int) -> float:
-    """The lead, as a share of votes, that m hostile clients can undo if k-subsets of clients vote.
+    """The lead, as a share of votes, that m hostile clients can reverse if k-subsets vote.
 
-    The lead is 2 (1 - C(n-m, k) / C(n, k)), which is twice the share of k-subsets of n clients that
+    The lead is 2 (1 - C(n-m, k) / C(n, k)), twice the fraction of k-subsets of n clients that
     contain at least one of the m hostile clients.
 
     >>> [round(threshold(m, 50, 5), 3) for m in (1, 2, 3)]
@@ -100,7 +100,7 @@ def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) 
 
 
 def _sure_lead(votes_TC: Tensor, error: float) -> Tensor:
-    """Lower bound (T,) on the winner's lead, a share of votes; wrong with probability `error`."""
+    """Lower bound (T,) on the winner's lead (a share of votes); wrong with probability `error`."""
     from scipy.stats import beta
 
     share = error / votes_TC.shape[1]
@@ -115,7 +115,7 @@ def _sure_lead(votes_TC: Tensor, error: float) -> Tensor:
 
 
 def certified(correct_T: Tensor, radii_T: Tensor, most: int) -> list[int]:
-    """How many samples stay correctly predicted under 0, 1, ..., `most` hostile clients.
+    """How many samples are still predicted correctly under 0, 1, ..., `most` hostile clients.
 
     >>> certified(torch.tensor([True, True, False]), torch.tensor([0, 2, 5]), most=2)
     [2, 1, 1]

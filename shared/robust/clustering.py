@@ -1,9 +1,8 @@
 """Clustering of a few points, without randomness; ties go to the lower index.
 
-Complete linkage and mean shift are implemented here because the versions in other libraries give
+Complete linkage and mean shift are implemented here because other libraries' versions give
 different results in some cases. If distances are equal, as between identical rows, SciPy's linkage
-joins other pairs than this module. If clusters overlap, the mean shift of scikit-learn ends at
-other peaks than this module's mean shift.
+joins different pairs. If clusters overlap, scikit-learn's mean shift converges to different peaks.
 
 Legend: M points, C clusters, F features.
 """
@@ -15,8 +14,8 @@ from torch import Tensor
 def complete_linkage(distances_MM: Tensor, clusters: int) -> Tensor:
     """Labels (M,) of agglomerative clusters: 0, 1, ... in the order of the clusters' first points.
 
-    Each step joins the two clusters with the smallest distance between their farthest points, until
-    `clusters` clusters are left.
+    Each step merges the two clusters with the smallest distance between their farthest points,
+    until `clusters` clusters remain.
 
     >>> points = torch.tensor([0.0, 9.0, 1.0, 10.0])
     >>> complete_linkage((points[:, None] - points).abs(), 2)
@@ -41,11 +40,11 @@ def complete_linkage(distances_MM: Tensor, clusters: int) -> Tensor:
 def mean_shift(points_MF: Tensor, quantile: float = 0.5, steps: int = 300) -> Tensor:
     """Labels (M,) by mean shift with a flat kernel: 0 for the largest cluster, then by size.
 
-    For each point, take the radius of the smallest ball around the point that contains a fraction
+    For each point, take the radius of the smallest ball around it that contains a fraction
     `quantile` of all points. The bandwidth is the mean of these radii. Every point repeatedly moves
     to the mean of the points within the bandwidth, until it reaches a peak of the density. Peaks
-    that are at most one bandwidth apart are merged. Among clusters of equal size, the cluster that
-    contains the point with the lowest index comes first.
+    that are at most one bandwidth apart are merged. Clusters of equal size are ordered by the
+    lowest index of their points.
 
     >>> mean_shift(torch.tensor([[9.0], [0.0], [0.1], [0.2]])).tolist()
     [1, 0, 0, 0]
@@ -78,9 +77,9 @@ def finch(points_MF: Tensor, clusters: int | None = None) -> Tensor:
 
     Two points are linked if one is the other's first neighbour, or if both have the same first
     neighbour. Linked points are in one cluster, so no point is alone unless it is the only point.
-    Each further partition links the means of the clusters in the same way as the first partition
-    links the points. If a partition would leave fewer than `clusters` clusters, only the two
-    clusters with the nearest means are joined instead. Clusters are never split.
+    Each further partition links the clusters' means as the first partition links the points. If a
+    partition would leave fewer than `clusters` clusters, only the two clusters with the nearest
+    means are merged instead. Clusters are never split.
 
     >>> points = torch.tensor([[0.10], [0.11], [0.20], [0.21], [0.02], [0.03]])
     >>> finch(points), finch(points, clusters=2)
@@ -102,7 +101,7 @@ def finch(points_MF: Tensor, clusters: int | None = None) -> Tensor:
 
 
 def _first_neighbours(points_MF: Tensor) -> Tensor:
-    """Labels (M,) of the clusters of points that are connected through first neighbours."""
+    """Labels (M,) of the clusters of points connected through first neighbours."""
     m = len(points_MF)
     if m == 1:
         return torch.zeros(1, dtype=torch.long)
@@ -116,8 +115,8 @@ def _first_neighbours(points_MF: Tensor) -> Tensor:
 def two_means(points_M: Tensor) -> Tensor:
     """Labels (M,) of the best split of M numbers into two clusters; the first number has label 0.
 
-    The result is exact, because every cut of the sorted numbers is tried; the lowest of equally
-    good cuts is used. If all numbers are equal, there is only one cluster.
+    The result is exact, because every split of the sorted values is tried; ties go to the lowest
+    split. If all values are equal, there is only one cluster.
 
     >>> two_means(torch.tensor([1.0, 9.0, 1.5, 8.0]))
     tensor([0, 1, 0, 1])

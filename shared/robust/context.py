@@ -40,7 +40,7 @@ class Public:
 
 @dataclass(frozen=True, eq=False)
 class Context:
-    """All that a stage may need in addition to rows and its state.
+    """Everything that a stage may need in addition to rows and its state.
 
     Args:
         round: the round's number, from 0.
@@ -76,16 +76,16 @@ class Context:
 
     @property
     def observes(self) -> bool:
-        """Whether verdicts are only recorded, so that no client is challenged either."""
+        """Whether verdicts are only recorded. If so, no client is challenged either."""
         return self.standing is not None and self.standing.mode == "observe"
 
     @property
     def trainable(self) -> int:
-        """Number of parameters of the model; defined only if the model has running statistics."""
+        """The model's number of parameters; defined only if the model has running statistics."""
         return self.statistics[0][1]
 
     def last_layer(self) -> slice:
-        """The coordinates of the last layer, that is, the last parameters that share a name prefix.
+        """The coordinates of the last layer: the last parameters that share a name prefix.
 
         >>> Context(layout=(("conv.weight", 0, 8), ("fc.weight", 8, 12), ("fc.bias", 12, 14))
         ...     ).last_layer()
@@ -100,7 +100,7 @@ class Context:
         return slice(self.layout[first][1], self.layout[-1][2])
 
     def own_update(self, stage: str, place: Part) -> Tensor:
-        """The server's own update (D,), checked to have the coordinates of `place`.
+        """The server's own update (D,), after checking that it has the coordinates of `place`.
 
         Error messages begin with `stage`, the name of the stage.
 

@@ -1,4 +1,4 @@
-"""Named random draws of coordinates, the same on every device and for every order of the rows."""
+"""Named random draws of coordinates; independent of the device and of the order of the rows."""
 
 import torch
 from torch import Tensor
@@ -18,9 +18,9 @@ def coordinates(context: Context, name: str, dim: int, count: int) -> Tensor | N
     draws = context.generator(name)
     if 2 * count >= dim:
         return torch.randperm(dim, generator=draws)[:count].sort().values
-    # Duplicate coordinates are dropped, and the missing number of coordinates is drawn.
-    # Every set of `count` coordinates is therefore equally likely.
-    # The cost depends on `count`; the cost of a permutation would depend on `dim`.
+    # Duplicates are dropped and replaced by further draws, so every set of `count` coordinates is
+    # equally likely. The cost depends on `count`, whereas the cost of a permutation would depend on
+    # `dim`.
     drawn: Tensor = torch.unique(torch.randint(dim, (count,), generator=draws))
     while len(drawn) < count:
         more = torch.unique(torch.randint(dim, (count - len(drawn),), generator=draws))

@@ -1,4 +1,4 @@
-"""Robustness as a number: the coefficient κ of (f, κ)-robustness of a pipeline on given rows.
+"""Robustness as a number: a pipeline's coefficient κ of (f, κ)-robustness on given rows.
 
 Legend: N rows, D coordinates, S rows of a subset, B subsets of a batch.
 """
@@ -24,7 +24,7 @@ BATCH = 4096
 
 @dataclass(frozen=True)
 class Robustness:
-    """A measured coefficient κ, and the known bounds on κ.
+    """A measured coefficient κ, and known bounds on κ.
 
     Args:
         kappa: the largest ratio found, max over S of ‖F - mean_S‖² / (mean over S of
@@ -58,7 +58,7 @@ def kappa(
     """The smallest κ with ‖F(x) - mean_S‖² <= κ/|S| Σ_S ‖x_i - mean_S‖² for all |S| = n - f.
 
     A rule is (f, κ)-robust if the inequality holds with one κ for every input. This function
-    returns the κ that these particular rows require.
+    returns the κ required by these particular rows.
 
     Args:
         updates_ND: one update per row, all finite.
@@ -147,7 +147,7 @@ def _products(rows: Rows, centre_D: Tensor) -> Tensor:
     for start, stop, chunk_NC in rows.chunks():
         chunk_NC = chunk_NC.double() - centre_D[start:stop]
         gram_NN += chunk_NC @ chunk_NC.T
-    # If float64 overflows for distant rows, their products are clamped to a very large number.
+    # Products of distant rows that overflow float64 are clamped to a very large number.
     return gram_NN.nan_to_num(nan=0.0).clamp(-1e280, 1e280).cpu()
 
 
@@ -155,8 +155,8 @@ def _ratios(gram_NN: Tensor, noise_N: Tensor, subsets_BS: Tensor) -> Tensor:
     """The ratio (B,) of ‖F - mean_S‖² to the mean over S of ‖x_i - mean_S‖², for every subset S.
 
     `gram_NN` holds the inner products <x_i - F, x_j - F> for the aggregate F. `noise_N` holds the
-    squared rounding errors of the rows. A numerator or denominator of a ratio is set to 0 if it is
-    at most the mean of `noise_N` over the subset. The ratio 0/0 is defined as 0.
+    squared rounding errors of the rows. Numerators and denominators are set to 0 if they do not
+    exceed the mean of `noise_N` over the subset. The ratio 0/0 is defined as 0.
     """
     size = subsets_BS.shape[1]
     member_BN = torch.zeros(len(subsets_BS), len(gram_NN), dtype=torch.float64)
@@ -187,7 +187,7 @@ def _drawn(n: int, f: int, samples: int, context: Context) -> Iterator[Tensor]:
 def _climb(
     gram_NN: Tensor, noise_N: Tensor, best: float, subset_S: Tensor
 ) -> tuple[float, Tensor, int]:
-    """Exchanges a row of a subset for a row outside the subset, as long as the ratio grows."""
+    """Swaps a row of a subset with a row outside it, as long as the ratio increases."""
     n, tried = len(gram_NN), 0
     while not isinf(best):
         outside = [i for i in range(n) if i not in set(subset_S.tolist())]

@@ -1,4 +1,4 @@
-"""Tensors that stages keep from round to round, with one row per client.
+"""Tensors that stages keep between rounds, with one row per client.
 
 Legend: M rows of the round, H clients remembered, D coordinates.
 """

@@ -14,11 +14,11 @@ from rampart_fl.shared.robust.base import CHUNK, Rows
 from rampart_fl.shared.runtime.device import to_device
 
 Chunk = tuple[int, int, Tensor]
-"""A range of columns, and the numbers in it."""
+"""A range of columns, and their values."""
 
 
 def together(*streams: Iterable[Chunk]) -> Iterator[tuple[int, int, list[Tensor]]]:
-    """Chunks of the same columns from several streams, whose own chunks may have other bounds.
+    """Chunks of the same columns from several streams that may be chunked differently.
 
     >>> wide, narrow = [(0, 4, torch.arange(4))], [(0, 3, torch.arange(3)), (3, 4, torch.ones(1))]
     >>> [(start, stop) for start, stop, _ in together(wide, narrow)]
@@ -37,7 +37,7 @@ def together(*streams: Iterable[Chunk]) -> Iterator[tuple[int, int, list[Tensor]
 
 
 class Models(ABC):
-    """Models by name; no model is computed or copied before it is read."""
+    """Models by name; a model is computed or copied only when it is read."""
 
     names: tuple[str, ...]
 

@@ -25,14 +25,14 @@ Spec = str | Mapping[str, Any] | Stage
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Pre-aggregators in order, then a rule, combined into one pure step."""
+    """Pre-aggregators in order, then a rule, as one pure step."""
 
     preaggregators: tuple[PreAggregator, ...]
     rule: Rule
 
     @staticmethod
     def of(stages: Spec | Sequence[Spec], **defaults: Any) -> "Pipeline":
-        """Builds a pipeline; each stage gets the `defaults` (such as f) that the stage accepts.
+        """Builds a pipeline; each stage gets those `defaults`, such as f, that it accepts.
 
         >>> Pipeline.of("median", f=1).rule.f
         1
@@ -64,7 +64,7 @@ class Pipeline:
         return frozenset[Need]().union(*(stage.needs() for stage in self.stages))
 
     def undivided(self) -> tuple[str, ...]:
-        """Names of the stages that ranks cannot run together."""
+        """Names of the stages that cannot be split across ranks."""
         return tuple(name for stage in self.stages for name in stage.undivided())
 
     def init(self, dim: int) -> State:
@@ -110,7 +110,7 @@ def _stage(spec: Spec, **defaults: Any) -> Stage:
 
 
 def join_states(states: Mapping[str, State]) -> State:
-    """Joins several states into one, with each state's key as a prefix of its names."""
+    """Joins several states into one; each state's key becomes a prefix of its names."""
     return State(
         {f"{key}/{name}": t for key, state in states.items() for name, t in state.tensors.items()},
         {f"{key}/{name}": ids for key, state in states.items() for name, ids in state.ids.items()},

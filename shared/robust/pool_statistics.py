@@ -1,4 +1,4 @@
-"""Measurements of the rows of a pool, kept so that no later pass repeats them.
+"""Cached measurements of a pool's rows, so that no later pass repeats them.
 
 Legend: N rows of the pool, M rows that were measured.
 """
@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Geometry:
-    """The position of rows relative to each other and to one row c of the pool.
+    """The positions of rows relative to each other and to one row c of the pool.
 
     Args:
         gram_MM: <row_i - c, row_j - c>, float64; infinite if float64 overflows.

@@ -1,4 +1,4 @@
-"""Weights from quasi-gradients: the common base of the spectral rules of the PAwBRoFL paper.
+"""Weights from quasi-gradients: the common base of the PAwBRoFL paper's spectral rules.
 
 Legend: M rows, D coordinates.
 """

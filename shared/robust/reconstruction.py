@@ -1,4 +1,4 @@
-"""Tests whether training can produce an update, by a search for suitable synthetic samples.
+"""Tests whether training can produce an update, by searching for suitable synthetic samples.
 
 Legend: K clients, B synthetic samples of each client, C classes, D parameters.
 """
@@ -55,7 +55,7 @@ class Search:
 
 
 def movement(predict: Predict, start_D: Tensor, synthetic: Synthetic, steps: int) -> Tensor:
-    """The movement θ_steps - θ_0 (K, D) by gradient descent on each client's synthetic samples.
+    """The movement θ_steps - θ_0 (K, D) of gradient descent on each client's synthetic samples.
 
     A step is θ <- θ - rate ∇ CE(z(x; θ), softmax(label)). All clients start from θ_0 = `start_D`.
     """
@@ -82,11 +82,11 @@ def search(
     limits_K: Tensor,
     how: Search,
 ) -> tuple[Tensor, Synthetic]:
-    """The errors (K,) at which the searches ended, and the synthetic samples with these errors.
+    """The final errors (K,) of the searches, and the corresponding synthetic samples.
 
     The search is gradient descent with momentum on |θ_steps - θ_0 - u|² / |u|², for all clients at
-    once. The search for a client ends when the client's error is not finite or is below
-    `how.enough`; it takes at most `limits_K` iterations.
+    once. The search for a client stops when its error is not finite or below `how.enough`, or after
+    `limits_K` iterations.
 
     Args:
         predict: the network.

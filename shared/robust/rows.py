@@ -100,8 +100,7 @@ class Rows(View):
     def combine(self, coefficients_M: Tensor) -> Tensor:
         """The linear combination sum_i c_i row_i, (D,) in the pool's dtype, in one pass.
 
-        Rows of the pool with coefficient 0 do not affect the result, even if these rows are not
-        finite.
+        Rows of the pool with coefficient 0 do not affect the result, even if they are not finite.
         """
         return linalg.combine(self, coefficients_M)
 
@@ -120,7 +119,7 @@ def _block(updates: Updates) -> Tensor:
 
 def _copied(values: NDArray[Any] | Sequence[float]) -> Tensor:
     if isinstance(values, np.ndarray):
-        # torch accepts neither negative strides nor a byte order other than the machine's own.
+        # torch accepts neither negative strides nor a non-native byte order.
         values = values.astype(values.dtype.newbyteorder("="), order="C")
     return torch.tensor(values)
 

@@ -1,7 +1,8 @@
-"""The coordinates of a pool in a fixed number of shards, which the ranks of a group may divide.
+"""Divides a pool's coordinates into a fixed number of shards, which can be split across ranks.
 
-A sum over coordinates is a sum within each shard, and then a sum over shards, in order. The number
-of shards does not depend on the number of ranks, and neither do the bits of a sum.
+A sum over coordinates first sums within each shard, and then over the shards in order. The number
+of shards is independent of the number of ranks, so sums are bit-for-bit the same for any number of
+ranks.
 
 Legend: S shards, D coordinates.
 """
@@ -18,9 +19,10 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.runtime.device import to_device
 
 SHARDS = 16
-"""Largest number of shards of a pool, and so of ranks that get coordinates."""
+"""Largest number of shards of a pool, and hence of ranks that get coordinates."""
 GRAIN = 1 << 16
-"""Shards and windows are multiples of this many coordinates, so that chunks end where they do."""
+"""Shards and windows are multiples of this many coordinates, so that no chunk crosses their
+ends."""
 
 Group = distributed.ProcessGroup
 """Processes that aggregate together; its backend has to work on CPU tensors, as gloo does."""
@@ -42,7 +44,7 @@ def bounds(dim: int) -> list[tuple[int, int]]:
 
 
 def columns(dim: int, rank: int, size: int) -> slice:
-    """The coordinates of a rank: whole shards, divided as evenly as their number allows.
+    """The coordinates of a rank: whole shards, distributed as evenly as possible.
 
     >>> columns(100_000, 0, 2), columns(100_000, 1, 2)
     (slice(0, 65536, None), slice(65536, 100000, None))
@@ -73,7 +75,7 @@ class Part:
 
     @staticmethod
     def of(held: int, group: Group | None) -> "Part":
-        """The part of this rank, which holds some number of coordinates.
+        """The part of a rank that holds `held` coordinates.
 
         Raises:
             ConfigurationError: the ranks do not hold what `columns` assigns to them.
@@ -108,7 +110,7 @@ class Part:
         ]
 
     def total(self, pieces: Iterable[tuple[int, Tensor]], shape: tuple[int, ...]) -> Tensor:
-        """The sum of the results for pieces of the coordinates, in float64 on the CPU.
+        """The sum over all pieces of the coordinates, in float64 on the CPU.
 
         Args:
             pieces: this rank's results in order, each with the first coordinate of its piece,
@@ -117,13 +119,13 @@ class Part:
         """
         sums = self._sums(pieces)
         if self.group is None:
-            # The host waits for a device once, in the end.
+            # The host waits for the device only once, at the end.
             total = functools.reduce(torch.add, (sum_ for _, sum_ in sums), torch.zeros(()))
             return total.to("cpu", torch.float64).expand(shape).clone()
         sums_S = torch.zeros(len(bounds(self.dim)), *shape, dtype=torch.float64)
         for shard, sum_ in sums:
             sums_S[shard] = sum_.cpu()
-        # Exact, in any order: each shard's sum meets only zeros.
+        # Exact in any order, because each shard's sum is added only to zeros.
         distributed.all_reduce(sums_S, group=self.group)
         total = torch.zeros(shape, dtype=torch.float64)
         for sum_ in sums_S:
@@ -131,13 +133,13 @@ class Part:
         return total
 
     def _sums(self, pieces: Iterable[tuple[int, Tensor]]) -> Iterator[tuple[int, Tensor]]:
-        """Each shard of this rank, with the sum of the results for its pieces, in float64."""
+        """Each shard of this rank, with the sum over its pieces in float64."""
         wide = width(self.dim)
         for shard, of_shard in groupby(pieces, lambda piece: (self.start + piece[0]) // wide):
             yield shard, functools.reduce(torch.add, (result.double() for _, result in of_shard))
 
     def gathered(self, block_ND: Tensor, columns_R: Tensor) -> Tensor:
-        """Some coordinates (N, R) of rows, of which each rank holds its own; copies."""
+        """A copy (N, R) of some coordinates of all rows, gathered from the ranks that hold them."""
         if self.group is None:
             return block_ND.index_select(1, to_device(columns_R, block_ND.device))
         drawn_NR = torch.zeros(len(block_ND), len(columns_R), dtype=block_ND.dtype)
@@ -148,7 +150,7 @@ class Part:
         return drawn_NR.to(block_ND.device)
 
     def whole(self, held_D: Tensor) -> Tensor:
-        """Joins the ranks' coordinates to one tensor (..., D) on the CPU."""
+        """Joins the ranks' coordinates into one tensor (..., D) on the CPU."""
         if self.group is None:
             return held_D
         whole_D = torch.empty(*held_D.shape[:-1], self.dim, dtype=held_D.dtype)
@@ -167,7 +169,7 @@ class Part:
         return (columns_R >= self.start) & (columns_R < self.stop)
 
     def every(self, true: bool) -> bool:
-        """Whether something is true on every rank."""
+        """Whether a condition is true on every rank."""
         if self.group is None:
             return true
         held = torch.tensor([int(true)])

@@ -1,8 +1,8 @@
-"""Spectra of weighted rows, computed from their squared distances alone.
+"""Spectra of weighted rows, computed only from their squared distances.
 
 The relative accuracy of a distance between two rows depends only on these two rows. A row with
-values around 1e30 therefore does not affect the accuracy of the other rows, provided that this row
-is left out. The computation needs no second N x D block.
+values around 1e30 therefore does not affect the accuracy for the other rows, provided that it is
+left out. No second N x D block is needed.
 
 Legend: M rows, S rows with a positive weight (the support), T Lanczos steps.
 """
@@ -86,7 +86,7 @@ def largest(matrix_SS: Tensor) -> tuple[float, Tensor]:
 
 
 def lanczos(matrix_SS: Tensor) -> tuple[float, Tensor] | None:
-    """Does the same as `largest` by Lanczos steps; returns None if the steps do not converge.
+    """Like `largest`, but by Lanczos iteration; returns None if it does not converge.
 
     Every direction is made orthogonal to all earlier directions, so no direction occurs twice.
     """
@@ -129,10 +129,10 @@ def uniform(kept_M: Tensor) -> Tensor:
 
 
 def nearest(distances_MM: Tensor, count: int) -> tuple[float, Tensor]:
-    """The squared radius and the rows of the smallest ball around a row that has `count` rows.
+    """The squared radius and the rows of the smallest ball around a row that holds `count` rows.
 
-    If count = n - f and f < n/2, the radius is at most the diameter of the honest rows, for all
-    possible hostile rows.
+    If count = n - f and f < n/2, the radius is at most the diameter of the honest rows, whatever
+    the hostile rows are.
     """
     radii_M = distances_MM.sort(dim=1).values[:, count - 1]
     centre = int(radii_M.argmin())
@@ -150,8 +150,7 @@ def honest_variance(distances_MM: Tensor, count: int) -> float:
 def capped_simplex(weights_M: Tensor, cap: float) -> Tensor:
     """The KL projection of q >= 0 on {Σp = 1, p <= cap}: p_i = min(cap, s q_i) for some factor s.
 
-    If fewer than 1 / cap rows have weight, the cap is raised so that the weights of these rows can
-    sum to 1.
+    If fewer than 1 / cap rows have weight, the cap is raised so that their weights can sum to 1.
 
     >>> capped_simplex(torch.tensor([0.7, 0.1, 0.1, 0.1]), 1 / 3)
     tensor([0.3333, 0.2222, 0.2222, 0.2222])

@@ -1,10 +1,10 @@
-"""Running statistics of normalization layers, which the server separates from parameters.
+"""Running statistics of normalization layers, which the server aggregates separately.
 
 Statistics are the last coordinates of a row (see `rampart_fl.shared.modelspec`). The engine passes
 only the columns of parameters to the stages, so no norm, distance, rule, detector or mix uses the
 statistics. The statistics of the next model are the coordinate-wise median of the accepted clients'
-statistics, with variances kept non-negative. If the server took the mean, a single client could set
-the statistics to any value.
+statistics, with variances kept non-negative. With a mean, a single client could set the statistics
+to any value.
 
 Legend: M rows, K models, D parameters, S statistics, A = D + S, L models, C coordinates of a chunk.
 """
@@ -29,7 +29,7 @@ def parameters(rows: Rows, context: Context) -> Rows:
 
 
 def of_parameters(context: Context) -> Context:
-    """The context that stages see, in which models have no statistics.
+    """The context passed to stages, in which models have no statistics.
 
     If a stage applies the network, the statistics of the reference model are used.
     """
@@ -83,7 +83,7 @@ def aggregate(rows: Rows, context: Context) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class WithStatistics(Models):
-    """Models (D,) to whose parameters the same statistics (S,) are appended."""
+    """Models (D,), each with the same statistics (S,) appended."""
 
     names: tuple[str, ...]
     models: Models

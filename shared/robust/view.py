@@ -1,4 +1,4 @@
-"""A view of a pool of rows: which rows are read, how they are mixed, and what is known about them.
+"""A view of a pool of rows: which rows to read, how to mix them, and what is known about them.
 
 Passes over rows (`linalg`) work on `View`. The subclass `Rows` of `View` adds methods that need a
 pass over rows.
@@ -48,7 +48,7 @@ class View:
         traces: sketches of the rows, for detectors that remember them; None if no detector does.
         pool_statistics: measurements of the pool, shared by all views of it.
         file: the file that holds the pool; None if the pool is in memory.
-        part: which coordinates the pool has here, if other ranks hold the others; otherwise None.
+        part: which coordinates this rank holds, if the pool is split across ranks; otherwise None.
     """
 
     block_ND: Tensor
@@ -93,7 +93,7 @@ class View:
         return self.weights_M
 
     def fresh(self) -> list[bool]:
-        """Whether each row is a new update; False if the row was judged in an earlier round.
+        """Whether each row is a new update; False for rows that were judged in an earlier round.
 
         >>> from rampart_fl.shared.robust import Rows
         >>> Rows.of(torch.eye(2), metadata={"fresh": [1, 0]}).fresh()
@@ -113,8 +113,8 @@ class View:
 
         A sum over all columns first adds up the sums of each shard's windows in order, and then
         adds up the shards' sums. All views of a pool have the same windows, whether the pool is in
-        memory, in a file or divided between ranks, so sums are equal bit for bit. If the pool is in
-        a file, the next window is fetched while a pass works on the current window. At most two
+        memory, in a file or split across ranks, so sums are bit-for-bit equal. If the pool is in a
+        file, the next window is fetched while a pass works on the current window. At most two
         windows of a file are in memory at once.
         """
         size = max(1, len(self.block_ND)) * self.block_ND.element_size()
@@ -133,7 +133,7 @@ class View:
         parts = [[row_D[start:stop] for row_D in held] for start, stop in ranges]
         fetching = self.file.fetch(parts[0])
         for place, (start, stop) in enumerate(ranges):
-            # A fetch that ends after its window was released would keep the window in memory.
+            # A fetch that completes after its window was released would keep the window in memory.
             fetching.result()
             if place + 1 < len(ranges):
                 fetching = self.file.fetch(parts[place + 1])
@@ -175,9 +175,9 @@ class View:
     def columns(self, which: slice | Tensor) -> Self:
         """The same rows, restricted to some coordinates; makes a copy only if `which` is a tensor.
 
-        If the pool is divided between ranks, a slice refers to the coordinates of this rank, and a
-        tensor of indices refers to all coordinates. Every rank gets the coordinates of the indices
-        from the ranks that hold these coordinates.
+        If the pool is split across ranks, a slice refers to this rank's coordinates, and an index
+        tensor to all coordinates. Every rank gets the indexed coordinates from the ranks that hold
+        them.
 
         >>> from rampart_fl.shared.robust import Rows
         >>> Rows.of(torch.tensor([[1.0, 2.0, 3.0]])).columns(slice(1, 3)).row(0)
@@ -198,7 +198,7 @@ class View:
     def span(self, which: slice | None) -> Self:
         """The same rows, restricted to a range of all coordinates; None for all of them.
 
-        If ranks divide the pool, every rank gets a copy of the whole range.
+        If the pool is split across ranks, every rank gets a copy of the whole range.
         """
         if which is None:
             return replace(
@@ -211,8 +211,8 @@ class View:
     ) -> Self:
         """L new rows `by_LM @ rows`, without a copy of the pool.
 
-        If L = M, the new rows keep the ids, weights, metadata and traces of the old rows. Ids and
-        weights that are given as arguments replace the old ids and weights.
+        If L = M, the new rows keep the old rows' ids, weights, metadata and traces. Ids and weights
+        passed as arguments replace the old ones.
         """
         names = self.ids if ids is None else tuple(ids)
         assert len(names) == len(by_LM)

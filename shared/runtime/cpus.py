@@ -18,12 +18,12 @@ def available() -> float:
 
 
 def threads() -> int:
-    """Number of threads that can compute at once: one for each whole processor, at least one."""
+    """Number of threads that can compute in parallel: one per whole processor, at least one."""
     return max(1, int(available()))
 
 
 def limit(name: str) -> list[str]:
-    """The values in the file that holds one of the container's resource limits.
+    """The values in the file with one of the container's resource limits.
 
     The list is empty if there is no such file.
     """

@@ -31,10 +31,10 @@ def to_device(
     to: torch.device | str,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """Copies values to a device; the host does not wait until the values have arrived.
+    """Copies values to a device without waiting for the copy to finish.
 
     Operations that the device starts afterwards see the values. If the target is the CPU, the
-    function waits, so that the caller can read the result at once.
+    function waits, so that the caller can read the result immediately.
 
     Args:
         values: a tensor, or numbers.

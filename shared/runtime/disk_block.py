@@ -1,7 +1,7 @@
-"""Blocks of rows in memory, or in a file if a block exceeds the memory limit for blocks.
+"""Blocks of rows, in memory or, above the memory limit for blocks, in a file.
 
-A block in a file is mapped into memory, so it is an ordinary tensor. A pass over the block fetches
-the part that it reads next, and releases the part that it has read.
+A block in a file is mapped into memory, so it is an ordinary tensor. A pass over the block
+prefetches the part that it reads next, and releases the part that it has read.
 
 Legend: N rows, D coordinates.
 """
@@ -22,14 +22,14 @@ from rampart_fl.shared.errors import Unavailable
 
 PAGE = mmap.PAGESIZE
 POPULATE_READ = 22
-"""The advice to read pages from the file and map them; Linux 5.14 and later follow it."""
+"""The advice to read pages from the file and map them; supported since Linux 5.14."""
 RELEASE = mmap.MADV_DONTNEED
 """The advice to unmap pages. Their contents stay in the file."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class MappedFile:
-    """A float32 block (N, D) in an unnamed file, which the system deletes together with the block.
+    """A float32 block (N, D) in an unnamed file, which is deleted together with the block.
 
     Args:
         rows, dim: the shape of the block.
@@ -42,7 +42,8 @@ class MappedFile:
         size = rows * dim * 4
         try:
             with tempfile.TemporaryFile(dir=folder) as file:
-                # Reserve the space: if the disk filled up later, a write would kill this process.
+                # Reserve the space now: if the disk filled up later, a write would kill this
+                # process.
                 os.posix_fallocate(file.fileno(), 0, size)
                 mapped = mmap.mmap(file.fileno(), size)
         except OSError as error:
@@ -53,7 +54,7 @@ class MappedFile:
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="fetch")
 
     def fetch(self, parts: Sequence[Tensor]) -> Future[None]:
-        """Starts to read contiguous parts of the block in the background, ahead of a pass."""
+        """Prefetches contiguous parts of the block in the background."""
         return self._reader.submit(self._advise, list(parts), POPULATE_READ)
 
     def release(self, parts: Sequence[Tensor]) -> None:
@@ -65,7 +66,7 @@ class MappedFile:
             begin = part.data_ptr() // PAGE * PAGE
             end = part.data_ptr() + part.numel() * part.element_size()
             if self._begin <= part.data_ptr() and end <= self._end and end > begin:
-                # If the kernel does not know the advice, the call changes nothing.
+                # A kernel that does not support the advice ignores it.
                 _libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), advice)
 
 
@@ -103,7 +104,7 @@ class BlockStorage:
     folder: Path | None = None
 
     def maps(self, rows: int, row_bytes: int, device: torch.device) -> bool:
-        """Whether a block of this many rows is kept in a file; this is possible only on the CPU."""
+        """Whether a block of this many rows is kept in a file; only possible on the CPU."""
         fits = self.memory is None or rows * row_bytes <= self.memory
         return not fits and device.type == "cpu"
 

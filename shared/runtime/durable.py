@@ -26,7 +26,7 @@ def replace(path: Path, pieces: Iterable[bytes], mode: int = 0o666) -> None:
 
 @contextmanager
 def replacing(path: Path, several: bool = False) -> Iterator[Path]:
-    """Yields a path for a file's next version, and puts that version in place at the end.
+    """Yields a temporary path for a file's next version, and finally moves it into place.
 
     Args:
         path: the file's path.
@@ -50,7 +50,7 @@ def replacing(path: Path, several: bool = False) -> Iterator[Path]:
 
 
 def place(part: Path, path: Path) -> None:
-    """Moves a written file to its path, after its bytes are on the disk; then syncs the folder."""
+    """Syncs a written file to disk, moves it to its path, and syncs the folder."""
     with part.open("rb") as file:
         os.fsync(file.fileno())
     part.replace(path)
@@ -58,7 +58,7 @@ def place(part: Path, path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes the file names in a folder durable."""
+    """Syncs a folder to disk, so that changes to its entries are durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,17 +1,18 @@
-"""Memory that a process has freed, but that the C library keeps for later allocations."""
+"""Freed memory that the C library retains for later allocations."""
 
 import ctypes
 
 _trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-"""The C library's function that returns free memory; None if the library has none."""
+"""The C library's function that returns free memory to the system; None if there is none."""
 
 
 def release_free_memory() -> None:
-    """Returns the memory that the process has freed to the operating system.
+    """Returns memory that the process has freed to the operating system.
 
-    The C library keeps freed memory, whose amount depends on the order in which blocks were freed.
-    So a process seems to grow, although it holds no more objects than before. A C library without
-    `malloc_trim`, such as macOS's, decides by itself when it returns memory.
+    The C library does not return all freed memory to the system; how much it retains depends on the
+    order in which blocks were freed. A process may therefore appear to grow although it holds no
+    more objects than before. A C library without `malloc_trim`, such as that of macOS, decides
+    itself when to return memory.
     """
     if _trim is not None:
         _trim(0)

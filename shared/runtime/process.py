@@ -1,4 +1,4 @@
-"""How every service starts and ends: settings from flags or variables, logs, and exit codes."""
+"""How every service starts and exits: settings from flags or variables, logs, and exit codes."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ from rampart_fl.shared.runtime import telemetry
 log = logging.getLogger(__name__)
 
 SECRETS = "RAMPART_SECRETS"
-"""Variable that names a folder of secrets. A file in it has the name of a setting's variable."""
+"""Variable that names a folder of secrets, where each file is named like a setting's variable."""
 
 
 def secrets_folder() -> Path | None:
@@ -35,7 +35,7 @@ def secrets_folder() -> Path | None:
 
 
 def secret(variable: str) -> str | None:
-    """The value of a variable, or else the content of the secret file with the variable's name."""
+    """The value of a variable, or else the content of the secret file of the same name."""
     given = os.environ.get(variable)
     if given:
         return given
@@ -97,7 +97,7 @@ def run_service(
     work: Callable[[S], Coroutine[Any, Any, None]],
     own_signals: bool = False,
 ) -> int:
-    """Runs a service to its end.
+    """Runs a service until it exits.
 
     Args:
         service: the service's name in logs and help.
@@ -106,7 +106,7 @@ def run_service(
         own_signals: whether `work` handles SIGTERM and SIGINT; otherwise, these signals cancel
             `work`.
     Returns:
-        The exit code: 0 after a normal end, 2 for a wrong setting, 1 for any other failure. The
+        The exit code: 0 after a normal exit, 2 for a wrong setting, 1 for any other failure. The
         cause is written to standard error.
     """
     try:
@@ -120,7 +120,7 @@ def run_service(
         return 2
     telemetry.configure(service, found.log_level)
     # A service has few reference cycles but many live objects.
-    # Collecting garbage less often saves a tenth of the service's time.
+    # Less frequent garbage collection saves a tenth of the service's time.
     gc.set_threshold(20_000, 25, 25)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -129,11 +129,11 @@ def run_service(
         for cause in group.exceptions:
             _tell(cause)
         return 1
-    except Exception as error:  # Any error that ends a service is logged, and the exit code is 1.
+    except Exception as error:  # Any error that stops a service is logged, and the exit code is 1.
         _tell(error)
         return 1
     finally:
-        gc.freeze()  # Python would search all of torch's objects once more before it ends.
+        gc.freeze()  # Otherwise, Python would traverse all of torch's objects again at exit.
     return 0
 
 

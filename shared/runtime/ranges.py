@@ -46,7 +46,7 @@ def parse_ranges(text: str) -> list[int]:
 
 
 def format_ranges(numbers: Iterable[int]) -> str:
-    """The shortest text that lists these numbers in their order.
+    """The shortest text that lists these numbers in this order.
 
     >>> format_ranges([0, 1, 2, 9, 7])
     '0-2,9,7'

@@ -1,11 +1,11 @@
-"""Measures the seconds of each step, which a round's record contains."""
+"""Measures the duration of each step of a round, in seconds, for the round's record."""
 
 import time
 from collections.abc import Callable
 
 
 class Stopwatch:
-    """Adds up the seconds of each step; each call ends a step, and starts the next step.
+    """Adds up the seconds of each step; each call ends one step and starts the next.
 
     The first step starts when the stopwatch is created.
 

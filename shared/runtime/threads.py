@@ -1,4 +1,4 @@
-"""Chooses and sets the number of threads with which torch computes."""
+"""Chooses and sets the number of threads that torch uses."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ SMALL = 1 << 24
 
 
 def wanted(parameters: int, samples: int) -> int:
-    """Number of threads for training: one if steps are small, otherwise one for each processor.
+    """Number of threads for training: one if steps are small, otherwise one per processor.
 
     The number never exceeds torch's current setting, which `OMP_NUM_THREADS` may limit.
 
@@ -30,7 +30,7 @@ def wanted(parameters: int, samples: int) -> int:
 
 @contextmanager
 def use(threads: int) -> Iterator[None]:
-    """Within the context, torch computes with this number of threads."""
+    """Within the context, torch uses this number of threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

@@ -5,7 +5,7 @@ import secrets
 
 
 def mint() -> str:
-    """Makes a random token without "-" at its start, so that no command parses it as an option.
+    """Makes a random token that does not start with "-", so that no command parses it as an option.
 
     >>> len(mint()) >= 43
     True

@@ -1,8 +1,8 @@
-"""Simulates federations in one process, with the code of the services but without sockets.
+"""Simulates federations in one process, with the services' code but without sockets.
 
-The simulation runs the same modules for rounds, training and attacks as the services. This package
-holds the simulated federation, its two sides (clients and server), and studies that simulate many
-federations. Code that a networked federation also needs belongs elsewhere: mathematics in `robust`,
+The simulation uses the services' modules for rounds, training and attacks. This package contains
+the simulated federation, its two sides (clients and server), and studies that simulate many
+federations. Code that networked federations also need belongs elsewhere: mathematics in `robust`,
 training in `learning`.
 """
 

@@ -1,9 +1,9 @@
-"""The buffered policy in simulation: every K-th upload leads to a new global model.
+"""The buffered policy in simulation: every K-th upload triggers a new global model.
 
-Every client trains from the model that it received, and asks for the next model when it has
-finished. The duration of each training is drawn from an exponential distribution with mean 1. The
-seed of the draw depends on the client and the round, so the experiment determines the order of
-arrivals. A client answers a probe without delay.
+Every client trains from the model that it received, and then asks for the next model. The duration
+of each training is drawn from an exponential distribution with mean 1. The seed of the draw depends
+on the client and the round, so the experiment determines the order of arrivals. A client answers a
+probe without delay.
 
 Legend: K clients, D parameters.
 """
@@ -84,7 +84,7 @@ class Buffered:
     def run(
         self, round_: int, candidates: Iterable[str], ended: Callable[[str], None]
     ) -> RoundRecord:
-        """Runs a round up to the arrival that closes the round, and returns the round's record."""
+        """Runs a round until the arrival that closes it, and returns its record."""
         present = sorted(candidates)
         self.work = {name: work for name, work in self.work.items() if name in present}
         probed = self._hand_out([name for name in present if name not in self.work], round_)
@@ -110,7 +110,7 @@ class Buffered:
         return record.model_copy(update={"policy": "buffered", **extra})
 
     def _hand_out(self, names: Sequence[str], round_: int) -> list[str]:
-        """Gives clients their next task; returns those that first had to answer a probe."""
+        """Gives clients their next task; returns those that had to answer a probe first."""
         probed = self.server.clients_to_probe(names)
         if not names:
             return probed
@@ -123,7 +123,7 @@ class Buffered:
         return probed
 
     def _train(self, names: Iterable[str]) -> dict[str, Arrival]:
-        """Trains these clients; clients that received their work in the same round train together.
+        """Trains these clients; those that got their work in the same round train together.
 
         Returns:
             The clients' arrivals, keyed and sorted by client.
@@ -145,7 +145,7 @@ class Buffered:
 
 
 def _joined(arrivals: Mapping[str, Arrival]) -> tuple[Uploads, Tensor]:
-    """A round's uploads from these arrivals, and the models (K, D) that the clients began with."""
+    """A round's uploads from these arrivals, and the models (K, D) that clients started from."""
     all_ = list(arrivals.values())
     uploads = Uploads(
         tuple(arrivals),

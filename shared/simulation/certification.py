@@ -1,8 +1,8 @@
-"""Measures the certified accuracy of a majority vote, by training all models that vote.
+"""Measures the certified accuracy of a majority vote by training all voting models.
 
-Disjoint groups (FLCert-D) are implemented by a customizer, and train in one federation. Random
-subsets (FLCert-P) overlap, so in one federation a client would have to train many models per round.
-For FLCert-P, one federation is therefore simulated for each random subset.
+A customizer implements disjoint groups (FLCert-D), which train in one federation. The random
+subsets of FLCert-P overlap, so a client of a single federation would have to train many models per
+round. FLCert-P is therefore simulated as one federation per subset.
 
 Legend: T test samples, C classes.
 """
@@ -34,7 +34,7 @@ LIKELY_ENOUGH = 0.001
 
 @dataclass(frozen=True)
 class Certificate:
-    """Certified accuracies of a vote: shares of samples whose result no attacker can change.
+    """Certified accuracies of a vote: fractions of samples whose result no attacker can change.
 
     Args:
         scheme: disjoint groups, or random subsets.
@@ -182,7 +182,7 @@ def _model_of(experiment: Experiment, subset: Subset, device: str) -> np.ndarray
 
 
 def trained(experiment: Experiment, clients: Collection[str], device: str = "cpu") -> Simulation:
-    """Runs all rounds of a federation of these clients only, and returns the federation."""
+    """Runs a federation of only these clients to its last round, and returns it."""
     simulation = Simulation.of(experiment, device)
     simulation.server.absent = frozenset(experiment.client_names) - set(clients)
     while not simulation.ended:

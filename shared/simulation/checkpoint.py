@@ -2,7 +2,7 @@
 
 The file is in the safetensors format. The file holds every tensor unchanged. The rest of the state
 (names, numbers, and the positions of the tensors in the state) is JSON in the file's metadata.
-Nothing in the file can run code.
+Nothing in the file can execute code.
 """
 
 import json
@@ -48,7 +48,7 @@ HOST = {"index_K", "mix_MK", "mix_LM", "weights_M", "metadata"}
 
 
 def save(path: Path, memory: Mapping[str, Any]) -> None:
-    """Replaces the content of the file by this state; a failure leaves the file unchanged.
+    """Replaces the file's content with this state; a failure leaves the file unchanged.
 
     Args:
         path: the file.
@@ -71,8 +71,8 @@ def load(path: Path, device: str = "cpu") -> dict[str, Any]:
     try:
         with safe_open(path, "pt") as file:
             encoded = json.loads((file.metadata() or {})["memory"])
-            # Clones have the same memory alignment as new tensors.
-            # The alignment may affect the last bits of sums.
+            # Clones have the same memory alignment as new tensors, which may affect the last bits
+            # of sums.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - safe_open is no mapping
     except (SafetensorError, KeyError, ValueError) as error:
         raise ConfigurationError(f"{path} is not a checkpoint of a simulation: {error}") from None

@@ -1,4 +1,4 @@
-"""The clients of a simulated federation: all clients train, then attacks change uploads.
+"""The clients of a simulated federation: all of them train, then attacks change uploads.
 
 Legend: K clients of a round, F = 1 attacker, B honest clients, M attackers of the round,
 D parameters.
@@ -31,7 +31,7 @@ from rampart_fl.shared.runtime.device import to_device
 
 @dataclass(frozen=True, eq=False)
 class Uploads:
-    """The uploads that the server receives: each client's row, and the numbers that it claims.
+    """The uploads that the server receives: each client's row and claimed numbers.
 
     Args:
         names: the clients, sorted.
@@ -48,7 +48,7 @@ class Uploads:
 
 @dataclass(frozen=True)
 class Group:
-    """Attackers that all use the same model attack and the same data attack."""
+    """Attackers that use the same model attack and the same data attack."""
 
     members: tuple[str, ...]
     attack: ModelAttack | None
@@ -115,7 +115,7 @@ class Clients:
         round_: int,
         offers: Offers = (),
     ) -> Uploads:
-        """Trains these clients for a round, updates their personal state, and returns uploads."""
+        """Trains these clients, updates their personal state, and returns their uploads."""
         trained = self._train(names, sent_KD, round_, True, offers)
         self._keep(names, trained.personal)
         columns = {key: column.tolist() for key, column in trained.metrics.items()}
@@ -132,7 +132,7 @@ class Clients:
         )
 
     def measure(self, names: Sequence[str], models_KD: Tensor) -> dict[str, dict[str, float]]:
-        """Metrics, by client id, of these models and the clients' own models, without training."""
+        """Metrics of these and of the clients' own models, without training; keyed by client id."""
         slots = [self.names.index(name) for name in names]
         cohort = Cohort.of([self.data[slot] for slot in slots], device=self.device)
         personal = self._personal(slots)
@@ -141,7 +141,7 @@ class Clients:
         return {n: {key: column[k] for key, column in lists.items()} for k, n in enumerate(names)}
 
     def vote(self, voters: Sequence[Tensor]) -> dict[str, dict[str, float]]:
-        """Results of a vote of these models (D,) on each client's test samples, keyed by client."""
+        """Results of these models' (D,) vote on each client's test samples, keyed by client."""
         counts = vote(self.learner, Cohort.of(self.data, device=self.device), voters)
         columns = {name: column.tolist() for name, column in counts.items()}
         return {
@@ -151,7 +151,7 @@ class Clients:
 
     @property
     def honest(self) -> list[int]:
-        """Positions of the clients that are in no group of attackers."""
+        """Positions of the clients that belong to no group of attackers."""
         hostile = set(self.hostile)
         return [k for k, name in enumerate(self.names) if name not in hostile]
 
@@ -272,7 +272,7 @@ class Clients:
         full = Knowledge(
             participants=len(names),
             attackers=len(hostile),
-            # If only attackers are probed, no honest update exists.
+            # If only attackers are probed, there is no honest update.
             honest_BD=honest_BD if honest else colluders_MD,
             honest_sent_BD=honest_sent_BD if honest else colluders_sent_MD,
             round=round_,

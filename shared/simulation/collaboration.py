@@ -1,26 +1,26 @@
-"""Estimates the terms of the formula for λ in fine-tuned personalization (how much to collaborate).
+"""Estimates the terms of λ, the degree of collaboration in fine-tuned personalization.
 
     λ_i = Π_[0,1]( (√(Pdim / m_i) - Φ_i) / ((f / n) G_i²) )
 
 Collaboration helps a client if its own m_i samples are too few to determine a model of
-pseudo-dimension Pdim. Collaboration harms a client because other clients' data differ (Φ), and
-because a robust rule cannot distinguish all differences from attacks (f/n · G²). The paper says
-what Φ and G² bound, but not how to measure them. This module estimates both Φ and G² from pilot
-models. The pilot model of a client is the model that the client trains alone (λ = 0) on every
-second training sample, in as many rounds as the experiment has.
+pseudo-dimension Pdim. It harms a client because other clients' data differ (Φ), and because a
+robust rule cannot tell all differences from attacks (f/n · G²). The paper says what Φ and G² bound,
+but not how to measure them. This module estimates both Φ and G² from pilot models. A client's pilot
+model is the model that it trains alone (λ = 0) on every second training sample, for as many rounds
+as the experiment has.
 
 - Pdim: the model's number of parameters, or the personalizer's `pdim`.
-- Φ_i: a supremum over pilot models h of the gap |e_i(h) - e_C(h)|. Here e_j(h) is the share of
-  client j's held-out training samples (the other half) that h gets wrong. The number e_C(h) is the
-  mean of all e_j(h) except the f largest and the f smallest values. Up to f pilot models may be
-  forged, so Φ_i is the larger of two numbers: the gap at the client's own pilot model, and the (f +
-  1)-th largest gap at the other clients' pilot models.
+- Φ_i: a supremum over pilot models h of the gap |e_i(h) - e_C(h)|. Here e_j(h) is the fraction of
+  client j's held-out training samples (the other half) that h misclassifies. The number e_C(h) is
+  the mean of all e_j(h) except the f largest and the f smallest values. Up to f pilot models may be
+  forged, so Φ_i is the larger of two gaps: that at the client's own pilot model, and the (f + 1)-th
+  largest at the other clients' pilot models.
 - G_i²: the spread of all clients' gradients at client i's own pilot model. The gradients are those
   that the server receives, including changes by attackers. The spread is the mean squared distance
   to the mean, over the n - f gradients that are nearest to the robust aggregate.
 
-Φ and G² are suprema over all models. The estimates are lower than these suprema, because only some
-models are evaluated. The resulting λ therefore tends to be too large.
+Φ and G² are suprema over all models. The estimates are lower, because only some models are
+evaluated, so the resulting λ tends to be too large.
 
 Legend: N clients, P pilot models (one of each client), D parameters, T samples.
 """
@@ -96,8 +96,8 @@ def estimate(first: "ExactRound") -> Estimates:
 def discrepancies(wrong_PN: Tensor, f: int) -> Tensor:
     """Φ (N,) of every client.
 
-    Entry (p, n) of `wrong_PN` is the share of client n's samples that the pilot model of client p
-    gets wrong.
+    Entry (p, n) of `wrong_PN` is the fraction of client n's samples that client p's pilot model
+    misclassifies.
 
     >>> wrong_PN = torch.tensor([[0.0, 0.3, 0.3], [0.2, 0.2, 0.2], [0.2, 0.5, 0.2]])
     >>> [round(gap, 3) for gap in discrepancies(wrong_PN, f=0).tolist()]
@@ -133,7 +133,7 @@ def _alone(first: "ExactRound", cohort: Cohort) -> Tensor:
 
 
 def _wrong(learner: Learner, halves: Cohort, pilot_D: Tensor) -> Tensor:
-    """The share (N,) of every client's held-out samples that one model gets wrong."""
+    """The fraction (N,) of every client's held-out samples that one model misclassifies."""
     x_NT, y_NT, counts = halves.x_test_KT, halves.y_test_KT, torch.tensor(halves.test_K)
     with torch.no_grad():
         logits = learner.network.logits(pilot_D.expand(len(counts), -1), x_NT)
@@ -152,7 +152,7 @@ def _whole(cohort: Cohort) -> Batch:
 def _dissimilarity(first: "ExactRound", pilot_D: Tensor, update_ND: Tensor, f: int) -> float:
     """The spread of the n - f rows that are nearest to the aggregate.
 
-    The spread is the mean squared distance of these rows to their mean.
+    The spread is these rows' mean squared distance to their mean.
     """
     rows = first.arrive(update_ND, pilot_D)
     state = first.server.rounds.plan.pipeline.init(rows.dim)

@@ -1,7 +1,7 @@
 """A whole federation in one process, with the services' code for rounds, training and attacks.
 
-All clients of a round train at once. The seed of every random draw is derived from the client and
-the round, so the networked services compute the same models for the same experiment.
+All clients of a round train at once. Every random draw is seeded by client and round, so the
+networked services compute the same models for the same experiment.
 
 Legend: K clients of a round, F attackers among them, B honest clients, D parameters.
 """
@@ -87,7 +87,7 @@ def models_digest(global_D: Tensor, models: Mapping[str, Tensor]) -> str:
 
 @dataclass(eq=False)
 class Simulation:
-    """A federation in one process that runs round by round.
+    """A federation in one process, which runs round by round.
 
     Args:
         experiment: the experiment that it runs.
@@ -138,7 +138,7 @@ class Simulation:
 
     @property
     def ended(self) -> bool:
-        """Whether all rounds have ended, or every client is evicted."""
+        """Whether all rounds are finished, or every client is evicted."""
         return len(self.records) >= self.experiment.rounds or not self.members
 
     @property
@@ -184,9 +184,9 @@ class Simulation:
         return record.model_copy(update=told)
 
     def evaluate(self) -> dict[str, dict[str, float]]:
-        """Metrics, by client id, of the model from which each member would train next.
+        """Metrics of the model that each member would train from next, keyed by client id.
 
-        A client without a model is probed, as if the client were selected for the next round.
+        A client without a model is probed, as if it were selected for the next round.
         """
         clients, server, round_ = self.clients, self.server, len(self.records)
         names = sorted(self.members)
@@ -208,7 +208,7 @@ class Simulation:
         }
 
     def recall(self, memory: Mapping[str, Any], records: Sequence[RoundRecord]) -> None:
-        """Restores the state of an earlier run, so that `step` continues that run.
+        """Restores the state of an earlier run, so that `step` continues it.
 
         Args:
             memory: the state that `memory` returned.

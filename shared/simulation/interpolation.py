@@ -1,8 +1,8 @@
-"""Fine-tuned personalization exactly as in its paper, which is possible only in simulation.
+"""Fine-tuned personalization exactly as in the paper, which is possible only in simulation.
 
 Every client computes its gradient at every client's model. There is no common model: the server
 aggregates once for each client's θ_i. The federation's global model therefore stays the initial
-model, and all figures measure the personalized models.
+model, and all metrics measure the personalized models.
 
 Legend: N clients, P models, D parameters.
 """
@@ -51,7 +51,7 @@ class ExactRound:
         return learner.training.learning_rate * learner.schedule.share(self.round, learner.rounds)
 
     def run(self) -> RoundRecord:
-        """Runs the round, and returns its record with the honest clients' measurements."""
+        """Runs the round; returns its record with the honest clients' measurements."""
         clients, names = self.clients, self.clients.names
         cohort = clients.cohort(self.round)
         training, seed = clients.learner.training, clients.experiment.seed
@@ -170,7 +170,7 @@ class ExactRound:
 
 
 def _batch(cohort: Cohort, batches: Batches, step: int, like: Tensor) -> Batch:
-    """Every client's mini-batch; a client that has used all its batches starts over."""
+    """Every client's mini-batch; a client that has used up its batches starts over."""
     clients = torch.arange(len(like))
     steps = [step % own for own in batches.steps_K]
     weight_KB = batches.weight_KSB[clients, steps]

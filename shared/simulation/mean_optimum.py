@@ -1,11 +1,11 @@
-"""The optimal λ for the estimation of the clients' means, from the paper's Proposition 1.
+"""The optimal λ for estimating the clients' means, from the paper's Proposition 1.
 
     λ* = A (1 - 1/|C|) / (A (1 - 1/|C|) + B (1 + κ))
 
 A = σ²/m is the variance of an honest client's own mean, and B = Δ² is the variance of the honest
 clients' true means. κ bounds the error of the server's pipeline, and is 0 if f is 0. Instead of B,
-Proposition 1 uses the squared distance of each client's true mean to the mean of all true means. On
-average, this squared distance is B.
+Proposition 1 uses the squared distance between each client's true mean and the mean of all true
+means. On average, this squared distance is B.
 
 Legend: N honest clients, M samples, d coordinates.
 """
@@ -44,7 +44,7 @@ def optimum(samples: Sequence[Tensor], kappa: float) -> float:
 
 
 def bound(pipeline: Pipeline, n: int, f: int) -> float:
-    """κ of the pipeline for n rows of which f are hostile; 0 if f is 0.
+    """The pipeline's κ for n rows, f of them hostile; 0 if f is 0.
 
     Raises:
         ConfigurationError: no κ is known for the pipeline.

@@ -65,7 +65,7 @@ class Server:
 
     @property
     def probed_from(self) -> Tensor:
-        """The model (D,) from which a client without a model trains to answer a probe."""
+        """The model (D,) that probed clients train from, because they have no model yet."""
         return self.global_D if self.neighbours is None else self.neighbours.reference_A
 
     def memory(self) -> dict[str, Any]:
@@ -79,12 +79,12 @@ class Server:
 
     @property
     def standing(self) -> Standing:
-        """The clients in the federation and the barred clients; all clients join at the start."""
+        """The federation's clients and barred clients; all clients join at the start."""
         clients = self.experiment.data.clients - len(self.absent)
         return Standing(clients, clients, self.evicted, frozenset(self.quarantined))
 
     def release(self, round_: int) -> None:
-        """Readmits the clients whose quarantine or proposed eviction ends before this round."""
+        """Readmits clients whose quarantine or proposed eviction expires before this round."""
         self.quarantined = {c: until for c, until in self.quarantined.items() if until > round_}
 
     def clients_to_probe(self, names: Sequence[str]) -> list[str]:
@@ -111,7 +111,7 @@ class Server:
     def final_models(
         self, round_: int, names: Sequence[str], probes: Mapping[str, Tensor]
     ) -> Tensor:
-        """The models (K, D) that clients measure at the end: `models` without challenges."""
+        """The models (K, D) that clients evaluate at the end: `models` without challenges."""
         made = [self._unchallenged(round_, name, probes.get(name)) for name in names]
         return torch.stack(made)
 
@@ -133,7 +133,7 @@ class Server:
             yield block_KD, there_K.index_fill_(0, at, 1)
 
     def voters(self) -> list[Tensor]:
-        """The models (D,) that vote at the end of the federation; empty if there is no vote."""
+        """The models (D,) that vote when the federation has ended; empty if there is no vote."""
         models, voters = self.customization.models, self.customization.voters
         return list(models.block(voters)) if models is not None and voters else []
 
@@ -152,7 +152,7 @@ class Server:
         return self.global_D
 
     def own(self, client: str) -> Tensor:
-        """The model (D,) from which a client trains unless the client is challenged."""
+        """The model (D,) that a client trains from unless it is challenged."""
         names, models = self.customization.names_for(client), self.customization.models
         if names and names[0] != GLOBAL and models is not None:
             return models.model(names[0])
@@ -174,8 +174,8 @@ class Server:
     ) -> tuple[dict[str, int], dict[str, int]]:
         """Bytes that each client downloads and uploads in a round; call this method before `close`.
 
-        The answer to a probe is assumed to have as many bytes as an update, although the metrics of
-        an answer and of an update may have different numbers of digits.
+        The answer to a probe is assumed to have as many bytes as an update, although the metrics in
+        the two may differ in their number of digits.
         """
         spec = self.rounds.spec
         model, down, up = model_bytes(spec), {}, {}
@@ -253,7 +253,7 @@ class Server:
         return pool
 
     def _customized(self) -> dict[str, Tensor]:
-        """The customized models (D,) of the last round, by name."""
+        """The customized models (D,) of the previous round, by name."""
         made = self.customization.models
         return {} if made is None else dict(zip(made.names, made.block(made.names), strict=True))
 

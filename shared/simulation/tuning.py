@@ -1,9 +1,8 @@
-"""Coarse-to-fine search for the weight of one term in the local objective.
+"""Coarse-to-fine search for the weight of a term in the local objective.
 
-If the weight is too small, the term has no effect as a defence; if the weight is too large, the
-term prevents learning. The right weight depends on the model and the data. The search begins with a
-sparse grid over decades and continues with a denser grid around the best value (MSDFL, section
-VII-F).
+With too small a weight, the term has no effect as a defence; with too large a weight, it prevents
+learning. The right weight depends on the model and the data. The search begins with a sparse grid
+over decades and continues with a denser grid around the best value (MSDFL, section VII-F).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +38,7 @@ def coarse_to_fine(
     """Searches for a number on a logarithmic grid, then on denser grids around the best value.
 
     Each refinement is a grid of 2 · points - 1 values around the best value so far. The grid
-    reaches half a step of the previous grid to both sides; values outside the bounds are skipped.
+    extends half a step of the previous grid to both sides; values outside the bounds are skipped.
     No value is scored twice.
 
     Args:
@@ -84,18 +83,18 @@ def search_weight(
     figure: str = "accuracy",
     **options: Any,
 ) -> Search:
-    """Searches for the term's weight with which a simulated experiment has the best final figure.
+    """Searches for the weight of a term that gives the best final metric in simulation.
 
     The experiment's other terms and settings stay unchanged. The score of a weight is the mean of
-    one final figure over the seeds. The figure is measured on the clients' test samples. Use
-    different seeds for the search and for the final run, so that partitions and splits differ.
+    one final metric over the seeds, measured on the clients' test samples. Use different seeds for
+    the search and for the final run, so that partitions and splits differ.
 
     Args:
         experiment: the experiment to simulate.
         term: the name of a term of the objective; added to the objective if it is not there yet.
         seeds: the seeds to simulate; the experiment's own seed by default.
-        figure: the name of one of the figures of
-            `rampart_fl.shared.figures.final.final_figures`.
+        figure: the name of one of the metrics that
+            `rampart_fl.shared.figures.final.final_figures` returns.
         options: further arguments of `coarse_to_fine`.
     """
 
@@ -110,7 +109,7 @@ def search_weight(
 
 
 def weighted(experiment: Experiment, term: str, value: float) -> Experiment:
-    """A copy of an experiment with another weight for one term of its objective.
+    """A copy of an experiment in which one term of the objective has another weight.
 
     >>> found = weighted(Experiment.load("digits-benign"), "hmsdfl", 0.5)
     >>> found.training.objective

@@ -1,4 +1,4 @@
-"""DBA, the distributed backdoor attack: every attacker trains with a part of the trigger."""
+"""DBA, the distributed backdoor attack: each attacker trains with a part of the trigger."""
 
 from pydantic import Field
 

@@ -93,9 +93,8 @@ def upper_bound(squared_BB: Tensor, lengths_B: Tensor, dim: int, f: int) -> floa
     """λ0 = min_i score_i / ((B - f - 1) sqrt(D)) + max_i |x_i| / sqrt(D).
 
     score_i is the sum of the distances from x_i to the B - 2 other honest updates that are nearest
-    to x_i. Krum adds up distances to n - f - 2 neighbours; this number is B - 2, because B = n - f.
-    The paper measures |x_i| as the distance from the received model, which corresponds to the
-    update 0.
+    to x_i. Krum sums distances to n - f - 2 = B - 2 neighbours, because B = n - f. The paper
+    measures |x_i| as the distance from the received model, which corresponds to the update 0.
 
     >>> points = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
     >>> upper_bound((points - points.T).square(), torch.tensor([0.0, 1.0, 3.0]), dim=1, f=0)

@@ -1,4 +1,4 @@
-"""Gap inflation: a false claim about the progress of local training."""
+"""Gap inflation: claims a false loss gap, that is, false progress in local training."""
 
 from typing import ClassVar
 

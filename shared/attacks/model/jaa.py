@@ -25,8 +25,8 @@ class JAA(LIE):
     attacker then uploads θ as its model.
 
     θ_t is the model that LIE would upload. The term |J|_F² is the squared norm of the model's
-    Jacobian on the attacker's data, as `Knowledge.jacobian` estimates it. The paper specifies
-    neither its loss L_LIE nor the two coefficients nor the optimizer. In our interpretation, the
+    Jacobian on the attacker's data, as `Knowledge.jacobian` estimates it. The paper does not
+    specify its loss L_LIE, the two coefficients or the optimizer. In our interpretation, the
     squared distance to the target replaces L_LIE.
 
     >>> knowledge = Knowledge(

@@ -13,8 +13,8 @@ def largest_z(participants: int, attackers: int) -> float:
     """z = Φ⁻¹((n - m - s) / (n - m)) with s = ⌊n/2⌋ + 1 - m, the number of honest supporters.
 
     The quotient (n - m - s) / (n - m) is clamped, so that it is at least 1 / (2 (n - m)) away from
-    0 and from 1. Without clamping, z could be infinite, because the quotient reaches 1 if the
-    attackers already are the majority.
+    0 and from 1. Without clamping, z could be infinite: the quotient reaches 1 if the attackers are
+    already a majority.
 
     >>> round(largest_z(20, 6), 6)
     0.366106

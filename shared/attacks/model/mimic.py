@@ -1,4 +1,4 @@
-"""Mimicry: copies of one honest update, so that this update gets more weight than it should."""
+"""Mimicry: copies one honest update, so that this update gets more weight than it should."""
 
 from typing import Literal
 
@@ -15,8 +15,8 @@ from rampart_fl.shared.errors import ConfigurationError
 class Mimic(Colluding):
     """u = x_target, the update of one honest client.
 
-    The copies look honest. The copies also make the other honest updates relatively rarer. If a
-    rule drops rare updates, it therefore drops honest updates.
+    The copies look honest. The copies also make all other honest updates rarer, so a rule that
+    drops rare updates drops honest ones.
 
     >>> import torch
     >>> knowledge = Knowledge(3, 1, torch.tensor([[1.0], [5.0]]))

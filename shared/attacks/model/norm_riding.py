@@ -35,12 +35,12 @@ class NormRiding(ModelAttack):
     same model. If models are customized, the norm of the calibrated update differs from L by up to
     |o|.
 
-    With full knowledge, the attacker knows o exactly. The attacker then replaces the threshold by
-    the largest length that the server's own detectors accept without recording evidence, if all
-    attackers upload in this way. If the detectors accept every length, the attacker keeps the
+    With full knowledge, the attacker knows o exactly. Instead of the threshold, the attacker then
+    uses the largest length that the server's own detectors accept without recording evidence when
+    all attackers attack in this way. If the detectors accept every length, the attacker keeps the
     threshold. Detectors that judge the raw upload may reject opposing updates of every length, even
-    length 0. In this case, the calibrated update is instead the smallest positive multiple of c
-    that the detectors accept.
+    length 0. The calibrated update is then the smallest positive multiple of c that the detectors
+    accept.
 
     >>> import torch
     >>> NormRiding(threshold=10, margin=0).apply(torch.tensor([[3.0, 4.0]]), Knowledge(4, 1))
@@ -128,7 +128,7 @@ def passes(
 
 
 def _simple(detector: Detector) -> bool:
-    """Whether a detector judges the rows before the rule runs, and uses nothing but the rows."""
+    """Whether a detector runs before the rule and uses only the rows."""
     return detector.when == "screen" and not detector.needs()
 
 

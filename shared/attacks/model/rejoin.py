@@ -6,9 +6,9 @@ from rampart_fl.shared.attacks.wrapping import Wrapper
 
 @attacks.register("rejoin")
 class Rejoin(Wrapper):
-    """Runs the inner attack; an attacker that is evicted joins again under a new identity.
+    """Runs the inner attack; an evicted attacker rejoins under a new identity.
 
-    The inner attack crafts the uploads; `rejoins` tells the agent to try to join again.
+    The inner attack crafts the uploads; `rejoins` makes the agent try to join again.
 
     >>> Rejoin(attack="ipm").rejoins
     True

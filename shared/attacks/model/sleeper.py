@@ -1,4 +1,4 @@
-"""A sleeper: an honest client up to some round, and an attacker from that round on."""
+"""A sleeper: behaves honestly before a given round, and attacks from that round on."""
 
 from pydantic import Field
 from torch import Tensor

@@ -22,8 +22,8 @@ class SybilClones(Wrapper):
 
     u_f = v + jitter |v| e_f, with the first attacker's upload v and a random unit vector e_f.
 
-    Without jitter, all copies are equal. With a little jitter, a comparison of bytes does not
-    detect the copies.
+    Without jitter, all copies are equal. With a little jitter, comparing bytes does not reveal the
+    copies.
 
     >>> own_FD = torch.tensor([[1.0], [7.0]])
     >>> SybilClones().apply(own_FD, Knowledge(4, 2, honest_BD=own_FD, colluders_MD=own_FD))

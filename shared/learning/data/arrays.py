@@ -1,7 +1,7 @@
 """Reads arrays from files as samples and labels, and checks these arrays.
 
 The files are local: the user who runs the process provides them, or Rampart makes them from
-OpenML's tables. Rampart never unpickles a file, so no file can run code.
+OpenML's tables. Rampart never unpickles a file, so no file can execute code.
 
 Legend: n samples.
 """
@@ -76,7 +76,7 @@ def fitted(array: np.ndarray, shape: tuple[int, ...], what: str) -> Tensor:
 
 
 def labels(array: np.ndarray, n: int, classes: int, what: str) -> Tensor:
-    """Class numbers as an int64 tensor (n,); numbers outside 0..classes-1 are refused."""
+    """Class indices as an int64 tensor (n,); indices outside 0..classes-1 are refused."""
     if array.dtype.kind not in "ui" or array.shape != (n,):
         raise ConfigurationError(
             f"{what} holds {array.dtype} of shape {array.shape}, not {n} integers"

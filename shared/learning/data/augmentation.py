@@ -1,4 +1,4 @@
-"""Random views of images: weak (crop and flip) and strong (colours and blur as well).
+"""Random views of images: weak (crop and flip) and strong (also colour changes and blur).
 
 Legend: B images, C channels, H rows, W columns.
 """
@@ -31,9 +31,9 @@ LUMA = (0.299, 0.587, 0.114)
 def weak(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
     """A random crop of each image, resized to the image's size and mirrored with probability 1/2.
 
-    The fraction of the image that the crop covers is uniform in AREA, and the crop's aspect ratio
-    is log-uniform in RATIO. The crop is resized by bilinear interpolation. This crop with
-    reflection is SDEA's weak augmentation.
+    The crop covers a fraction of the image that is uniform in AREA, with an aspect ratio that is
+    log-uniform in RATIO. The crop is resized by bilinear interpolation. This crop with reflection
+    is SDEA's weak augmentation.
 
     Args:
         x_BCHW: images with values in any range.
@@ -64,9 +64,9 @@ def weak(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
 
 
 def strong(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
-    """A weak view in [0, 1] whose colours are changed at random, and which is often blurred.
+    """A weak view in [0, 1] with random colour changes and frequent blur.
 
-    The changes of colour and the blur are those of SimCLR (Chen et al., 2020), without the change
+    The colour changes and the blur are those of SimCLR (Chen et al., 2020), except for the change
     of hue. The SDEA paper uses strong augmentation but does not define it.
 
     Args:
@@ -95,7 +95,7 @@ def strong(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
 
 
 def luminance(x_BCHW: Tensor) -> Tensor:
-    """Brightness (B, 1, H, W): LUMA weights three channels; other images use the channels' mean."""
+    """Brightness (B, 1, H, W): LUMA weights for three channels, otherwise the channels' mean."""
     if x_BCHW.shape[1] != len(LUMA):
         return x_BCHW.mean(1, keepdim=True)
     weights = to_device(LUMA, x_BCHW.device, x_BCHW.dtype)

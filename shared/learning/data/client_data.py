@@ -22,7 +22,7 @@ from rampart_fl.shared.seeding import generator
 
 @dataclass(frozen=True, eq=False)
 class ClientData:
-    """One client's samples, for training and for its local test.
+    """One client's samples, for training and local testing.
 
     Args:
         x_train: float32 (n, *shape).
@@ -42,7 +42,7 @@ class ClientData:
 def client_data(data: Data, slot: int, seed: int) -> ClientData:
     """The data of the client in one slot, 0 <= slot < data.clients.
 
-    Each process reads and divides the data set once. The partition depends only on the seed. A
+    Each process reads and partitions the data set once. The partition depends only on the seed. A
     client's split into training and test samples depends only on the seed and the slot. All
     processes therefore get the same data.
 
@@ -83,8 +83,8 @@ def divided(data: Data, seed: int) -> tuple[Samples, tuple[Tensor, ...]]:
     """The data set, and the positions (long, sorted) of the samples of each slot's client.
 
     First, `data.reserved` samples are drawn and withheld from all clients. The partition divides
-    the rest. If the partition gives a client more than `data.samples` samples, the client keeps
-    `data.samples` of these samples, drawn at random.
+    the rest. If the partition gives a client more than `data.samples` samples, the client keeps a
+    random subset of this size.
     """
     samples, parts = _divided(data.model_dump_json(exclude={"test_fraction"}), seed)
     if samples.standardized:
@@ -94,7 +94,7 @@ def divided(data: Data, seed: int) -> tuple[Samples, tuple[Tensor, ...]]:
 
 @lru_cache(maxsize=4)
 def _standardized(table: str, seed: int) -> Samples:
-    """The samples, standardized with mean and deviation of all clients' training samples."""
+    """The samples, standardized by the mean and deviation of all clients' training samples."""
     data = Data.model_validate_json(table)
     samples, parts = _divided(data.model_dump_json(exclude={"test_fraction"}), seed)
     own = [
@@ -141,7 +141,7 @@ def _samples(dataset: str) -> Samples:
 def poisoned(
     data: ClientData, attack: DataAttack, seed: int, client: str, attacker: int
 ) -> ClientData:
-    """An attacker's data after its data attack, which leaves the test data unchanged.
+    """An attacker's data after its data attack, with unchanged test data.
 
     Args:
         data: the attacker's true data.

@@ -1,9 +1,9 @@
 """Samples that the server holds: public data, a trusted root set, and a test set.
 
-The samples can come from any data set and are converted to the shape that the model takes. A grey
-image is copied to all channels, a colour image is replaced by its luminance, and images are resized
-by bilinear interpolation (for example USPS from 16x16 to 28x28). If the samples come from the
-clients' data set, no client holds them.
+The samples can come from any data set; they are converted to the model's input shape. Grey images
+are copied to all channels, colour images are converted to luminance, and images are resized by
+bilinear interpolation (for example, USPS from 16x16 to 28x28). Samples from the clients' data set
+are held by no client.
 
 Legend: n samples, C channels, H rows, W columns.
 """
@@ -52,7 +52,7 @@ def server_data(
     labels: bool = False,
     taken: Tensor | None = None,
 ) -> ServerData:
-    """`size` samples of a data set, in the shape that the clients' model takes.
+    """`size` samples of a data set, in the input shape of the clients' model.
 
     Args:
         spec: the data set, as in an experiment's `data.dataset`.
@@ -102,7 +102,7 @@ def server_data(
 
 
 def fitting(spec: "str | dict[str, Any]", size: int, data: Data, labels: bool = False) -> Dataset:
-    """Returns the data set if the clients' model can take its samples; reads no samples.
+    """Returns the data set if its samples fit the clients' model; reads no samples.
 
     Raises:
         ConfigurationError: the samples cannot be converted, or labels are needed and the number of

@@ -77,10 +77,10 @@ def check_body(module: nn.Module, spec: ModelSpec, head: str | None = None) -> N
 
 
 def check_output(module: nn.Module, head: str | None = None) -> None:
-    """Refuses a head that is not a single linear layer, or whose output is not the logits.
+    """Refuses a head that is not a single linear layer, or that does not output the logits.
 
-    Whether the output is the logits is checked only in a `torch.nn.Sequential`, because only there
-    the order of the layers is known.
+    Only in a `torch.nn.Sequential` can this function check that the head outputs the logits,
+    because the order of other modules' layers is unknown.
 
     Raises:
         ConfigurationError: the head is refused; the message says what the layer is, or which layer

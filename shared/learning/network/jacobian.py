@@ -1,8 +1,7 @@
-"""Norms of a network's Jacobian (how fast outputs change with parameters), and their gradients.
+"""Norms of a network's Jacobian with respect to its parameters, and their gradients.
 
 The Jacobian J of the logits z with respect to the parameters θ is never formed. Let q_a be a random
 direction on the unit sphere of R^C, drawn for every sample a. The cross terms then have mean 0, so
-the following equation holds:
 
     E C/|B| |∂_θ Σ_a q_a·z_a|² = 1/|B| Σ_a |J_a|_F².
 
@@ -40,10 +39,9 @@ def directions(samples: int, classes: int, draws: torch.Generator) -> Tensor:
 def stacked_directions(
     sizes: Sequence[int], width: int, classes: int, draws: Sequence[torch.Generator]
 ) -> Tensor:
-    """Directions (K, B, C) for the samples of K models, with zeros as padding up to B = width.
+    """Directions (K, B, C) for the samples of K models, zero-padded to B = width.
 
-    The directions of a model depend only on the model's generator, the model's number of samples
-    and C.
+    A model's directions depend only on its generator, its number of samples and C.
     """
     own = [directions(n, classes, one) for n, one in zip(sizes, draws, strict=True)]
     padded_KBC = pad_sequence([*own, torch.zeros(width, classes).double()], batch_first=True)

@@ -1,4 +1,4 @@
-"""Layers that torch does not have as modules.
+"""Layers that torch does not provide as modules.
 
 Legend: B samples, L tokens of a text, E features of a token.
 """
@@ -11,8 +11,8 @@ from torch.nn import functional
 class TextEmbedding(nn.Module):
     """Σ v / √n over the vectors v of a text's n tokens; token 0 is padding and is ignored.
 
-    The result has about the magnitude of one vector, for texts of any length. The longer the text,
-    the smaller a mean would be. The gradients of the vectors would shrink even faster.
+    The result has about the magnitude of one vector, whatever the length of the text. A mean would
+    shrink with the length of the text, and the gradients of the vectors would shrink even faster.
 
     Args:
         tokens: number of token ids, padding included.

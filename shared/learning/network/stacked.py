@@ -3,8 +3,8 @@
 A module has a stacked form if it consists of sequences and residual blocks of the layers that
 `rampart_fl.shared.learning.network.stacked_layers` supports. Any other module runs through
 `torch.func.vmap`. If a module without a stacked form has running statistics, or layers that vmap
-does not support, such as recurrent layers, its models run one by one. Models never interact, so the
-gradient of the sum of all losses contains each model's own gradient.
+does not support, such as recurrent layers, its models run one by one. Models never interact, so
+differentiating the sum of all losses gives each model's own gradient.
 
 Legend: K models, B samples each, D coordinates, S running statistics, C classes.
 """
@@ -44,10 +44,10 @@ class Stacked:
         self._vmaps = True
 
     def at_once(self, x_KB: Tensor) -> int:
-        """The number of models per pass with which batches of this shape run fastest.
+        """The fastest number of models per pass for batches of this shape.
 
-        On a CPU, this is the number of models whose largest layers together fit in cache (measured
-        with `benchmarks/training.py`). On other devices, all models run in one pass.
+        On a CPU, this is the number of models whose largest layers fit in cache together, as
+        measured with `benchmarks/training.py`. On other devices, all models run in one pass.
         """
         if self._layer is None or x_KB.device.type != "cpu":
             return sys.maxsize
@@ -125,7 +125,7 @@ class Stacked:
     def _one_by_one(
         self, tensors: Mapping[str, Tensor], x_KB: Tensor, inside_KB: Tensor | None
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """Runs models one by one, for modules with running statistics and no stacked form."""
+        """Runs models one by one, for modules that have running statistics but no stacked form."""
         self.module.train(inside_KB is not None)
         found, moved = (
             [],
@@ -149,7 +149,7 @@ class Stacked:
 
 
 def widest(module: nn.Module, shape: tuple[int, ...]) -> int:
-    """Number of elements of a module's largest activation on a batch.
+    """Number of elements in a module's largest activation for a batch.
 
     >>> widest(nn.Sequential(nn.Linear(3, 7), nn.Linear(7, 2)), (5, 3))
     35
@@ -161,7 +161,7 @@ def widest(module: nn.Module, shape: tuple[int, ...]) -> int:
     for layer in probe.modules():
         layer.register_forward_hook(lambda _, inputs, output: sizes.append(output.numel()))
     # The pass computes one sample.
-    # On the meta device, the pass would be free, but torch would import its whole compiler.
+    # On the meta device, the pass would cost nothing, but torch would import its whole compiler.
     with torch.no_grad():
         probe(torch.zeros(1, *sample))
     return batch * max(sizes)

@@ -1,7 +1,7 @@
 """Layers that run K models at once.
 
-Convolutions run as one grouped convolution in channels-last memory. Linear layers run as one
-batched product. Batch normalization uses each model's own statistics.
+Convolutions run as one grouped convolution in channels-last format. Linear layers run as one
+batched matrix product. Batch normalization uses each model's own statistics.
 
 Legend: K models, B samples each, C channels or features of one model, H height, W width.
 """
@@ -83,10 +83,10 @@ def stacked(name: str, layer: nn.Module) -> Layer | None:
 
 
 def _pooled_first(parts: list[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
-    """Swaps each ReLU with the max pooling after it; the swap saves time and changes no result.
+    """Swaps each ReLU with the max pooling after it, which saves time and changes no result.
 
-    In both orders of ReLU and pooling, the same element of each window is selected, and elements
-    that are not positive get no gradient.
+    In either order, the same element of each window is selected, and non-positive elements get no
+    gradient.
     """
     for i, ((_, layer), (_, following)) in enumerate(pairwise(parts)):
         if isinstance(layer, nn.ReLU) and isinstance(following, nn.MaxPool2d):
@@ -121,8 +121,8 @@ def _convolution(name: str, layer: nn.Conv2d) -> Layer:
     def apply(h: Tensor, run: Pass) -> Tensor:
         weight = run.tensors[_join(name, "weight")].flatten(0, 1)
         bias = run.tensors[_join(name, "bias")].flatten() if layer.bias is not None else None
-        # Convolutions are faster if activations are in channels-last memory.
-        # The copy of the weights pays off only if weights do not outnumber activations.
+        # Convolutions are faster on channels-last activations. Copying the weights pays off only if
+        # there are no more weights than activations.
         small = weight.numel() <= h.numel()
         form = torch.channels_last if small else torch.contiguous_format
         h = functional.conv2d(
@@ -134,8 +134,9 @@ def _convolution(name: str, layer: nn.Conv2d) -> Layer:
             layer.dilation,
             groups=run.k,
         )
-        # A single input channel is in both forms at once, and torch then returns the slower one.
-        # A single sample stays as it is, because the last bits of its gradient would differ.
+        # An input with a single channel has both memory formats at once, and torch then returns the
+        # slower one. A single sample is not converted, because that would change the last bits of
+        # its gradient.
         return h.contiguous(memory_format=form) if small and len(h) > 1 else h
 
     return apply
@@ -143,7 +144,8 @@ def _convolution(name: str, layer: nn.Conv2d) -> Layer:
 
 def _linear(name: str, layer: nn.Linear) -> Layer:
     def apply(h: Tensor, run: Pass) -> Tensor:
-        # The weights are the left factor, so that their gradient has the weights' own memory order.
+        # The weights are the left factor, so that their gradient has the same memory layout as they
+        # have.
         weight, h = run.tensors[_join(name, "weight")], h.transpose(1, 2)
         if layer.bias is None:
             return torch.bmm(weight, h).transpose(1, 2)
@@ -163,7 +165,7 @@ def _batch_norm(name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> Layer:
     def unpadded(h: Tensor, run: Pass) -> Tensor:
         """Batch normalization in training, as one torch layer over the channels of all models.
 
-        The batches must have no padding, and more than one number per channel.
+        The batches must not be padded, and must have more than one value per channel.
         """
         weight, bias = (run.tensors.get(_join(name, one)) for one in ("weight", "bias"))
         if weight is not None and bias is not None:
@@ -247,7 +249,7 @@ def _embedding(name: str) -> Layer:
 
 
 def to_images(x_KB: Tensor) -> Tensor:
-    """(K, B, C, H, W) -> (B, K·C, H, W), in channels-last memory."""
+    """(K, B, C, H, W) -> (B, K·C, H, W), in channels-last format."""
     return x_KB.transpose(0, 1).flatten(1, 2).contiguous(memory_format=torch.channels_last)
 
 

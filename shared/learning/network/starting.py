@@ -1,9 +1,9 @@
-"""Reads, from a safetensors file, the model with which an experiment starts.
+"""Reads an experiment's initial model from a safetensors file.
 
-The tensors in the file may have the names of a `ModelSpec`, as in Rampart's own files, or the names
-of a module's `state_dict()`, as in files that PyTorch's users save.
+The file's tensors may be named as in a `ModelSpec`, like those of Rampart's own files, or as in a
+module's `state_dict()`, like those that PyTorch users save.
 
-Legend: D numbers in the whole vector.
+Legend: D elements of the whole vector.
 """
 
 from pathlib import Path

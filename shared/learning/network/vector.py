@@ -1,6 +1,6 @@
 """Models as vectors (parameters, then running statistics), and a federation's initial model.
 
-Legend: D numbers in all, K models.
+Legend: D elements of a vector, K models.
 """
 
 from collections.abc import Mapping
@@ -88,7 +88,7 @@ def load(module: nn.Module, model_D: Tensor) -> nn.Module:
     """Writes a vector (D,) into a module, and returns the module."""
     tensors = unflatten(model_D, spec_of(module))
     # `strict=False` allows `num_batches_tracked` to be missing; no result depends on this counter.
-    # No other tensor is missing, because the names come from the module's own spec.
+    # No other tensor can be missing, because the names come from the module's own spec.
     module.load_state_dict({n.removeprefix(STATISTIC): t for n, t in tensors.items()}, strict=False)
     return module
 

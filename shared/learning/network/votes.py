@@ -1,4 +1,4 @@
-"""Inference by the majority vote of several models, and the robustness of the vote.
+"""Inference by majority vote of several models, and the robustness of the vote.
 
 Legend: N samples, C classes, D parameters, K clients, T test samples (padded).
 """
@@ -39,7 +39,7 @@ def ballots(learner: Learner, x_N: Tensor, voters: Iterable[Tensor]) -> Tensor:
 
 
 def vote(learner: Learner, cohort: Cohort, voters: Iterable[Tensor]) -> dict[str, Tensor]:
-    """Lets these models vote on test samples; returns counts (K,) of the results for each client.
+    """Lets these models vote on test samples; returns counts (K,) of each outcome per client.
 
     Args:
         learner: the network.

@@ -1,5 +1,5 @@
 """Local training: objectives, personalizers, learning-rate schedules, privacy, batches, steps.
 
-This package holds the code that changes a client's model and measures the result. Code that talks
-to an aggregator belongs in `rampart_fl.shared.agent`.
+This package trains a client's model and measures the result. Code that talks to an aggregator
+belongs in `rampart_fl.shared.agent`.
 """

@@ -1,4 +1,4 @@
-"""Computations of attackers on the shared model: fresh parameters, and the Jacobian's norm.
+"""What attackers compute with the shared model: fresh parameters, and the Jacobian's norm.
 
 Legend: S samples, D parameters.
 """

@@ -82,7 +82,7 @@ class Cohort:
         )
 
     def like(self, samples: int) -> Tensor:
-        """A tensor shaped like `samples` training samples per client, with arbitrary values."""
+        """A tensor of arbitrary values, in the shape of `samples` training samples per client."""
         return self.x_train_KN[:, :1].expand(-1, samples, *self.x_train_KN.shape[2:])
 
     @cached_property
@@ -91,7 +91,7 @@ class Cohort:
         y_KN, device = self.y_train_KN, self.y_train_KN.device
         sizes_K = to_device(self.train_K, device)
         inside_KN = torch.arange(y_KN.shape[1], device=device) < sizes_K[:, None]
-        # A comparison has a fixed output size, so the host does not wait for the device.
+        # The output size of a comparison is fixed, so the host does not wait for the device.
         of_class_KNC = y_KN[..., None] == torch.arange(self.classes, device=device)
         return (of_class_KNC & inside_KN[..., None]).sum(1)
 
@@ -107,7 +107,7 @@ class Draws:
     sizes: tuple[int, ...]
     """Number of samples in each client's batch; 0 for a client that has finished its steps."""
     secret: int | None = None
-    """Seed that nobody else knows; if None, the experiment's seed replaces it."""
+    """Seed that nobody else knows; if None, the experiment's seed is used."""
 
     def generators(self, purpose: str) -> list[torch.Generator]:
         """A new CPU generator for every client."""
@@ -115,11 +115,11 @@ class Draws:
         return [generator(self.seed, purpose, name, *path) for name in self.names]
 
     def secretly(self, purpose: str) -> list[torch.Generator]:
-        """The same as `generators`, but with the secret seed if a secret seed is set."""
+        """Like `generators`, but with the secret seed if there is one."""
         return replace(self, seed=_either(self.secret, self.seed)).generators(purpose)
 
     def singly(self, start: int, count: int) -> "Draws":
-        """The draws of a step in which samples start .. start + count - 1 are separate clients."""
+        """The draws of a step, with samples start .. start + count - 1 as separate clients."""
         places = range(start, start + count)
         return replace(
             self,
@@ -171,9 +171,8 @@ class Batches:
 
         Under differential privacy, there are no epochs: with batch size b, every step takes each of
         a client's n samples with probability b/n and weights it by 1/b. These draws use the secret
-        seed if a secret seed is set. A fraction `held_out` of a client's samples is in no batch;
-        these samples are the same in every round. At least one sample of each client remains for
-        training.
+        seed if there is one. A fraction `held_out` of a client's samples, the same in every round,
+        is in no batch. At least one sample of each client remains for training.
         """
         own, held, private = [], [], training.privacy is not None
         for size, name in zip(sizes, names, strict=True):
@@ -185,7 +184,7 @@ class Batches:
             batches = (_poisson if private else _shuffled)(kept, training, draws)
             own.append([order[batch] for batch in batches] if held_out else batches)
             held.append(order[kept:].sort().values)
-        # A batch size above every client's number of samples adds no padding.
+        # A batch size above every client's sample count adds no padding.
         full = min(training.batch_size, max(sizes))
         width = max(full, *(len(one) for batches in own for one in batches))
         index, weight = [], []
@@ -238,7 +237,7 @@ class Batches:
         return self.index_KSB.shape[2]
 
     def whole(self, step: int) -> bool:
-        """Whether every client's batch in a step has B samples, so that no batch is padded."""
+        """Whether all clients' batches in a step have B samples, so that none is padded."""
         return min(self.sizes_S[step]) == self.width
 
     def draws(self, step: int) -> Draws:
@@ -253,7 +252,7 @@ class Batches:
 
     @cached_property
     def steps(self) -> int:
-        """The largest number of steps that a client takes."""
+        """The largest number of steps that any client takes."""
         return max(self.steps_K)
 
 

@@ -29,7 +29,7 @@ CONSTANT = schedules.build("constant")
 
 @dataclass(frozen=True, eq=False)
 class Learner:
-    """The objects with which a client trains and evaluates, built from the client's experiment."""
+    """The objects that a client uses to train and evaluate, built from its experiment."""
 
     network: Stacked
     personalizer: Personalizer
@@ -100,7 +100,7 @@ class Learner:
         hostile_K: Tensor | None = None,
         clients_K: Tensor | None = None,
     ) -> LocalTask:
-        """The task for one step of a round that began with these models.
+        """The task of one step in a round that began with these models.
 
         Args:
             cohort: the clients' data.

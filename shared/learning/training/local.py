@@ -1,7 +1,7 @@
-"""Local training and evaluation: one client's round, and many clients' rounds at once.
+"""Local training and evaluation, for one client or for many clients at once.
 
 An agent runs `train_round`, which calls `train` for one client. Agents and the simulator therefore
-use the same formulas and the same random draws.
+compute with the same formulas and random draws.
 
 Legend: K clients, N training samples (padded to the largest client), B samples in a batch,
 S steps in a round, T samples of any set, D parameters.
@@ -26,8 +26,9 @@ from rampart_fl.shared.runtime.device import to_device
 EVALUATED = 4096
 """Highest number of samples, summed over clients, in one forward pass of an evaluation."""
 TILE = 16
-"""A forward pass has a multiple of this number of samples per client, where there are as many. With
-few samples, libraries use other matrix kernels, whose last bits differ."""
+"""The number of samples per client in a forward pass is a multiple of this number, if there are
+that many. With few samples, libraries use other matrix kernels, whose results differ in the last
+bits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +108,7 @@ def train(
 
 
 def joined(parts: Sequence[Trained], order: Sequence[int]) -> Trained:
-    """Joins the results of separate groups of clients into one result.
+    """Merges the results of separate groups of clients.
 
     Args:
         parts: what each group computed.
@@ -165,7 +166,7 @@ def train_round(
     secret: int | None = None,
     offered: Sequence[Tensor] = (),
 ) -> LocalResult:
-    """One client's round; the same arguments always give the same bytes.
+    """Runs one client's round; the same arguments always give the same bytes.
 
     Args:
         learner: from `Learner.of(experiment)`.
@@ -206,7 +207,7 @@ def evaluate(
 def evaluate_many(
     learner: Learner, cohort: Cohort, received_KD: Tensor, personal: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """`evaluate` for K clients; returns numbers (K,), keyed by metric."""
+    """`evaluate` for K clients; returns values (K,), keyed by metric."""
     metrics = {
         "test_samples": _counts(cohort.test_K),
         **_test(learner, cohort, received_KD, "customized"),
@@ -218,7 +219,7 @@ def evaluate_many(
 
 
 def unstack(personal: Mapping[str, Tensor], position: int) -> dict[str, Tensor]:
-    """One client's part of stacked personal state, as copies."""
+    """A copy of one client's part of the stacked personal state."""
     return {name: tensor[position].clone() for name, tensor in personal.items()}
 
 
@@ -264,8 +265,8 @@ def _each(
 ) -> Tensor:
     """Scores (K, T) in float64; 0 for padding. Each pass evaluates few models on many samples.
 
-    A pass ends at the last sample of its clients, rounded up to `TILE`, not at the last sample of
-    the largest client.
+    A pass is padded only to the largest of its own clients, rounded up to `TILE`, not to the
+    largest client of all.
     """
     samples = min(EVALUATED, learner.network.at_once(x_KT[:, :1]))
     width = max(1, min(samples, x_KT.shape[1]))

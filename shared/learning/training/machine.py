@@ -1,4 +1,4 @@
-"""The resources of this machine for training, as a number that is the same at every start."""
+"""The machine's resources for training, as a number that does not change between restarts."""
 
 import os
 from functools import lru_cache
@@ -13,7 +13,7 @@ PER_CORE = 2.0
 
 
 def resources(cores: float, memory: float, accelerator: bool) -> float:
-    """The number of cores that have at least `PER_CORE` GiB of memory each; infinite with a GPU.
+    """The number of cores with at least `PER_CORE` GiB of memory each; infinite with a GPU.
 
     Args:
         cores: number of cores that the process may use.
@@ -28,7 +28,7 @@ def resources(cores: float, memory: float, accelerator: bool) -> float:
 
 @lru_cache(maxsize=1)
 def probe() -> float:
-    """The resources of this machine, within the limits that its container sets."""
+    """The resources of this machine, within the limits of its container."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
     limit = cpus.limit("memory.max")
     if limit and limit[0].isdigit():

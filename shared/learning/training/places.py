@@ -1,8 +1,8 @@
-"""The places of the clients in a group: clients with more steps come first, finished clients leave.
+"""The order of the clients in a group: clients with more steps come first; finished clients leave.
 
-The last bits of a matrix product depend on where its first factor lies relative to 16 bytes, hence
-on the place of a model in the tensor of all models. Clients therefore change places, and leave, in
-such a way that no result changes: by multiples of `unit`.
+The last bits of a matrix product depend on the alignment of its first factor to 16 bytes, and hence
+on a model's position in the tensor of all models. To keep every result unchanged, clients therefore
+move, and leave, only by multiples of `unit`.
 
 Legend: K clients of a group, D parameters.
 """
@@ -14,11 +14,11 @@ from math import gcd
 ALIGNED = 4
 """How many numbers in float32 fill 16 bytes."""
 FEWEST = 2
-"""A group with several clients never shrinks below this; one model takes other matrix kernels."""
+"""A group of several clients never shrinks below this: one model uses other matrix kernels."""
 
 
 def unit(dim: int) -> int:
-    """The smallest distance of two places at which models with D parameters are aligned alike.
+    """The smallest distance between two places at which models of D parameters are aligned equally.
 
     >>> unit(8), unit(6), unit(7)
     (1, 2, 4)
@@ -27,7 +27,7 @@ def unit(dim: int) -> int:
 
 
 def order(steps_K: Sequence[int], apart: int) -> list[int]:
-    """The client at each place: more steps first, each client a multiple of `apart` places away.
+    """The client at each place: those with more steps first, each moved by a multiple of `apart`.
 
     >>> order([1, 5, 3, 9], apart=1), order([1, 5, 3, 9], apart=2)
     ([3, 1, 2, 0], [2, 3, 0, 1])
@@ -39,9 +39,9 @@ def order(steps_K: Sequence[int], apart: int) -> list[int]:
 
 
 def stretches(steps_K: Sequence[int], apart: int) -> list[tuple[int, range]]:
-    """Splits a round's steps: how many clients, from the first, take part in which steps.
+    """Splits a round's steps by how many clients, counted from the first place, still take them.
 
-    A number of clients and the number of all clients differ by a multiple of `apart`.
+    Each number of clients differs from the number of all clients by a multiple of `apart`.
 
     >>> stretches([9, 5, 3, 1], apart=1)
     [(4, range(0, 1)), (3, range(1, 3)), (2, range(3, 9))]

@@ -8,7 +8,7 @@ respect to the client's samples. Opacus' accountant computes ε.
 The guarantee covers only the updates. A client also reports sample counts and losses without noise.
 Personal models are trained without noise, because a personal model stays with its client. An agent
 draws its noise from its own secret seeds. A simulation draws the noise from the experiment's seed.
-This seed is not secret, so the noise protects nobody.
+This seed is not secret, so the noise protects nobody's privacy.
 
 Legend: K clients, B samples in a batch, E = K·B single samples, C classes, D parameters.
 """
@@ -96,7 +96,7 @@ def epsilon(rate: float, noise_multiplier: float, steps: int, delta: float) -> f
 
 @dataclass(frozen=True, eq=False)
 class PrivateTask(LocalTask):
-    """A task that clips each sample's gradient and adds noise, for the models that clients upload.
+    """A task that clips per-sample gradients and adds noise, for the models that clients upload.
 
     g = 1/b (Σ_a g_a min(1, C/|g_a|) + N(0, σ² C² I)), where g_a is the gradient, for sample a, of
     the loss and of all objective terms that read samples. The gradients of objective terms that
@@ -135,7 +135,7 @@ class PrivateTask(LocalTask):
         return found_KD
 
     def _clipped(self, batch: Batch, model_KD: Tensor, clip: float) -> Tensor:
-        """1/b Σ_a g_a min(1, C/|g_a|), with as many samples at once as `AT_ONCE` allows."""
+        """1/b Σ_a g_a min(1, C/|g_a|), computed for as many samples at once as `AT_ONCE` allows."""
         total_KD = torch.zeros_like(model_KD)
         width = max(1, AT_ONCE // model_KD.numel())
         for start in range(0, batch.x_KB.shape[1], width):
@@ -184,7 +184,7 @@ def normal(scale: Sequence[float], draws: Sequence[torch.Generator], like_KD: Te
 
 
 def output_noise(deviation: float, draws: Draws, update_KD: Tensor) -> Tensor:
-    """The noise N(0, σ² I) that MSDFL, section VII-E, adds to a trained model, drawn per client.
+    """The noise N(0, σ² I), per client, that MSDFL (section VII-E) adds to a trained model.
 
     This noise alone guarantees no ε, because the length of the update is not bounded.
     """

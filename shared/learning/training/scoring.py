@@ -1,4 +1,4 @@
-"""The loss that a task minimizes and the score of a model, for classification and for estimation.
+"""The loss to minimize and the score of a model, for classification and for estimation.
 
 Legend: K clients, B samples in a batch, C outputs.
 """
@@ -15,7 +15,7 @@ Scores = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Scoring:
-    """The loss of a task, and the score that is summed over test samples.
+    """A task's loss, and the score that is summed over test samples.
 
     Args:
         counted: name of the summed score in a client's metrics: `correct` or `error`.
@@ -36,7 +36,7 @@ def cross_entropies(logits_KBC: Tensor, y_KB: Tensor) -> Tensor:
 
 
 def hits(logits_KBC: Tensor, y_KB: Tensor) -> Tensor:
-    """Whether the predicted class of each sample (K, B) is its true class."""
+    """Whether each sample's (K, B) predicted class is its true class."""
     return logits_KBC.argmax(-1) == y_KB
 
 

@@ -1,9 +1,9 @@
-"""The steps of a round: many clients train at once, each on one mini-batch after the other.
+"""The steps of a round: many clients train at once, each on its own sequence of mini-batches.
 
 If one pass cannot train all clients (`Stacked.trained_at_once`), the clients are split into groups.
-The groups train one after the other, each from its first batch to its last batch. The memory that a
-group's steps use therefore stays in cache, and a group with few steps does not wait for a group
-with more steps. Clients that have taken all their steps leave their group (see `places`).
+The groups train one after the other, each from its first batch to its last batch. The memory used
+by a group therefore stays in cache, and a group with few steps does not wait for one with more
+steps. Clients that have taken all their steps leave their group (see `places`).
 
 Legend: K clients, S steps in a round, B samples in a batch, D parameters.
 """
@@ -57,7 +57,7 @@ def take_steps(
         part = (cohort.part(some), batches.pick(placed[some]), start_KD, Local(start_KD, own))
         bad_K = None if hostile_K is None else hostile_K[some]
         for left, after, noised in _steps(learner, *part, at_K[some] - some.start, bad_K, apart):
-            if stay and len(after.model_KD) == len(placed):  # All at once: a copy would be in vain.
+            if stay and len(after.model_KD) == len(placed):  # One pass for all: needs no copy.
                 return replace(after, velocity={}), noised
             to_K = at_K[some][left]
             ended.put(to_K, after)
@@ -66,16 +66,16 @@ def take_steps(
 
 
 def _placed(tensor_KD: Tensor, at_K: Tensor, some: slice) -> Tensor:
-    """The clients at these places; they are aligned as they are in the tensor of all clients."""
+    """The rows of the clients at these places, aligned as in the tensor of all clients."""
     skipped = some.start % ALIGNED
     return tensor_KD[at_K[some.start - skipped : some.stop]][skipped:]
 
 
 def _apart(learner: Learner, clients: int) -> int:
-    """The multiples by which clients may move; they stay where batches are split.
+    """The distance by whose multiples clients may move; no client moves if batches are split.
 
-    Under privacy, and with terms that read samples, the number of clients decides how a batch is
-    split, because per-sample gradients must fit in cache. How it is split changes the last bits.
+    Under privacy, and with terms that read samples, the number of clients determines how a batch is
+    split, because per-sample gradients must fit in cache. The split affects the last bits.
     """
     split = learner.training.privacy or any(term.reads_samples for term in learner.terms)
     return clients if split else unit(learner.spec.dim)
@@ -91,7 +91,7 @@ def _steps(
     hostile_K: Tensor | None,
     apart: int,
 ) -> Iterator[tuple[slice, Local, Tensor]]:
-    """`take_steps` for clients that train in one pass; clients are yielded when they leave.
+    """`take_steps` for clients that train in one pass; yields clients when they leave.
 
     Args:
         clients_K: the clients' rows in the cohort; the other arguments have the clients in order of
@@ -114,7 +114,7 @@ def _steps(
         for s in steps:
             at = (row_K[:, None], index_KSB[some, s])
             x_KB, y_KB = cohort.x_train_KN[at], cohort.y_train_KN[at]
-            # Whether all clients of the group have whole batches, also those that have left.
+            # `whole` covers all clients of the group, even those that have left.
             batch = Batch(x_KB, y_KB, weight_KSB[some, s], whole=batches.whole(s))
             task = learner.task(cohort, left, start_KD, s, bad_K, row_K)
             after = learner.personalizer.step(local, start_KD, batch, task)
@@ -128,7 +128,7 @@ def _steps(
 def _among(
     placed: Sequence[int], hostile: Sequence[int], learner: Learner, device: torch.device
 ) -> Tensor | None:
-    """Which of the placed clients are hostile (bool); None if none is."""
+    """Which of the placed clients are hostile (bool); None if none of them are."""
     if learner.hostile:
         return torch.ones(len(placed), dtype=torch.bool, device=device)
     return to_device([k in hostile for k in placed], device) if hostile else None

@@ -113,8 +113,7 @@ class LocalTask:
     def descend(self, local: Local, gradient_KD: Tensor) -> Local:
         """w <- w - η v with v <- μ v + ∇L + decay·w: SGD as torch.optim defines it.
 
-        The caller must not use the gradient afterwards, because the new model may overwrite the
-        gradient's memory.
+        The caller must not use the gradient afterwards, because the new model may overwrite it.
         """
         if self.training.weight_decay:
             decay_KD = self.training.weight_decay * self.parameters(local.model_KD)
@@ -125,7 +124,7 @@ class LocalTask:
                 gradient_KD = self.training.momentum * self.parameters(velocity_KD) + gradient_KD
             local = replace(local, velocity={"model": gradient_KD})
         # The new model overwrites a gradient that is no longer needed.
-        # With newly allocated memory, the step would take a third longer.
+        # Allocating new memory would make the step a third slower.
         out = None if self.training.momentum else gradient_KD
         model_KD = torch.sub(local.model_KD, gradient_KD, alpha=self.learning_rate, out=out)
         return replace(local, model_KD=model_KD)
@@ -141,9 +140,9 @@ def mean_loss_gradients(
 ) -> tuple[Tensor, ...]:
     """∇L (K, D) of the batch's mean loss at each of P models.
 
-    For the entries of the vector that hold running statistics, the result is the statistics before
-    the batch minus the statistics after the batch. All models run in one pass if
-    `Stacked.trained_at_once` allows that many models; otherwise, the models run in several passes.
+    In the entries that hold running statistics, the result is the statistics before the batch minus
+    those after it. All models run in one pass if `Stacked.trained_at_once` allows that many, and
+    otherwise in several passes.
 
     Args:
         network: applies parameter vectors to batches.
@@ -195,8 +194,8 @@ def _gradients(
         logits = logits + prior_KC[:, None]
     loss = (scoring.losses(logits, batch.y_KB) * batch.weight_KB).sum()
     found = torch.autograd.grad(loss, leaves, allow_unused=True)
-    # Copy each tensor's gradient straight to its place in the vector.
-    # A gradient with respect to the vector itself would be copied twice.
+    # Copy each tensor's gradient directly to its place in the vector. A gradient with respect to
+    # the vector itself would be copied twice.
     gradient_KD = torch.empty_like(models_KD, memory_format=torch.contiguous_format)
     for (_, start, stop), leaf, own in zip(spec.parameters, leaves, found, strict=True):
         place = gradient_KD[:, start:stop].view_as(leaf)

@@ -1,4 +1,4 @@
-"""Customizers make models in addition to the global model, and assign models to clients.
+"""Customizers create models in addition to the global model, and assign models to clients.
 
 To add a customizer, add a module here that defines a subclass of `Customizer` and registers it with
 `@customizers.register("name")`, and add a test file of the same name.
@@ -20,7 +20,7 @@ from rampart_fl.shared.robust.models import Models
 
 @dataclass(frozen=True, eq=False)
 class Customization:
-    """The models besides the global model, and the assignment of models to clients.
+    """The models other than the global model, and their assignment to clients.
 
     A customization can describe one model per client, one model per group of clients, or several
     models per client.
@@ -69,7 +69,7 @@ class Customizer(Stage):
 
     @property
     def continues(self) -> bool:
-        """Whether the customizer continues from its models of the last round.
+        """Whether the customizer continues from its models of the previous round.
 
         `context.models` then holds these models.
         """
@@ -89,19 +89,18 @@ class Customizer(Stage):
     def isolates(self) -> bool:
         """Whether groups of clients are isolated from each other.
 
-        If groups are isolated, clients of one group must not influence another group. In this case,
-        each client's row is the difference from the model that the client received, not from the
-        global model.
+        If groups are isolated, clients of one group must not influence another group. Each client's
+        row is then relative to the model that it received, not to the global model.
         """
         return False
 
     @property
     def offered(self) -> int:
-        """Number of models that each client gets in a round besides the model that it trains."""
+        """Number of models that each client gets in a round besides the one that it trains."""
         return 0
 
     def models_of(self, clients: int) -> int:
-        """The largest number of models besides the global model, if there are `clients` clients."""
+        """The largest number of models other than the global model, for `clients` clients."""
         return clients
 
     def check_rows(self, rows: Rows, context: Context) -> None:
@@ -122,7 +121,7 @@ class Customizer(Stage):
         """
 
     def customize_newcomer(self, probe_D: Tensor, rows: Rows, context: Context) -> Tensor:
-        """Weights (M,) that mix the pool's rows for a client that answered a probe with `probe_D`.
+        """Weights (M,) over the pool's rows for a client that answered a probe with `probe_D`.
 
         The engine calls this method only if `probes` is true. Customizers with probes override this
         method.

@@ -26,10 +26,10 @@ class Clustered(Grouped):
     cos(d_k, d_j).
 
     The rows d_k are calibrated updates, that is, differences from the global model. A client's row
-    therefore includes what its cluster's model learned in earlier rounds, which makes clusters
-    stable. A zero row is treated as opposite to all other rows. A new cluster takes the name of the
-    old cluster to which most of its clients belonged. A client that does not take part in a round
-    keeps its cluster. New clients first train once from the global model.
+    therefore includes what its cluster's model learned in earlier rounds, which stabilizes
+    clusters. A zero row is treated as opposite to all other rows. A new cluster takes the name of
+    the old cluster that most of its clients belonged to. A client that does not take part in a
+    round keeps its cluster. New clients first train once from the global model.
     """
 
     paper = "Sattler et al., Clustered federated learning, 2020; FedCAP, section VI (ClusteredFL)"
@@ -83,10 +83,9 @@ class Clustered(Grouped):
 def continued(drawn_M: Tensor, held: list[int | None], clusters: int) -> list[int]:
     """Matches new clusters to old clusters; entry n is the old cluster that continues as n.
 
-    Of all pairs of a new and an old cluster, the pair with the most common clients is matched
-    first. Among pairs with equally many common clients, the pair whose new cluster has the lower
-    number comes first. If pairs also have the same new cluster, the pair whose old cluster has the
-    lower number comes first.
+    Pairs of a new and an old cluster are matched in descending order of the number of clients in
+    common. Ties are broken first by the lower number of the new cluster, then by that of the old
+    cluster.
 
     >>> continued(torch.tensor([0, 1, 1]), [1, 0, None], 2)
     [1, 0]

@@ -1,4 +1,4 @@
-"""FedFomo's server offers each client the models that lowered its loss most, and random models.
+"""FedFomo's server: offers each client the models that lowered its loss most, and random models.
 
 Legend: N known clients, P places in an offer.
 """
@@ -24,13 +24,13 @@ class FedFomo(Customizer):
     added to A_in.
 
     The affinities A start at 0. The weights w are the raw weights that the client's personalizer
-    reports for the models of the client's last offer. These weights are clipped to [0, bound], and
-    NaN is set to 0. A report changes only the reporting client's row of A, so a client that lies
-    gets worse models but does not affect other clients. In round t, each place of an offer goes to
-    a random client's model with probability ε_t = max(0, ε - t decay). Otherwise, the place goes to
-    the model with the largest A_in among the models that have no place yet. Ties are broken at
-    random. Every client trains its own model and uploads the difference from the global model. A
-    client trains from the global model only in its first round.
+    reports for the models last offered to it. These weights are clipped to [0, bound], and NaN is
+    set to 0. A report changes only the reporting client's row of A, so a client that lies harms
+    only itself. In round t, each place of an offer goes to a random client's model with probability
+    ε_t = max(0, ε - t decay). Otherwise, the place goes to the model with the largest A_in among
+    those not yet offered. Ties are broken at random. Every client trains its own model and uploads
+    the difference from the global model. A client trains from the global model only in its first
+    round.
     """
 
     paper = (

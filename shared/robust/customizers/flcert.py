@@ -1,4 +1,4 @@
-"""FLCert: isolated groups of clients, whose models decide by majority vote.
+"""FLCert: isolated groups of clients, whose models predict by majority vote.
 
 Legend: D coordinates, G groups.
 """
@@ -21,10 +21,10 @@ class FLCert(Grouped):
     For every group g, w_g <- w_g + rule({u_k : hash(k) mod G = g}).
 
     u_k is the change that client k made to the model of its group g. No group influences another
-    group, so m hostile clients can change at most m votes. If two labels get equally many votes,
-    the smaller label wins. A group that never had enough clients for its rule does not vote. When
-    the federation ends, clients count the groups' votes on each of their test samples, and compute
-    the largest number of hostile clients that cannot change the winner.
+    group, so m hostile clients can change at most m votes. Ties go to the smaller label. A group
+    that has never had enough clients for its rule does not vote. When the federation ends, clients
+    count the groups' votes on each of their test samples. They also compute the largest number of
+    hostile clients that cannot change the winner.
     """
 
     paper = "Cao et al., FLCert: provably secure federated learning against poisoning attacks, 2022"

@@ -6,7 +6,7 @@ from rampart_fl.shared.robust.customizers import Customization, Customizer, cust
 
 @customizers.register("global_model")
 class GlobalModel(Customizer):
-    """No customization: the next model of every client is the global model."""
+    """No customization: every client's next model is the global model."""
 
     paper = "McMahan et al., 2017 (FedAvg)"
     complexity = "O(1)"

@@ -1,4 +1,4 @@
-"""Groups of clients, each with a model that a rule updates from the group's rows.
+"""Groups of clients; a rule updates each group's model from the group's rows.
 
 Legend: L models, D coordinates.
 """
@@ -36,7 +36,7 @@ class Grouped(Customizer):
     """Base rule of every group, with its own f; pre-aggregators may precede it."""
 
     def model_post_init(self, context: Any, /) -> None:
-        """Build the base rule once, so that an invalid rule fails at start."""
+        """Build the base rule once, so that an invalid rule fails at startup."""
         for stage in self.pipeline().stages:
             if "server_update" in stage.needs():
                 raise ConfigurationError(
@@ -74,7 +74,7 @@ class Grouped(Customizer):
 
 
 def numbered(kind: str, count: int) -> tuple[str, ...]:
-    """Numbered names, in order. Each name has a colon, so no client can have the same name.
+    """Numbered names, in order. The names contain a colon, so they cannot be client ids.
 
     >>> numbered("group", 11)[:2]
     ('group:00', 'group:01')
@@ -84,7 +84,7 @@ def numbered(kind: str, count: int) -> tuple[str, ...]:
 
 
 def held(names: Sequence[str], state: State, context: Context) -> Tensor:
-    """A new block (L, D) of the last round's models; copies of the reference in the first round."""
+    """A new block (L, D) of the previous round's models; initially, copies of the reference."""
     assert context.reference_D is not None
     if not state.tensors:
         return context.reference_D.repeat(len(names), 1)

@@ -1,4 +1,4 @@
-"""Passes over rows: all operations that read the block of updates, implemented fast and accurately.
+"""Passes over rows: fast and accurate versions of all operations that read the block of updates.
 
 Rows are read in the order of their ids, products are summed in float64, and no pass creates a
 second block. `native.backend()` returns which kernels are in use.

@@ -18,8 +18,8 @@ def cosines(rows: View) -> Tensor:
     """Cosine similarities (M, M) of the rows, clamped to [-1, 1]; -1 if either row is zero.
 
     For almost parallel rows, 1 - cos = (|x - y|² - (|x| - |y|)²) / (2 |x| |y|) is used. If two rows
-    have very different lengths, the cosine is computed from the rows' inner product instead,
-    because the inner product loses fewer digits in this case.
+    have very different lengths, the cosine is computed from their inner product instead, which is
+    then more accurate.
 
     >>> from rampart_fl.shared.robust import Rows
     >>> import torch

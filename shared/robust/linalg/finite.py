@@ -10,19 +10,19 @@ from rampart_fl.shared.robust.view import View
 
 
 class NotFinite(Exception):
-    """A pass found a non-finite number in rows that were assumed to be finite."""
+    """Raised if a pass finds a non-finite number in rows that were assumed to be finite."""
 
 
 def finite_rows(block_ND: Tensor) -> list[bool]:
-    """Which rows hold only finite numbers; these numbers may be arbitrarily large.
+    """Which rows hold only finite numbers, however large.
 
     >>> finite_rows(torch.tensor([[1.0, 2.0], [float("inf"), 0.0]]))
     [True, False]
     """
     if not block_ND.numel():
         return [True] * len(block_ND)
-    # The minimum and the maximum of a row are finite only if all the row's numbers are finite.
-    # A check of every single number would need memory for a mask with one flag per number.
+    # A row's minimum and maximum are finite only if all its numbers are finite. Checking every
+    # number would need memory for a mask with one flag per number.
     ends = [torch.stack(torch.aminmax(row_D)) for row_D in block_ND]
     finite: list[bool] = torch.stack(ends).isfinite().all(dim=1).tolist()
     return finite

@@ -49,7 +49,7 @@ def geometry(rows: View) -> Geometry:
     if bool(((shares_M - 1).abs() > 1e-12).any()):
         gram_KK = _with_origin(plain, pool)
         by_MK = torch.cat([by_MK, 1 - shares_M[:, None]], dim=1)
-    # Rows that are infinitely far away must not affect mixes in which their coefficient is 0.
+    # Infinitely distant rows must not affect mixes in which their coefficient is 0.
     known_K = gram_KK.diagonal().isfinite()
     gram_MM = by_MK[:, known_K] @ gram_KK[known_K][:, known_K] @ by_MK[:, known_K].T
     lost_M = (by_MK[:, ~known_K] != 0).any(dim=1)
@@ -96,7 +96,7 @@ def _measure(plain: View) -> Geometry:
 
 
 def _refined(plain: View) -> Tensor:
-    """Squared distances in a cluster, relative to its first row; recursive for closer pairs."""
+    """Squared distances within a cluster, relative to its first row; recursive for closer pairs."""
     gram_SS = gram(plain, 0)
     squared_SS = _distances(gram_SS)
     near_SS = _near(gram_SS, squared_SS)

@@ -1,6 +1,6 @@
-"""The compiled kernels: those that came with the image, or else those that this machine compiles.
+"""The compiled kernels: those shipped with the image, or else those that this machine compiles.
 
-A container image contains kernels for several levels of processors (`prebuild`), and needs no
+A container image contains kernels for several processor levels (`prebuild`), so it needs no
 compiler. Outside an image, the machine's C compiler builds the kernels once, and a cache keeps
 them.
 
@@ -38,8 +38,8 @@ TUNED = (("-march=native", "-mprefer-vector-width=512"), ("-march=native",), ("-
 SECONDS = 60
 """Time limit for one compilation."""
 PARTS = 64
-"""Number of parts into which the columns are split. It does not depend on the number of threads, so
-that sums are equal bit for bit for any number of threads."""
+"""Number of parts into which the columns are split. It is independent of the number of threads, so
+sums are bit-for-bit equal for any number of threads."""
 SHORTEST = 1024
 """Smallest number of columns in a part, as in `kernels.c`. Blocks with few columns therefore have
 fewer parts."""
@@ -53,7 +53,7 @@ _lock = threading.Lock()
 
 
 class Crew(ctypes.Structure):
-    """How a kernel's work is divided: the number of threads, and the number of parts."""
+    """How a kernel's work is divided: the number of threads and the number of parts."""
 
     _fields_ = [
         ("threads", ctypes.c_int),
@@ -88,8 +88,8 @@ class Kernels:
         crew = Crew(threads(), parts, _parallel())
         partial = torch.zeros(parts, sums, dtype=torch.float64)
         given = (pointers(rows), size(len(rows)), size(width), *arguments, address(partial))
-        # Each subscription of a library makes a new function in a reference cycle.
-        # An attribute is the same function each time.
+        # Subscripting a library creates a new function each time, in a reference cycle. Attribute
+        # access always returns the same function.
         kernel = getattr(self._library, f"rampart_{name}")
         if kernel(*given, ctypes.byref(crew)):
             raise MemoryError(f"kernel {name} could not allocate its buffers")
@@ -123,7 +123,7 @@ def kernels_for(dtype: torch.dtype, device: torch.device, wide: bool = False) ->
 
 
 def threads() -> int:
-    """Number of threads that a pass may use, which is the number that torch uses."""
+    """Number of threads that a pass may use; the same as torch uses."""
     return torch.get_num_threads()
 
 
@@ -163,7 +163,7 @@ def _build(real: str, wide: str, chosen: str) -> tuple[Kernels | None, str]:
 
 
 def prebuilt(level: str, real: str, wide: str) -> Path:
-    """Path of the kernels for a level of processors, if these kernels were compiled in advance."""
+    """Path of the kernels that were compiled in advance for a processor level."""
     source = hashlib.sha256(SOURCE.read_bytes()).hexdigest()
     return PREBUILT / f"kernels-{level}-{real}-{wide}-{source[:12]}.so"
 
@@ -211,7 +211,7 @@ def compile_library(
 
 
 def _processor() -> str:
-    """The processor features that `-march=native` depends on.
+    """The processor features that determine the effect of `-march=native`.
 
     The features are part of the cache key, so that a machine never loads a library that was built
     for another processor.

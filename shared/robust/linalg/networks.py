@@ -33,7 +33,7 @@ def merge_exchange(n: int) -> list[tuple[int, int]]:
 
 @functools.lru_cache(maxsize=256)
 def network(n: int, first: int, last: int, ordered: bool = False) -> tuple[Comparator, ...]:
-    """Comparators that move the values of ranks first .. last - 1 to the wires with these numbers.
+    """Comparators that move the values of ranks first .. last - 1 to the wires of the same number.
 
     Args:
         ordered: whether these wires must be sorted, or may hold these ranks in any order.
@@ -42,7 +42,7 @@ def network(n: int, first: int, last: int, ordered: bool = False) -> tuple[Compa
     (97, 80, 0)
     """
     # The loop runs backwards. `state` says, for each wire, which value later comparators need.
-    # A wire needs no value (unread), any of the wanted ranks (member), or a certain rank (rank).
+    # That may be no value (unread), any of the wanted ranks (member), or a specific rank (rank).
     unread, member, rank = range(3)
     wanted = rank if ordered else member
     state = [wanted if first <= wire < last else unread for wire in range(n)]

@@ -29,7 +29,7 @@ SORT_FROM = 33
 BLOCK = 65_536
 """Largest number of coordinates in a block on which a network runs in torch."""
 BLOCKS = 8
-"""The coordinates are split into about this many blocks or more, to save memory."""
+"""The coordinates are split into at least about this many blocks, to save memory."""
 SORT_BLOCK = 8192
 """Number of coordinates in a transposed block that is sorted."""
 DEVICE_NUMBERS = 1 << 26
@@ -60,7 +60,7 @@ def trimmed_mean(rows: View, b: int) -> Tensor:
 def mean_around_median(rows: View, keep: int) -> Tensor:
     """Per coordinate (D,), the mean of the `keep` values nearest the median.
 
-    If two values are equally near the median, the lower value is used first.
+    If two values are equally near the median, the lower value is preferred.
 
     >>> from rampart_fl.shared.robust import Rows
     >>> mean_around_median(Rows.of(torch.tensor([[0.0], [1.0], [2.1], [3.3], [100.0]])), 4)
@@ -122,12 +122,12 @@ def _compiled(kernels: native.Kernels, rows: View, first: int, last: int, out_D:
 
 
 def recipe(mix_MK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """A mixing matrix as terms: the starts (M + 2,) of the rows' terms, each term's row and factor.
+    """A sparse mixing matrix: the start (M + 2,) of each row's terms; each term's row and factor.
 
     The first row is a base, which the other rows may use as if it were row K of the pool. The
     base's coefficients are the medians over all rows of the mixing matrix; the base is empty if it
-    would save no terms. A row of the pool that most mixes leave out is therefore not part of the
-    base, and mixes that average nearly the same rows need only a few terms each.
+    would save no terms. Rows of the pool that most mixes leave out are therefore not part of the
+    base. Mixes that average nearly the same rows need only a few terms each.
 
     >>> [terms.tolist() for terms in recipe(torch.tensor([[1.0, 1, 1], [1, 1, 1], [1, 1, 0]]))]
     [[0, 3, 4, 5, 7], [0, 1, 2, 3, 3, 2, 3], [1.0, 1.0, 1.0, 1.0, 1.0, -1.0, 1.0]]
@@ -193,7 +193,7 @@ def _through_sort(rows: View, first: int, last: int, out_D: Tensor) -> None:
 
 
 def _mean(sorted_MC: Tensor, first: int, last: int) -> Tensor:
-    """Mean (C,) of some ranks, with the same two cases of `first` as in `kernels.c`."""
+    """Mean (C,) of some ranks; `first` has the same two cases as in `kernels.c`."""
     if first >= 0:
         return sorted_MC[first:last].mean(dim=0)
     m, keep = len(sorted_MC), last

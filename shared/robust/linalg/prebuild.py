@@ -1,8 +1,7 @@
 """`python -m rampart_fl.shared.robust.linalg.prebuild`: compiles the kernels in advance.
 
-If this command runs while an image is built, the image needs no compiler. The command writes one
-library for each level of this machine's architecture and each pair of element types, into a folder
-next to `kernels.c`.
+An image that runs this command during its build needs no compiler. The command writes one library
+per level of this machine's architecture and pair of element types to a folder next to `kernels.c`.
 """
 
 import platform

@@ -1,4 +1,4 @@
-"""Levels of processors for which kernels can be compiled in advance, and a machine's levels."""
+"""Processor levels for which kernels can be compiled in advance, and the levels of a machine."""
 
 import platform
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ def features() -> frozenset[str]:
 
 
 def levels(machine: str | None = None, has: frozenset[str] | None = None) -> list[str]:
-    """The levels that a processor can run, the best first.
+    """The levels that a processor supports, best first.
 
     Args:
         machine: the processor's architecture, by default this machine's.

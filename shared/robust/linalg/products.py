@@ -51,8 +51,8 @@ def all_finite(rows: View) -> bool:
 def combine(rows: View, coefficients_M: Tensor) -> Tensor:
     """The linear combination sum_i c_i row_i (D,) in the pool's dtype.
 
-    Rows with coefficient 0 are never read. Such rows therefore do not affect the result, even if
-    they are not finite.
+    Rows with coefficient 0 are never read. They therefore do not affect the result, even if they
+    are not finite.
 
     >>> from rampart_fl.shared.robust import Rows
     >>> combine(Rows.of(torch.tensor([[1.0, 2.0], [3.0, 4.0]])), torch.tensor([0.5, 0.5]))
@@ -85,7 +85,7 @@ def combine(rows: View, coefficients_M: Tensor) -> Tensor:
             )
         record_pass(chosen, clean=not broken)
         return out_D
-    # The chunks are copied in the order of ids, so that the rows' order in memory has no effect.
+    # The chunks are copied in the order of ids, so the rows' order in memory has no effect.
     shares = to_device(weights, rows.device, out_D.dtype)
     for start, stop, chunk_KC in chosen.chunks(plain_width(rows)):
         out_D[start:stop] = shares @ chunk_KC.contiguous()
@@ -109,7 +109,7 @@ def row(rows: View, position: int) -> Tensor:
 
 
 def uniform(m: int, positions: Sequence[int] | Tensor) -> Tensor:
-    """Coefficients (M,) with which `combine` computes the mean of some rows.
+    """Coefficients (M,) for `combine` that give the mean of some rows.
 
     >>> uniform(3, [0, 2])
     tensor([0.5000, 0.0000, 0.5000], dtype=torch.float64)
@@ -141,8 +141,8 @@ def norms(rows: View, centre_D: Tensor | None = None) -> Tensor:
 def norm(vector_D: Tensor, part: Part | None = None) -> float:
     """Euclidean norm of one vector, with squares and sums in float64.
 
-    The vector is processed in blocks that fit into the CPU's cache. For a long float32 vector on a
-    CPU, torch's own float64 norm takes about twenty times as long as this function.
+    The vector is processed in blocks that fit into the CPU's cache. For long float32 vectors on a
+    CPU, this is about twenty times as fast as torch's own float64 norm.
 
     Args:
         vector_D: the vector.
@@ -223,7 +223,7 @@ def gram(rows: View, centre: int | None = None) -> Tensor:
     """Inner products <row_i - c, row_j - c> (M, M), float64 on the CPU, symmetric.
 
     For float32 rows, products are computed in float32, and blocks of products are summed in
-    float64. If products overflow or underflow in float32, the whole matrix is computed again in
+    float64. If products overflow or underflow in float32, the whole matrix is recomputed in
     float64.
 
     Args:

@@ -40,14 +40,14 @@ def signs(rows: View, columns_R: Tensor | None = None) -> Tensor:
             ).reshape(len(rows), 2)
     else:
         # Columns are copied in pieces.
-        # A copy of all drawn columns at once would need a tenth as much memory as the block.
+        # Copying all drawn columns at once would need a tenth of the block's memory.
         drawn = () if columns_R is None else torch.split(columns_R, CHUNK)
         here = replace(rows, part=None)
         for part in [here] if columns_R is None else map(here.columns, drawn):
             for _, _, chunk_MC in part.chunks():
                 counts_M2[:, 0] += (chunk_MC > 0).sum(dim=1)
                 counts_M2[:, 1] += (chunk_MC < 0).sum(dim=1)
-    # The counts of a rank need no division into shards, because sums of whole numbers are exact.
+    # A rank's counts need not be summed by shard, because sums of integers are exact.
     if rows.part is not None:
         counts_M2 = rows.part.total([(0, counts_M2)] if rows.dim else [], (len(rows), 2))
     zeros_M1 = count - counts_M2.sum(dim=1, keepdim=True)
@@ -55,6 +55,6 @@ def signs(rows: View, columns_R: Tensor | None = None) -> Tensor:
 
 
 def _within(columns_R: Tensor, start: int, stop: int) -> Tensor:
-    """The columns from `start` to `stop`, relative to `start`; not copied if nothing changes."""
+    """The columns from `start` to `stop`, relative to `start`; no copy if nothing changes."""
     inside_R = (columns_R >= start) & (columns_R < stop)
     return columns_R if start == 0 and bool(inside_R.all()) else columns_R[inside_R] - start

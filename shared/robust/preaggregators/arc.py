@@ -1,4 +1,4 @@
-"""ARC: clips the longest rows to the length of the longest row that is not clipped.
+"""ARC: clips the longest rows to the length of the longest unclipped row.
 
 Legend: M rows.
 """

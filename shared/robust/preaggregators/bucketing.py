@@ -1,4 +1,4 @@
-"""Bucketing: means of small groups of rows, which are drawn at random in every round.
+"""Bucketing: averages small groups of rows, which are drawn at random in every round.
 
 Legend: M rows, L buckets.
 """
@@ -18,8 +18,8 @@ class Bucketing(PreAggregator):
 
     Trusted weights and metadata are averaged over each bucket, too.
 
-    f does not change, because every hostile row may corrupt a different bucket. Therefore 2f must
-    be less than the number of buckets; to waive this condition, set f = 0 for this stage only. The
+    f does not change, because every hostile row may corrupt a different bucket. Therefore, 2f must
+    be less than the number of buckets; set f = 0 for this stage alone to waive this condition. The
     last bucket may have fewer rows.
 
     >>> from rampart_fl.shared.robust import aggregate

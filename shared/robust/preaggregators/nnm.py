@@ -1,4 +1,4 @@
-"""Nearest-neighbour mixing: every row becomes the mean of the rows nearest to it.
+"""Nearest-neighbour mixing: replaces each row by the mean of the rows nearest to it.
 
 Legend: M rows.
 """

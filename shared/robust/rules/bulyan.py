@@ -19,7 +19,7 @@ errors therefore cannot separate rows that a pre-aggregator made equal, on any p
 class Bulyan(Rule):
     """Picks n - 2f rows by Krum; averages, per coordinate, the n - 4f values nearest the median.
 
-    Each picked row is removed before the next pick. If r rows remain, each score is a sum over
+    Each picked row is removed before the next pick. With r rows remaining, each score is a sum over
     max(1, r - f - 2) neighbours. If scores are tied, the lower id wins. If distances to the median
     are tied, the lower value wins.
 
@@ -61,7 +61,7 @@ def picks(squared_MM: Tensor, count: int, f: int) -> list[int]:
         scores_R = nearest_RR[:, :neighbours].sum(axis=1)
         pick = int((scores_R <= scores_R.min() + blur).argmax())
         taken.append(left.pop(pick))
-        # Remove the distances to the picked row; the other distances stay sorted.
+        # Remove the distances to the picked row; the rest stay sorted.
         kept_RR = rows_RR != taken[-1]
         kept_RR[pick] = False
         nearest_RR = nearest_RR[kept_RR].reshape(len(left), len(left))

@@ -1,4 +1,4 @@
-"""CAF: lowers weights of outlying rows step by step, and keeps the mean with the least covariance.
+"""CAF: lowers the weights of outliers step by step, and keeps the mean with the least covariance.
 
 Legend: M rows, D coordinates.
 """
@@ -13,7 +13,7 @@ from rampart_fl.shared.robust.rules import rules
 
 @rules.register("caf")
 class CAF(Rule):
-    """Lowers weights of outlying rows step by step; keeps the mean with the least covariance.
+    """Lowers the weights of outliers step by step; keeps the mean with the least covariance.
 
     While sum c > n - 2f, a step sets c_i <- c_i (1 - τ_i / max τ) with τ_i = (vᵀ(x_i - μ_c))²,
     where v is the top eigenvector of Cov_c. All c_i start at 1. The maximum of τ is taken over rows

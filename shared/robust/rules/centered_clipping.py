@@ -1,4 +1,4 @@
-"""Centred clipping: a mean of differences from the last aggregate, each clipped to a length.
+"""Centred clipping: a mean of differences from the previous aggregate, each clipped to a length.
 
 Legend: M rows, D coordinates.
 """
@@ -14,9 +14,9 @@ from rampart_fl.shared.runtime.device import to_device
 
 @rules.register("centered_clipping")
 class CenteredClipping(Rule):
-    """Moves the last aggregate by the mean of the rows' clipped differences from that aggregate.
+    """Moves the previous aggregate by the mean of the rows' clipped differences from it.
 
-    v <- v + (1/n) sum_i (x_i - v) min(1, τ / |x_i - v|), starting from the last round's v.
+    v <- v + (1/n) sum_i (x_i - v) min(1, τ / |x_i - v|), starting from the previous round's v.
 
     In the first round, v starts at 0.
 

@@ -1,4 +1,4 @@
-"""The clustered rule, a baseline of FedCAP: the mean of the larger of two clusters of rows."""
+"""The clustered rule, a baseline in FedCAP: the mean of the larger of two clusters of rows."""
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ class Clustered(Rule):
     """Weighted mean of the larger of two clusters of rows (complete linkage, cosine distance).
 
     A zero row is treated as opposite to all other rows. If both clusters have the same size, the
-    cluster that contains the lowest id is used. Only directions matter: a row of the larger cluster
+    cluster that contains the lowest id is used. Only directions matter: rows of the larger cluster
     may have any length, so the rule does not bound magnitudes.
 
     >>> from rampart_fl.shared.robust import aggregate

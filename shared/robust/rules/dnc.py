@@ -1,4 +1,4 @@
-"""Divide and conquer: leaves out the rows that are outliers along the top singular direction.
+"""Divide and conquer: removes rows that are outliers along the top singular direction.
 
 Legend: M rows, D coordinates, R drawn coordinates.
 """
@@ -15,14 +15,14 @@ from rampart_fl.shared.robust.rules import rules
 
 @rules.register("dnc")
 class DnC(Rule):
-    """Mean of the rows that survive every one of `iterations` spectral tests.
+    """Mean of the rows that pass all of `iterations` spectral tests.
 
-    Each test draws R coordinates, and subtracts the mean row μ from all rows. The score of a row is
-    s_i = (vᵀ(x_i
-    - μ))², where v is the top right-singular vector of the differences x_i - μ. The test leaves out
-    the c f rows with the highest scores. The rule averages the rows that all tests keep. If no row
-    passes all tests, the global model is not updated. A very long row can hide a long row from the
-    test. The rule therefore does not bound the influence of hostile rows of very different lengths.
+    Each test draws R coordinates, and subtracts the mean row μ from all rows. The score of row i is
+    (vᵀ(x_i - μ))², where v is the top right-singular vector of the differences x_i - μ. The test
+    removes the c f rows with the highest scores. The rule averages the rows that pass all tests. If
+    no row passes all tests, the global model is not updated. A very long row can hide a shorter one
+    from the test. The rule therefore does not bound the influence of hostile rows whose lengths
+    differ greatly.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

@@ -1,4 +1,4 @@
-"""Filtering: each step removes the most outlying row and lowers the weights of the other rows.
+"""Filtering: each step removes the most outlying row and lowers the weights of all others.
 
 Legend: M rows.
 """
@@ -12,13 +12,13 @@ from rampart_fl.shared.robust.rules import rules
 
 @rules.register("filtering")
 class Filtering(QuasiGradientRule):
-    """Lowers weights of outlying rows until the weighted covariance is small.
+    """Lowers the weights of outliers until the weighted covariance is small.
 
     While ‖Cov_q‖₂ > ξ, a step sets q_i <- q_i (1 - g_i / max g) and renormalizes q.
 
     Each step removes at least one row, and all steps together remove at most 2f rows, unless
-    `limited` is false. The steps end before they would exceed the limit of 2f rows or remove all
-    rows. If the steps end early, the report says that the weights have not converged.
+    `limited` is false. The steps stop before they exceed the limit of 2f rows or remove all rows.
+    If the steps stop early, the report says that the weights have not converged.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

@@ -1,4 +1,4 @@
-"""FLTrust: trusts updates by their similarity to an update trained on the server's own data."""
+"""FLTrust: weights updates by their similarity to an update trained on the server's own data."""
 
 import torch
 from torch import Tensor
@@ -35,7 +35,7 @@ class FLTrust(Rule):
         server_D = context.own_update(self.name, rows.place)
         trust_M = linalg.cosines_to(rows, server_D).clamp(min=0)
         length = linalg.norm(server_D, rows.part)
-        # A zero row has trust 0, so its clamped length only avoids a division by 0.
+        # A zero row has trust 0; its length is clamped only to avoid a division by 0.
         scales_M = length / linalg.norms(rows).clamp(min=torch.finfo(torch.float64).tiny)
         shares_M = torch.where(trust_M > 0, trust_M * scales_M, 0.0)
         shares_M /= float(trust_M.sum()) or 1.0

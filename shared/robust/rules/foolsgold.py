@@ -1,4 +1,4 @@
-"""FoolsGold: recognizes Sybils by their updates, which are aligned when summed over rounds.
+"""FoolsGold: recognizes Sybils by their aligned updates, summed over rounds.
 
 Legend: M rows of the round, H clients ever seen, D coordinates.
 """
@@ -23,13 +23,13 @@ class FoolsGold(Rule):
     """Weighted mean with low weights for clients whose summed updates are aligned.
 
     The result is sum_i α_i x_i, with a low α_i if client i's summed updates H_i point in the same
-    direction as another client's summed updates.
+    direction as another client's.
 
     cs_ij = cos(H_i, H_j) for i ≠ j, and v_i = max_j cs_ij. If v_i < v_j, cs_ij is multiplied by v_i
     / v_j (pardoning). Then α_i = 1 - max_j cs_ij, clipped to [0, 1] and divided by the largest α.
-    The final α is ln(α / (1 - α)) + 1/2, clipped to [0, 1]. The history H is kept by client id. If
-    an update is used in several rounds (metadata "fresh" 0), the update is added to the history
-    only once. If all α are zero, the global model is not updated.
+    The final α is ln(α / (1 - α)) + 1/2, clipped to [0, 1]. The history H is keyed by client id. An
+    update that is used in several rounds (metadata "fresh" 0) is added to the history only once. If
+    all α are zero, the global model is not updated.
 
     This rule defends against Sybils only. Honest clients with equal updates get weight zero, and
     magnitudes are not bounded.

@@ -1,7 +1,7 @@
 """The geometric median, computed by smoothed Weiszfeld steps on coefficients.
 
 Every iterate is a convex combination of the rows, so the Gram matrix of the rows gives all
-distances. The block of rows is therefore read only twice, regardless of the number of steps.
+distances. The block of rows is therefore read only twice, however many steps are taken.
 
 Legend: M rows, D coordinates.
 """
@@ -27,8 +27,8 @@ class GeometricMedian(Rule):
     The point is argmin_z sum_i a_i |x_i - z|. A step is z <- sum b_i x_i / sum b_i with b_i = a_i /
     max(ν, |x_i - z|).
 
-    The steps start at the mean of all rows that are not extremely far away, and end once z moves by
-    at most `tolerance` times the mean distance.
+    The steps start at the mean of all rows that are not extremely far away, and stop once z moves
+    by at most `tolerance` times the mean distance.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> square = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])

@@ -14,7 +14,7 @@ from rampart_fl.shared.robust.rules import rules
 def scores(squared_MM: Tensor, f: int) -> Tensor:
     """Krum's score (M,) of each row: the sum of squared distances to the m - f - 2 nearest rows.
 
-    Each sum has at least one term, so that the rows that Bulyan picks last have scores, too.
+    Each sum has at least one term, so that even the rows that Bulyan picks last have scores.
 
     >>> points = torch.tensor([[0.0], [1.0], [2.0], [100.0]], dtype=torch.float64)
     >>> scores((points - points.T).square(), 0)
@@ -29,7 +29,7 @@ def scores(squared_MM: Tensor, f: int) -> Tensor:
 
 
 def require_krum(rule: Rule, rows: Rows) -> int:
-    """Returns the tolerated f after it has checked that f = 0 or n >= 2f + 3."""
+    """Checks that f = 0 or n >= 2f + 3, and returns the tolerated f."""
     f = rule.tolerated(rows)
     rule.require(rows, 2 * f + 3 if f else 1, f"n >= 2f + 3 = {2 * f + 3} rows")
     return f
@@ -39,8 +39,8 @@ def require_krum(rule: Rule, rows: Rows) -> int:
 class Krum(Rule):
     """The row with the smallest sum of squared distances to its nearest rows.
 
-    The result is the row x_i with the smallest sum of |x_i - x_j|² over the n - f - 2 other rows
-    x_j that are nearest to x_i. Ties go to the lower id.
+    The result is the row x_i with the smallest sum of |x_i - x_j|² over its n - f - 2 nearest other
+    rows x_j. Ties go to the lower id.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> aggregate(torch.tensor([[0.0], [1.0], [2.1], [3.3], [100.0]]), "krum", f=1)

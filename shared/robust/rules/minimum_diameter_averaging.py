@@ -1,10 +1,9 @@
 """Minimum-diameter averaging: the mean of the n - f rows that are closest together.
 
-A subset has diameter at most r if and only if every pair of rows that are farther apart than r
-contains a row outside the subset. Bisection over the distances therefore finds the smallest r
-without a search through all subsets. For a given r, a step of the bisection looks for a vertex
-cover, that is, a set of at most f rows that contains at least one row of each pair that is farther
-apart than r.
+A subset has diameter at most r if and only if it leaves out at least one row of every pair that is
+farther apart than r. Bisection over the distances therefore finds the smallest r without a search
+through all subsets. For a given r, a step of the bisection looks for a vertex cover, that is, a set
+of at most f rows that contains at least one row of each pair that is farther apart than r.
 
 Legend: M rows, D coordinates.
 """
@@ -26,7 +25,7 @@ Graph = Mapping[int, int]
 
 
 class Steps:
-    """Counts the steps of a search, and aborts a search that takes too many steps."""
+    """Counts the steps of a search, and aborts it after too many."""
 
     def __init__(self, most: int) -> None:
         self.most = self.left = most
@@ -90,7 +89,7 @@ def tightest(squared_MM: Tensor, f: int, steps: Steps) -> tuple[list[int], float
     for row in range(m):
         if out >> row & 1 or len(kept) == m - f:
             continue
-        # If the row is kept, all rows that are too far from the row must be left out.
+        # If the row is kept, all rows that are too far from it must be left out.
         leaves = out | graph[row]
         left = f - leaves.bit_count()
         if left >= 0 and covered(_without(graph, leaves), left, steps):

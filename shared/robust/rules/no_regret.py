@@ -17,14 +17,14 @@ NEGLIGIBLE = 1e-3
 
 @rules.register("no_regret")
 class NoRegret(QuasiGradientRule):
-    """Lowers weights of outlying rows, under a cap, until the weighted covariance is small.
+    """Lowers the weights of outliers, under a cap, until the weighted covariance is small.
 
     While ‖Cov_q‖₂ > ξ, a step sets q to the KL projection of q_i (1 - s g_i) on {Σq = 1, q_i <=
     1/((1-ε)m')}.
 
-    Before the first step, each row that is farther than `radius` from more than 2f other rows is
-    removed; m' rows are left. In the step, ε = f/n and s = ηε / (2σ²d). If f = 0, the cap admits
-    only uniform weights, so the result is the mean.
+    Before the first step, rows that are farther than `radius` from more than 2f other rows are
+    removed; m' rows remain. In the step, ε = f/n and s = ηε / (2σ²d). If f = 0, the cap admits only
+    uniform weights, so the result is the mean.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

@@ -1,4 +1,4 @@
-"""PAwBRoFL: among the rows that a robust rule trusts, a larger loss gap gives a larger weight.
+"""PAwBRoFL: among the rows that a robust rule trusts, weights rows with a larger loss gap more.
 
 Legend: M rows, D coordinates.
 """
@@ -21,10 +21,10 @@ class PerformanceAware(Rule):
 
     |r| h / |h| with r = sum_i q_i x_i by any rule and h = sum_i q_i softmax(q_i gap_i / μ) x_i.
 
-    gap_i = f_i(θ) - f_i* (metadata "loss_gap") is the decrease of client i's loss in training that
-    the client claims. If gaps are not bounded by `max_gap`, one row with q > 0 can determine the
-    whole direction of the result, though the result is never longer than r. Gaps that are not
-    finite are set to 0. If h = 0, the result is r.
+    gap_i = f_i(θ) - f_i* (metadata "loss_gap") is the decrease in training loss that client i
+    claims. Unless `max_gap` bounds the gaps, a single row with q > 0 can determine the direction of
+    the result. The result is never longer than r. Gaps that are not finite are set to 0. If h = 0,
+    the result is r.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

@@ -1,4 +1,4 @@
-"""Sageflow: drops models that are uncertain on public samples, and weights all others by loss."""
+"""Sageflow: drops models that are uncertain on public samples, and weights the rest by loss."""
 
 import torch
 from pydantic import Field
@@ -16,7 +16,7 @@ LEAST = 1e-3
 
 @rules.register("sageflow")
 class Sageflow(Rule):
-    """Weighted mean without uncertain models; models with a larger loss get less weight.
+    """Weighted mean without uncertain models; a model with a larger loss gets less weight.
 
     sum_i q_i x_i with q_i ~ n_i max(l_i, floor)^-δ, or q_i = 0 if the entropy is E_th or more.
 
@@ -24,8 +24,8 @@ class Sageflow(Rule):
     server's labelled public samples. The entropy is the mean entropy of this model's predictions on
     the same samples. The factor n_i is the client's share of all trusted weights. If the
     unnormalized weights sum to 1e-3 or less, the global model is not updated. The rule judges each
-    model separately and only on the public samples. A model that predicts the public samples well
-    may behave arbitrarily on other samples.
+    model separately, and only on the public samples; on other samples, a model that predicts these
+    well may behave arbitrarily.
 
     >>> import torch
     >>> from rampart_fl.shared.robust import Context, aggregate

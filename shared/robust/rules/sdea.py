@@ -1,4 +1,4 @@
-"""SDEA: learns weights so that the mixed model is confident and predicts classes equally often.
+"""SDEA: learns weights so that the mixed model is confident and predicts all classes equally often.
 
 Legend: M rows, V views, B samples of a batch, P public samples, C classes, D parameters.
 """
@@ -20,7 +20,7 @@ from rampart_fl.shared.runtime.device import to_device
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """The learned weights, and the losses during the search for these weights.
+    """The learned weights, and the losses while they are learned.
 
     Args:
         weights_M: softmax of the logits, with sum 1.
@@ -34,20 +34,20 @@ class Learned:
 
 @rules.register("sdea")
 class SDEA(Rule):
-    """Weighted mean such that the mixed model is confident and predicts all classes equally often.
+    """Weighted mean whose mixed model is confident and predicts all classes equally often.
 
     sum_i a_i x_i with a = softmax(M), where M minimizes mean H(P) - H(mean P) on public samples.
 
     P are the predictions of the mixed model `reference + sum_i a_i x_i`. The learned weights are
     then grouped into clusters. The cluster with the lowest mean weight keeps its weights, and all
     other rows share the remaining weight equally. If there is only one cluster, weights are
-    uniform. FINCH never puts a single row into a cluster of its own. FINCH therefore never
-    separates a single attacker, and up to three rows always get uniform weights. Clustering does
-    not set any weight to 0.
+    uniform. FINCH never puts a single row into a cluster of its own. It therefore never isolates a
+    single attacker, and up to three rows always get uniform weights. Clustering does not set any
+    weight to 0.
 
-    The samples need no labels. The paper expects that the rule fails if the samples are
-    meaningless, for example noise. If the mixed model's predictions are not finite, the rule leaves
-    out the longest row and learns the weights again, until the predictions are finite.
+    The samples need no labels. According to the paper, the rule fails if the samples are
+    meaningless, such as noise. If the mixed model's predictions are not finite, the rule leaves out
+    the longest row and learns the weights again, until the predictions are finite.
 
     >>> import torch
     >>> from rampart_fl.shared.robust import Context, aggregate

@@ -1,4 +1,4 @@
-"""SignGuard: keeps rows that have a plausible length and common signs, and clips them.
+"""SignGuard: keeps rows of plausible length with typical signs, and clips them.
 
 Legend: M rows, D coordinates, R drawn coordinates.
 """
@@ -20,7 +20,7 @@ from rampart_fl.shared.robust.rules import rules
 class SignGuard(Rule):
     """Mean of the kept rows, each clipped to the median norm of all rows.
 
-    A row is kept if lower <= |x| / median <= upper, and if it is in the largest mean-shift cluster.
+    A row is kept if lower <= |x| / median <= upper and it is in the largest mean-shift cluster.
     Rows are clustered by their shares of positive, negative and zero values among randomly drawn
     coordinates. If no row is kept, the global model is not updated. The result is never longer than
     the median norm.

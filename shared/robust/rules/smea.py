@@ -56,8 +56,8 @@ class SMEA(Rule):
 def calmest(squared_MM: Tensor, size: int) -> tuple[list[int], float]:
     """The positions of the subset with the smallest maximal variance, and that variance.
 
-    Eigenvalues are computed only for subsets whose lower bound does not exceed the best variance so
-    far. The search ends early at a subset whose rows are all equal.
+    Eigenvalues are computed only for subsets whose lower bound is at most the best variance so far.
+    The search stops early at a subset whose rows are all equal.
 
     >>> points = torch.tensor([0.0, 5.0, 1.0, 2.0], dtype=torch.float64)
     >>> calmest((points[:, None] - points).square(), 3)[0]

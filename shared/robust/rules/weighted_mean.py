@@ -1,4 +1,4 @@
-"""The weighted mean (FedAvg), which is a baseline that is not robust."""
+"""The weighted mean (FedAvg), a non-robust baseline."""
 
 from torch import Tensor
 
@@ -8,7 +8,7 @@ from rampart_fl.shared.robust.rules import rules
 
 @rules.register("weighted_mean")
 class WeightedMean(Rule):
-    """The weighted mean, a baseline that is not robust.
+    """The weighted mean, a non-robust baseline.
 
     The result is sum_i w_i x_i / sum_i w_i with trusted weights w. One hostile row can move this
     mean anywhere.

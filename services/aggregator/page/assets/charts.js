@@ -105,8 +105,8 @@ function options(props, host) {
     legend: { show: false },
     cursor: { points: { size: 6 }, drag: { x: true, y: false } },
     padding: [8, 16, 0, 0],
-    // Without a range, a single round would be drawn at the edge of an axis from 0 to 100.
-    scales: { x: { time: false, range: (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => [low, Math.max(high, low + 1)] }, y: props.log ? { distr: 3 } : {} },
+    // Without a range, uPlot draws a single round at the edge of an axis from 0 to 100.
+    scales: { x: { time: false, range: (/** @type {any} */ chart, /** @type {number} */ low, /** @type {number} */ high) => (chart.data[0].length === 1 ? [chart.data[0][0], chart.data[0][0] + 1] : [low, high]) }, y: props.log ? { distr: 3 } : {} },
     axes: [
       { ...axis, size: 26, values: (/** @type {any} */ _, /** @type {number[]} */ at) => at.map((value) => (Number.isInteger(value) ? String(value) : "")) },
       { ...axis, size: 52, values: (/** @type {any} */ _, /** @type {(number | null)[]} */ at) => at.map((value) => (value === null ? "" : props.format(value))) },

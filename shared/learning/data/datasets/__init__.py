@@ -73,7 +73,7 @@ class Source:
 
 
 class Dataset(Member, ABC):
-    """A data set. Servers can get the data set's shape and classes without loading samples."""
+    """A data set. Servers can read a data set's shape and classes without loading samples."""
 
     licence: ClassVar[str] = ""
     """Terms of use, as far as they are known."""
@@ -106,11 +106,11 @@ class Dataset(Member, ABC):
         """All samples."""
 
     def source(self) -> Source:
-        """The place from which `load` would read the data set now."""
+        """Where `load` would currently read the data set from."""
         return Source("Rampart", "needs no file", True)
 
     def fetch(self, arrived: Callable[[int, int], None] = lambda rows, total: None) -> Path | None:
-        """Ensures that `load` needs no network; returns the path of the data set's file, if any.
+        """Ensures that `load` works offline; returns the path of the data set's file, if any.
 
         Args:
             arrived: is called during a download, with the number of samples that have arrived, and
@@ -123,8 +123,7 @@ class Dataset(Member, ABC):
     def features(self, array: np.ndarray, what: str) -> Tensor:
         """Samples (n, *shape) from a file in the form of `Samples.x`: uint8 or float32.
 
-        Images without a channel dimension get a channel dimension, and images whose last dimension
-        is the channel dimension are transposed.
+        Images without a channel dimension get one, and channels-last images are transposed.
 
         Args:
             array: the array in the file.

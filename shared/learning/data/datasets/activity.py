@@ -1,4 +1,4 @@
-"""Human activity recognition from accelerometers that people carry; a user is a natural client."""
+"""Human activity recognition from wearable accelerometers; each user is a natural client."""
 
 import re
 from dataclasses import replace
@@ -34,8 +34,8 @@ class HAPT(FileDataset):
 class WISDM(FileDataset):
     """43 features of ten-second accelerometer windows, 6 activities, 36 users.
 
-    The clients' training samples determine the mean and the standard deviation with which all
-    samples are standardized.
+    All samples are standardized with the mean and standard deviation of the clients' training
+    samples.
     """
 
     paper = "Kwapisz et al., Activity recognition using cell phone accelerometers, 2010"
@@ -86,9 +86,9 @@ def read_raw(path: Path) -> dict[str, np.ndarray]:
 class WISDMRaw(FileDataset):
     """Windows of 200 accelerations (g, 20 Hz) on three axes, 6 activities, 36 users.
 
-    Rampart makes the windows from the publisher's file WISDM_ar_v1.1_raw.txt, and skips incomplete
-    records of this file. Windows do not overlap, and each consists of one user's consecutive
-    measurements during one activity. Rampart does not download the file: get it from the publisher.
+    Rampart makes the windows from the publisher's file WISDM_ar_v1.1_raw.txt, whose incomplete
+    records it skips. Windows do not overlap; each contains consecutive measurements of one user
+    during one activity. Rampart does not download the file: get it from the publisher.
     """
 
     paper = "Kwapisz et al., 2010; FedCAP, section VI-A1"

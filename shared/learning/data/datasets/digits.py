@@ -10,7 +10,7 @@ from rampart_fl.shared.learning.data.datasets import Dataset, Samples, datasets
 
 @datasets.register("digits")
 class Digits(Dataset):
-    """The test part of UCI's Optical Recognition of Handwritten Digits, with 10 classes.
+    """The test set of UCI's Optical Recognition of Handwritten Digits, with 10 classes.
 
     >>> samples = Digits().load()
     >>> tuple(samples.x.shape), samples.classes, float(samples.x.max())

@@ -9,10 +9,10 @@ from rampart_fl.shared.seeding import generator
 
 @datasets.register("noise")
 class Noise(Dataset):
-    """Independent uniform pixels in [0, 1], all of one class.
+    """Images of independent uniform pixels in [0, 1]; all images have the same class.
 
     According to the SDEA paper, SDEA fails if its public data are noise. If the server uses this
-    data set, the data set has the shape and the size that the experiment needs.
+    data set, its shape and size are those that the experiment needs.
 
     >>> Noise(sample=[1, 4, 4], size=3).load().x.shape
     torch.Size([3, 1, 4, 4])

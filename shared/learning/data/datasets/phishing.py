@@ -12,7 +12,7 @@ class Phishing(FileDataset):
 
     The 68 columns are a one-hot encoding of the 30 original features, whose values are -1, 0 and 1.
     Rampart keeps the columns in the order of the data file. In the file that Rampart makes from
-    OpenML's table, the columns are ordered by feature, then by value.
+    OpenML's table, columns are ordered by feature, then by value.
     """
 
     paper = "Mohammad et al., An assessment of features related to phishing websites, 2012"
@@ -26,6 +26,6 @@ class Phishing(FileDataset):
         if len(columns) != self.sample[0]:
             raise ValueError(f"{len(columns)} binary features, not {self.sample[0]}")
         order = np.arange(len(y))
-        # The data set has no predefined split, so every fifth site is for testing.
+        # The data set has no predefined split, so every fifth site is used for testing.
         order = np.concatenate([order[order % 5 != 4], order[order % 5 == 4]])
         return np.stack(columns, 1).astype(np.uint8)[order], (y > 0).astype(np.int64)[order]

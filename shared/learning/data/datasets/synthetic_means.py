@@ -14,9 +14,9 @@ from rampart_fl.shared.seeding import generator
 class SyntheticMeans(Dataset):
     """y = μ_i + noise with μ_i ~ N(0, σ_h² I) and noise ~ N(0, σ² I), drawn anew for every seed.
 
-    The group and the class number of a sample both equal the number of the sample's client, so use
-    the partition `by_group`. Each client has one test sample, its true mean. The error of an
-    estimate is therefore its squared distance to the true mean.
+    A sample's group and class are both the number of its client, so use the partition `by_group`.
+    Each client has one test sample, its true mean. The error of an estimate is therefore its
+    squared distance to the true mean.
 
     >>> samples = SyntheticMeans(clients=3, samples=4, dimension=2).load()
     >>> tuple(samples.x.shape), samples.held_out.tolist()[:6]

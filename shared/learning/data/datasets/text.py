@@ -1,4 +1,4 @@
-"""Data sets of texts; each text is a row of token numbers."""
+"""Text data sets; each text is a row of token numbers."""
 
 import re
 import zlib
@@ -20,9 +20,9 @@ class AGNews(FileDataset):
     """News in four classes (world, sports, business, science): title and first sentences.
 
     A sample is a row of `length` token numbers, which are integers 0..vocabulary-1 stored as
-    float32. Words are runs of letters or digits, in lower case. The token of a word is
-    1 + crc32(word) mod (vocabulary - 1), so clients need no common table of words. Tokens after the
-    last word are 0, and words after the first `length` words are left out.
+    float32. Words are runs of letters or digits, in lower case. The token of a word is 1 +
+    crc32(word) mod (vocabulary - 1), so clients need no shared vocabulary. Shorter texts are padded
+    with token 0, and longer texts are truncated to `length` words.
 
     >>> AGNews(length=4).tokens([b"Oil prices rise", b""]).tolist()
     [[4147.0, 5102.0, 3686.0, 0.0], [0.0, 0.0, 0.0, 0.0]]

@@ -46,7 +46,7 @@ def shuffled(positions: Tensor, draws: torch.Generator) -> Tensor:
 
 
 def deck(n: int, clients: int, draws: torch.Generator) -> Tensor:
-    """The positions of n samples in random order; refuses fewer samples than clients."""
+    """The positions of n samples in random order; n must be at least the number of clients."""
     if clients > n:
         raise ConfigurationError(f"{n} samples are not enough for {clients} clients")
     return shuffled(torch.arange(n), draws)
@@ -55,7 +55,7 @@ def deck(n: int, clients: int, draws: torch.Generator) -> Tensor:
 def spread(clients: int, imbalance: float, draws: torch.Generator) -> Tensor | None:
     """Relative sizes (K,) with largest / smallest = `imbalance`; None if all sizes are equal.
 
-    The sizes form a geometric progression, which is then put in random order.
+    The sizes form a geometric progression in random order.
 
     >>> spread(3, 100, torch.Generator().manual_seed(0)).sort().values.tolist()
     [1.0, 10.0, 100.0]

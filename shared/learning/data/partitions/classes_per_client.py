@@ -12,11 +12,11 @@ from rampart_fl.shared.learning.data.partitions import Partition, cut, partition
 class ClassesPerClient(Partition):
     """Each client holds `classes` classes; about equally many clients share each class.
 
-    Each of the C classes in the data goes to clients·classes/C clients, rounded down or up. One
-    client after the other gets the `classes` classes that still lack the most clients; ties are
-    broken at random. No client gets the same class twice. The clients that hold a class share its
-    samples evenly. With `imbalance`, the relative sizes of all clients are a geometric progression,
-    and the clients that hold a class share it in proportion to these sizes.
+    Each of the C classes in the data goes to clients·classes/C clients, rounded down or up. Each
+    client in turn gets the `classes` classes that still need the most clients; ties are broken at
+    random. No client gets the same class twice. The clients that hold a class share its samples
+    evenly. With `imbalance`, the clients' relative sizes form a geometric progression, and the
+    clients that hold a class share it in proportion to these sizes.
 
     >>> y = torch.arange(4).repeat(6)
     >>> parts = ClassesPerClient(classes=2).split(y, 4, torch.Generator().manual_seed(0))

@@ -1,4 +1,4 @@
-"""Label skew of adjustable strength: class shares from a Dirichlet distribution."""
+"""Label skew of adjustable strength: class proportions from a Dirichlet distribution."""
 
 import torch
 from pydantic import Field
@@ -14,8 +14,8 @@ TRIES = 1000
 class Dirichlet(Partition):
     """Divides each class in proportion to p ~ Dir(β·1_K); if β is small, clients have few classes.
 
-    With `balanced`, a client that already holds N/K or more of the N samples gets no samples of the
-    next class. The partition is drawn again until every client has at least `minimum` samples.
+    With `balanced`, a client that already holds at least N/K of the N samples gets none of the next
+    class. The partition is drawn again until every client has at least `minimum` samples.
 
     >>> y = torch.arange(10).repeat(40)
     >>> parts = Dirichlet(beta=0.5).split(y, 5, torch.Generator().manual_seed(0))
@@ -48,7 +48,7 @@ class Dirichlet(Partition):
         )
 
     def _draw(self, y: Tensor, clients: int, draws: torch.Generator) -> list[tuple[Tensor, Tensor]]:
-        """Each class's positions in random order, and how many positions each client gets."""
+        """Each class's positions in random order, and how many of them each client gets."""
         dealt: list[tuple[Tensor, Tensor]] = []
         held_K = torch.zeros(clients, dtype=torch.long)
         for label in torch.unique(y):
@@ -57,7 +57,7 @@ class Dirichlet(Partition):
             if self.balanced:
                 share_K = share_K * (held_K < len(y) / clients)
             total = share_K.sum()
-            # If every client is full or its share underflowed, divide the class equally.
+            # If every client is full or has a share that underflowed, divide the class equally.
             share_K = share_K / total if total > 0 else torch.full_like(share_K, 1 / clients)
             end_K = (share_K.cumsum(0) * len(own)).round().long()
             end_K[-1] = len(own)
@@ -70,6 +70,6 @@ class Dirichlet(Partition):
 def _dirichlet(beta: float, size: int, draws: torch.Generator) -> Tensor:
     """One draw from Dir(β·1) in float64."""
     rates = torch.full((size,), beta, dtype=torch.float64)
-    # torch's Dirichlet sampler takes no generator, but torch's gamma sampler takes a generator.
+    # torch's gamma sampler accepts a generator, unlike its Dirichlet sampler.
     gammas: Tensor = torch._standard_gamma(rates, generator=draws)
     return gammas / gammas.sum().clamp(min=1e-300)

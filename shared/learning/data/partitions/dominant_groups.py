@@ -10,12 +10,12 @@ from rampart_fl.shared.learning.data.partitions import Partition, partitions, sh
 
 @partitions.register("dominant_groups")
 class DominantGroups(Partition):
-    """Draws a share `dominant` of samples from a group's own classes, the rest from all classes.
+    """Draws a fraction `dominant` of samples from a group's own classes, the rest from all classes.
 
     Client k is in group ⌊k·G/K⌋. The paper's groups on EMNIST are digits, upper-case letters and
-    lower-case letters. The paper gives neither the groups' sizes nor the number of samples per
-    client. In Rampart, the groups' numbers of clients differ by at most one, and each client has
-    `samples` samples.
+    lower-case letters. The paper specifies neither the group sizes nor the number of samples per
+    client. In Rampart, group sizes differ by at most one client, and each client has `samples`
+    samples.
     """
 
     paper = "FedCAP, section VI-A1: EMNIST, 80% dominant and 20% of all"

@@ -9,10 +9,10 @@ from rampart_fl.shared.learning.data.partitions import Partition, cut, deck, par
 
 @partitions.register("iid")
 class IID(Partition):
-    """Divides the samples at random; clients' numbers of samples differ by at most one.
+    """Divides the samples at random; the clients' sample counts differ by at most one.
 
-    With `imbalance`, the clients' numbers of samples form approximately a geometric progression.
-    Every client has at least one sample.
+    With `imbalance`, the sample counts approximately form a geometric progression. Every client has
+    at least one sample.
 
     >>> parts = IID().split(torch.zeros(5), 2, torch.Generator().manual_seed(0))
     >>> [len(part) for part in parts], sorted(torch.cat(parts).tolist())

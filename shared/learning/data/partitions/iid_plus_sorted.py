@@ -1,4 +1,4 @@
-"""A mixture of IID samples and samples sorted by label; IID samples make clients more similar."""
+"""A mixture of IID and label-sorted samples; more IID samples make clients more similar."""
 
 import torch
 from pydantic import Field
@@ -28,6 +28,7 @@ class IIDPlusSorted(Partition):
         mixed = order[: round(self.iid * len(y))]
         rest = order[len(mixed) :]
         rest = rest[y[rest].sort(stable=True).indices]
-        # Because the random parts are in reverse order, clients' sizes differ by at most one.
+        # Because the random parts are assigned in reverse order, the sample counts differ by at
+        # most one.
         pairs = zip(rest.tensor_split(clients), mixed.tensor_split(clients)[::-1], strict=True)
         return [torch.cat(pair).sort().values for pair in pairs]

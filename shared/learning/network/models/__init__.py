@@ -22,7 +22,7 @@ class Model(Member, ABC):
 
     @abstractmethod
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """A module from (B, *shape) to logits (B, classes).
+        """A module that maps (B, *shape) to logits (B, classes).
 
         Raises:
             ConfigurationError: the architecture does not take samples of that shape.

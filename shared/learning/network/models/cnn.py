@@ -1,4 +1,4 @@
-"""Convolutions with pooling, then hidden layers; FedCAP and other papers use such networks."""
+"""Convolutions with pooling, then hidden layers, as in the networks of FedCAP and other papers."""
 
 from collections import OrderedDict
 from itertools import pairwise

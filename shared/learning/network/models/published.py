@@ -1,4 +1,4 @@
-"""The papers' convolutional networks as named models: `cnn` networks with the papers' sizes."""
+"""The papers' convolutional networks as named models: `cnn` with the papers' layer sizes."""
 
 from typing import ClassVar
 
@@ -9,7 +9,7 @@ from rampart_fl.shared.learning.network.models.cnn import CNN
 
 
 class Published(Model):
-    """A `cnn` network with the sizes of a paper."""
+    """A `cnn` network with the layer sizes of a paper."""
 
     sizes: ClassVar[CNN]
 
@@ -69,8 +69,8 @@ class PAwBRoFLNetwork(Published):
 class LeNet5(Published):
     """Convolutions of 6 and 16 channels, 5x5; hidden layers of widths 120 and 84.
 
-    MSDFL's code also applies a ReLU to the logits. This network omits the ReLU on the logits,
-    because such a ReLU can keep the logits of a class at 0 permanently.
+    MSDFL's code also applies a ReLU to the logits. This network omits it, because it can keep the
+    logits of a class at 0 permanently.
     """
 
     paper = "LeCun et al., 1998; MSDFL, section VII-A (MNIST, Fashion-MNIST)"

@@ -20,8 +20,7 @@ class Text(Model):
 
     This model replaces ALBERT-base, which MSDFL uses on AG News. Rampart cannot include ALBERT's
     pretrained weights; without these weights, ALBERT learns nothing from so few texts. Use this
-    model to compare methods with each other, but do not compare its accuracy with the accuracies in
-    MSDFL's paper.
+    model to compare methods with each other, not with the accuracies in MSDFL's paper.
 
     >>> sum(p.numel() for p in Text(vocabulary=100).build((40,), 4).parameters())
     3332

@@ -17,7 +17,7 @@ class WideResNet(Model):
 
     A block adds conv(relu(bn(conv(relu(bn(x)))))) to its input. If the block changes the number of
     channels, it adds conv(relu(bn(conv(relu(bn(x)))))) to a 1x1 convolution of relu(bn(x)) instead.
-    The groups have 16, 32 and 64 times `width` channels; the second and the third group each halve
+    The groups have 16, 32 and 64 times `width` channels. The second and the third group each halve
     the image's height and width. Running statistics are not parameters: the server aggregates them
     by their median (`rampart_fl.shared.robust.statistics`).
 
@@ -57,7 +57,7 @@ class WideResNet(Model):
         return nn.Sequential(OrderedDict(layers))
 
     def _group(self, before: int, after: int, stride: int) -> nn.Sequential:
-        """A group of blocks; the first block alone changes the numbers of channels and pixels."""
+        """A group of blocks; only the first changes the number of channels and the resolution."""
         others = [_block(after) for _ in range((self.depth - 4) // 6 - 1)]
         if before == after and stride == 1:
             return nn.Sequential(_block(after), *others)

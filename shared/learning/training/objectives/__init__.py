@@ -1,9 +1,8 @@
 """Local objectives: terms that a client adds to its mean loss on every mini-batch.
 
-A term computes its gradient at the models of all clients of a round at once. One client's gradient
-never depends on another client's data, and padded samples are ignored. The terms of
-`[training] objective` are added up. These terms are a defence that honest clients use; attackers
-train without terms.
+A term computes its gradient for all clients of a round at once. One client's gradient never depends
+on another client's data, and padded samples are ignored. The terms of `[training] objective` are
+summed. These terms are a defence that honest clients use; attackers train without terms.
 
 A term acts on the models that are trained for upload. If the term's option `personal` is set, the
 term also acts on the personal models of a personalizer.
@@ -48,7 +47,7 @@ class Point:
     draws: Draws
 
     def part(self, clients: Sequence[int]) -> "Point":
-        """The part of this point that belongs to the clients at these positions."""
+        """The same point, restricted to the clients at these positions."""
         at_K = to_device(clients, self.models_KD.device, torch.long)
         batch = self.batch
         return replace(
@@ -83,7 +82,7 @@ class Objective(Member, ABC):
     @property
     @abstractmethod
     def weight(self) -> float:
-        """The term's factor; factor 0 gives, bit for bit, the same training as without the term."""
+        """The term's factor; factor 0 gives bit-for-bit the same training as no term."""
 
     @abstractmethod
     def gradient(self, point: Point) -> Tensor:

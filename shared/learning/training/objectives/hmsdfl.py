@@ -24,17 +24,16 @@ class HMSDFL(Objective):
 
     λ J_F with J_F = C/(M |B|) Σ_m |∂_θ Σ_a q_ma·z_a|², for M random projections of the logits z.
 
-    q_ma is uniform on the unit sphere of R^C, so J_F estimates the batch's mean of |∂z_a/∂θ|_F²
-    without bias. A step takes one additional forward pass, and two backward passes per projection.
+    q_ma is uniform on the unit sphere of R^C, so J_F is an unbiased estimate of the batch's mean of
+    |∂z_a/∂θ|_F². A step takes one additional forward pass, plus two backward passes per projection.
 
-    Instead of `n_projections`, the experiment may set a tier. The tier "high" uses as many
-    projections as there are classes, the tier "low" uses half as many, and the tier "minimum" uses
-    a single projection. With the tier "auto", the number of projections depends on each client's
-    machine. A machine's resources are its usable cores, but at most one core for every 2 GiB of
-    memory. A machine with a GPU has infinite resources. A machine with at least `high_resources`
-    gets the high tier, and a machine with at most `low_resources` gets the minimum tier. If a
-    machine's resources are between these two bounds, its number of projections is interpolated. A
-    machine below `minimum_resources` trains without the term.
+    Instead of `n_projections`, the experiment may set a tier. The tier "high" uses one projection
+    per class, "low" uses half as many, and "minimum" uses one projection. With the tier "auto", the
+    number of projections depends on each client's machine. A machine's resources are its number of
+    usable cores, but at most one per 2 GiB of memory. A machine with a GPU has infinite resources.
+    A machine with at least `high_resources` gets the high tier; one with at most `low_resources`
+    gets the minimum tier. If a machine's resources are between these two bounds, its number of
+    projections is interpolated. A machine below `minimum_resources` trains without the term.
 
     >>> [HMSDFL(tier=tier).projections(classes=10) for tier in ("high", "low", "minimum")]
     [10, 5, 1]

@@ -1,4 +1,4 @@
-"""MSDFL: trains a model whose confidence in the true class changes little with its parameters."""
+"""MSDFL: trains a model whose confidence in the true class depends little on its parameters."""
 
 from typing import Literal
 
@@ -20,9 +20,8 @@ class MSDFL(Objective):
     λ 1/|B| Σ_a |∂_θ p_a|, where p_a is sample a's softmax probability of its true class.
 
     The form `batch_sum` penalizes λ/2 1/|B| |Σ_a ∂_θ p_a|² instead, which includes the cross terms
-    of different samples. A step with `batch_sum` takes one more backward pass than a step without
-    the term. A step with `per_sample` takes as long as a step in which every sample has its own
-    copy of the model.
+    of different samples. With `batch_sum`, a step takes one additional backward pass. With
+    `per_sample`, a step takes as long as if every sample had its own copy of the model.
     """
 
     paper = "MSDFL, section V-B, equations 7 to 10, algorithm 1"

@@ -25,10 +25,10 @@ Share = Annotated[float, Field(ge=0, le=1)]
 class Tiers(Objective):
     """Gives every client the term of its tier, which is drawn from the seed and the client's id.
 
-    The high tier trains with HMSDFL and as many projections as classes, the low tier with half as
-    many. The minimum tier trains with MSDFL, or with HMSDFL and one projection. The other clients
-    train without a term. By contrast, `hmsdfl` with `tier = "auto"` chooses the tier by the
-    resources of the client's machine.
+    The high tier trains with HMSDFL and one projection per class, the low tier with half as many.
+    The minimum tier trains with MSDFL, or with HMSDFL and one projection. The other clients train
+    without a term. By contrast, `hmsdfl` with `tier = "auto"` chooses the tier by the client
+    machine's resources.
 
     >>> mixed = Tiers(shares=(0.5, 0.5, 0))
     >>> [mixed.tier(7, f"client-0{k}") for k in range(4)]
@@ -66,7 +66,7 @@ class Tiers(Objective):
         """The tier of a client; None if the client trains without a term."""
         place = float(torch.rand((), generator=generator(seed, self.name, client)))
         ends = zip(TIERS, accumulate(self.shares), strict=True)
-        # The tolerance 1e-9 ensures that every client gets a tier if the shares sum to 1.
+        # The tolerance of 1e-9 ensures that every client gets a tier if the shares sum to 1.
         return next((tier for tier, end in ends if place < end + 1e-9), None)
 
     def gradient(self, point: Point) -> Tensor:

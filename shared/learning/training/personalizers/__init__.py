@@ -1,8 +1,8 @@
 """Personalizers: how a client trains its update and, with some methods, a personal model.
 
-Local training is defined in a personalizer and nowhere else. A personalizer's functions are pure
-and stacked: every tensor has the clients of a round as its leading dimension. An agent runs the
-functions for its one client, and the simulator runs them for all clients at once.
+Only personalizers define local training. A personalizer's functions are pure and stacked: every
+tensor has the clients of a round as its leading dimension. An agent runs the functions for its one
+client, and the simulator runs them for all clients at once.
 
 To add a personalizer, write a module in this package with a subclass of `Personalizer`, decorated
 with `@personalizers.register("name")`, and a test file of the same name.
@@ -77,7 +77,7 @@ class Local:
             tensor[at_K] = part.personal[name]
 
     def with_personal(self, **tensors: Tensor) -> "Local":
-        """A copy in which these tensors replace the personal tensors of the same names."""
+        """A copy in which these tensors replace the personal tensors of the same name."""
         return replace(self, personal={**self.personal, **tensors})
 
 
@@ -108,7 +108,7 @@ class Task(Protocol):
         """
 
     def descend(self, local: Local, gradient_KD: Tensor) -> Local:
-        """One optimizer step on `local.model_KD`; the gradient must not be used afterwards."""
+        """Takes one optimizer step on `local.model_KD`; do not use the gradient afterwards."""
 
     def balanced(self) -> "Task":
         """The same task, but with each client's balanced softmax as the loss of uploaded models."""
@@ -134,7 +134,7 @@ class Personalizer(Member, ABC):
 
     @property
     def simulated_only(self) -> bool:
-        """Whether clients need each other's models, which is possible only in a simulation."""
+        """Whether clients need each other's models, which only a simulation can provide."""
         return False
 
     def init(self, initial_KD: Tensor) -> dict[str, Tensor]:
@@ -153,13 +153,14 @@ class Personalizer(Member, ABC):
 
     @property
     def held_out(self) -> float:
-        """Fraction of each client's training samples that `start` uses and training leaves out."""
+        """Fraction of each client's training samples that are held out from training for
+        `start`."""
         return 0.0
 
     def start(
         self, received_KD: Tensor, personal: Mapping[str, Tensor], offers: Offers, loss: Loss
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The models (K, D) from which training starts, and numbers (K,) to report, by name.
+        """The models (K, D) from which training starts, and values (K,) to report, by name.
 
         Args:
             received_KD: the models as received; an upload is the difference to the received model.

@@ -25,11 +25,11 @@ class FedBABU(Personalizer):
     φ <- φ - η ∇_φ L(φ, h₀) for the upload; v <- v - η ∇L(v) from the received model.
 
     h₀ is the head of the first global model. In every round, the client fine-tunes its own model v
-    from the received model, with plain SGD steps on the mini-batches on which it also trains the
+    from the received model, with plain SGD on the same mini-batches that it uses to train the
     upload. The model v is therefore available whenever the federation ends. An honest client's
-    upload is 0 in the head's coordinates, so these coordinates give detectors and rules no
-    information about the client. If an attacker's upload is not 0 in the head's coordinates, the
-    upload changes the head with which all clients train, unless the rule prevents this change.
+    upload is 0 in the head's coordinates, so these tell detectors and rules nothing about the
+    client. An attacker's upload that is not 0 there changes the head that all clients train with,
+    unless the rule prevents it.
     """
 
     paper = "Oh, Kim and Yun, FedBABU: toward enhanced representation for FL, 2022"

@@ -1,4 +1,4 @@
-"""FedFomo: each client gives larger weights to other models that lower its own loss more."""
+"""FedFomo: each client weights other models by how much they lower its own loss."""
 
 from collections.abc import Mapping
 
@@ -17,10 +17,10 @@ class FedFomo(FineTune):
     θ <- θ + sum_n w_n (θ_n - θ), w_n ~ max(0, (L(θ) - L(θ_n)) / |θ_n - θ|), then trains θ.
 
     Here θ is the client's own model from its last round, and θ_n are the models that the server
-    offers (customizer `fedfomo`). L is the mean loss on samples that are held out of training. The
-    w_n add up to 1. If no offered model has a lower loss, θ stays unchanged. A model at distance 0,
-    or with a loss that is not finite, has weight 0. The client reports the raw weights as
-    `weight_00` and so on, in the order of the offered models. The client uploads the trained θ.
+    offers (customizer `fedfomo`). L is the mean loss on samples held out from training. The w_n add
+    up to 1. If no offered model has a lower loss, θ stays unchanged. A model at distance 0, or with
+    a loss that is not finite, has weight 0. The client reports the raw weights as `weight_00` and
+    so on, in the order of the offered models. The client uploads the trained θ.
     """
 
     paper = (

@@ -27,14 +27,14 @@ class FedRoD(Personalizer):
     CE(z_c + log n_c) trains body and generic head; CE(sg(z) + h(sg(f))) trains a second head h.
 
     z are the generic logits, f are the features before the head, and sg stops the gradient. The
-    number of the client's training samples of class c is n_c; classes that the client does not have
-    are left out. The prediction is z + h(f). The client uploads body and generic head. The personal
-    head h starts at 0, stays with its client, and takes plain SGD steps.
+    client has n_c training samples of class c; classes that it does not have are left out. The
+    prediction is z + h(f). The client uploads body and generic head. The personal head h starts at
+    0, stays with its client, and takes plain SGD steps.
 
-    Both heads are linear in the same features, so z + h is the output of the model whose head is
-    the sum of the two heads. The model with the summed head is the client's own model. The gradient
-    of the second loss with respect to h is the part of this model's gradient that belongs to the
-    head. An attacker that flips labels computes n_c from the flipped labels.
+    Both heads are linear in the same features, so z + h is the output of a model whose head is the
+    sum of both heads. The model with the summed head is the client's own model. The gradient of the
+    second loss with respect to h is the part of this model's gradient that belongs to the head. An
+    attacker that flips labels computes n_c from the flipped labels.
     """
 
     paper = "Chen and Chao, On bridging generic and personalized federated learning, 2022"

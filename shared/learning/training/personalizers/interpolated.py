@@ -31,11 +31,11 @@ class Interpolated(Personalizer):
 
     The mode `exact` is the paper's algorithm: R_i = F(g_1(θ_i), ..., g_n(θ_i)), where F is the
     experiment's pipeline. Every client computes its gradient at every client's model. A round
-    requires n² gradients, and every client sees every model, so this mode exists only in simulation
-    (`rampart_fl.shared.simulation.interpolation`).
+    requires n² gradients, and every client sees every model, so this mode is available only in
+    simulation (`rampart_fl.shared.simulation.interpolation`).
 
-    The mode `shared` deviates from the paper, so that a round needs no more gradients than a round
-    with another personalizer. Each client j trains from its own θ_j and uploads the change u_j that
+    The mode `shared` deviates from the paper, so that a round needs no more gradients than with
+    other personalizers. Each client j trains from its own θ_j and uploads the change u_j that
     training made. R is the resulting step of the global model, w^{t+1} - w^t = F(u_1, ..., u_n).
     Clients receive R with the next round's model and then compute θ_i <- θ_i + (1-λ) u_i + λ
     (w^{t+1} - w^t).

@@ -20,7 +20,7 @@ class LocalOnly(Personalizer):
 
     v <- v - η ∇L(v), starting from the first global model; the upload is zero.
 
-    Local training is the baseline without any exchange: the server can neither harm nor help the
+    Local training is the baseline without communication: the server can neither harm nor help the
     client.
     """
 

@@ -17,7 +17,7 @@ class Schedule(Member, ABC):
 
     @abstractmethod
     def share(self, round_: int, rounds: int) -> float:
-        """The factor by which one round multiplies the experiment's learning rate.
+        """The factor that is applied to the experiment's learning rate in one round.
 
         Args:
             round_: the round's number, from 0.

@@ -1,4 +1,4 @@
-"""A learning rate that falls along half a cosine."""
+"""A learning rate that decreases along half a cosine."""
 
 import math
 

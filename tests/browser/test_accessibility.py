@@ -3,13 +3,27 @@
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from benchmarks.made_up_run import MadeUpRun
-from tests.browser.conftest import Visit
+from tests.browser.conftest import Visit, go
 
 AXE = Path(__file__).parents[2] / "tools/page/node_modules/axe-core/axe.min.js"
-PLACES = ["runs", "runs/{run}", "runs/{run}/rounds/12", "clients", "clients/client-0009", "audit"]
+PLACES = {
+    "runs": "Runs",
+    "runs/{run}": "{run}",
+    "runs/{run}/rounds/12": "Round 12",
+    "clients": "Clients",
+    "clients/client-0009": "client-0009",
+    "audit": "Audit log",
+}
+"""The views, each with its heading."""
+
+
+def show(page: Page, run: str, place: str) -> None:
+    """Goes to a view, and waits until it has a row."""
+    go(page, place.format(run=run), PLACES[place].format(run=run))
+    expect(page.locator("tbody tr, .log li").first).to_be_visible()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -20,10 +34,9 @@ def test_axe_finds_nothing_serious(visit: Visit, large: MadeUpRun, scheme: str) 
     page.get_by_label("Operator token").fill(large.token)
     page.get_by_role("button", name="Sign in").click()
     for place in PLACES:
-        page.evaluate("place => { location.hash = place }", f"#/{place.format(run=large.run)}")
-        expect(page.locator("tbody tr, .log li").first).to_be_visible()
+        show(page, large.run, place)
         found.append(page.evaluate(RUN))
-    page.evaluate("place => { location.hash = place }", f"#/runs/{large.run}")
+    show(page, large.run, "runs/{run}")
     page.get_by_role("button", name="Pause").click()
     expect(page.get_by_role("dialog")).to_be_visible()
     found.append(page.evaluate(RUN))
@@ -44,16 +57,31 @@ def test_no_view_is_wider_than_a_narrow_screen(visit: Visit, large: MadeUpRun) -
     page.get_by_label("Operator token").fill(large.token)
     page.get_by_role("button", name="Sign in").click()
     for place in PLACES:
-        page.evaluate("place => { location.hash = place }", f"#/{place.format(run=large.run)}")
-        expect(page.locator("tbody tr, .log li").first).to_be_visible()
+        show(page, large.run, place)
         wide[place] = page.evaluate("document.documentElement.scrollWidth")
+        wide[f"{place} tables"] = page.evaluate(TABLES)
     assert {place: width for place, width in wide.items() if width > 360} == {}
+
+
+TABLES = """() => Math.max(
+  0, ...[...document.querySelectorAll(".table-box")].map((box) => box.scrollWidth)
+)"""
+
+
+def test_a_phone_shows_the_accuracy_and_the_evictions_of_a_run(
+    visit: Visit, large: MadeUpRun
+) -> None:
+    page = visit(large.url, "runs", large.token, viewport={"width": 360, "height": 740})
+    row = page.get_by_role("row").filter(has=page.get_by_role("link", name=large.run))
+    for part in (".state", "[data-label=Accuracy]", "[data-label=Evicted]"):
+        expect(row.locator(part)).to_be_in_viewport(ratio=1)
 
 
 def test_a_keyboard_reaches_the_content_and_every_control_shows_its_focus(
     visit: Visit, large: MadeUpRun
 ) -> None:
     page = visit(large.url, "runs", large.token)
+    expect(page.get_by_label(f"Compare {large.run}")).to_be_visible()
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
     page.keyboard.press("Enter")

@@ -7,8 +7,8 @@ from typing import Any
 from playwright.sync_api import Page, expect
 
 from rampart_fl.services.console.launcher.local import to_toml
-from tests.browser.conftest import Visit
-from tests.integration.hosted import FEDCAP, Hold, Hosted, collecting, experiment
+from tests.browser.conftest import Visit, go
+from tests.integration.hosted import FEDCAP, Hold, Hosted, collecting, experiment, until
 
 NAMES = ["ada", "bob", "cleo"]
 HOSTILE = ["mallory", "oscar"]
@@ -43,6 +43,21 @@ def act(page: Page, button: Any, reason: str, outcome: str) -> None:
     expect(dialog).to_have_count(0)
 
 
+def point(page: Page, name: str, keys: tuple[str, ...], text: str) -> None:
+    """Moves through a matrix with the keyboard until it says something about a cell.
+
+    Its rows come and are sorted while the keys are pressed.
+    """
+    page.get_by_role("application", name=name).focus()
+
+    def said() -> bool:
+        for key in keys:
+            page.keyboard.press(key)
+        return text in page.locator(".readout").inner_text()
+
+    until(said)
+
+
 def row(page: Page, client: str) -> Any:
     """A client's row in the table of a run's clients."""
     box = page.get_by_role("region", name="Clients of the run")
@@ -62,10 +77,7 @@ def test_a_run_that_evicts_is_shown_as_it_happens(host: Host, visit: Visit) -> N
         expect(events).to_contain_text(name)
         expect(row(page, name)).to_contain_text("evicted")
     expect(page.locator(".fact", has_text="Barred")).to_contain_text("2 evicted")
-    matrix = page.get_by_role("application", name=f"Verdicts of {hosted.run}")
-    matrix.focus()
-    page.keyboard.press("Home")
-    expect(page.locator(".verdicts .readout")).to_contain_text("round 0: evicted, score")
+    point(page, f"Verdicts of {hosted.run}", ("Home",), "round 0: evicted, score")
     page.keyboard.press("Enter")
     details = page.get_by_role("complementary")
     expect(details).to_contain_text("norm_bound")
@@ -74,14 +86,11 @@ def test_a_run_that_evicts_is_shown_as_it_happens(host: Host, visit: Visit) -> N
     hold.on = False
     expect(page.locator(".heading .state")).to_have_text("finished")
     expect(events).to_contain_text("published")
-    page.get_by_role("link", name="2", exact=True).click()
+    page.get_by_role("link", name="Newest: round 1", exact=True).click()
     expect(page.get_by_role("heading", name="Lineage")).to_be_visible()
     table = page.get_by_role("region", name="Verdicts of the round")
     expect(table.get_by_role("row")).to_have_count(4)
-    matrix = page.get_by_role("application", name="Customization weights")
-    matrix.focus()
-    page.keyboard.press("Home")
-    expect(page.locator(".readout")).to_contain_text("takes from")
+    point(page, "Customization weights", ("Home",), "takes from")
     with page.expect_download() as saved:
         page.get_by_role("button", name="Download model global").click()
     assert saved.value.path().read_bytes() == hosted.model("global")
@@ -99,18 +108,11 @@ def test_a_late_update_shows_in_the_matrix_as_it_comes(host: Host, visit: Visit)
     hosted.expire()
     hosted.wait("collecting", 1)
     page = visit(hosted.url, f"runs/{hosted.run}", token(hosted))
-    # Few rows and columns have the largest cells, so the matrix is loaded.
-    expect(page.get_by_role("button", name="Larger cells")).to_be_disabled()
-    page.get_by_role("application", name=f"Verdicts of {hosted.run}").focus()
-    for key in ("Home", "ArrowDown", "ArrowDown"):
-        page.keyboard.press(key)
-    readout = page.locator(".verdicts .readout")
-    expect(readout).to_contain_text("cleo, round 0: absent")
+    matrix = f"Verdicts of {hosted.run}"
+    point(page, matrix, ("Home", "ArrowDown", "ArrowDown"), "cleo, round 0: absent")
     hold.on = False
     expect(page.get_by_role("list", name="Events, newest first")).to_contain_text("late")
-    for key in ("ArrowUp", "ArrowDown"):
-        page.keyboard.press(key)
-    expect(readout).to_contain_text("cleo, round 0: late")
+    point(page, matrix, ("ArrowUp", "ArrowDown"), "cleo, round 0: late")
 
 
 def test_each_act_says_what_will_happen_and_leaves_its_reason(host: Host, visit: Visit) -> None:
@@ -126,6 +128,9 @@ def test_each_act_says_what_will_happen_and_leaves_its_reason(host: Host, visit:
         return line.get_by_role("button", name=verb)
 
     expect(proposals).to_contain_text("exceeds 5")
+    expect(proposals).to_contain_text(re.compile(r"norm_bound, score \d+, limit 5, round 0"))
+    barred = page.locator(".fact", has_text="Barred")
+    expect(barred).to_contain_text("0 quarantined, 2 proposed")
     act(page, proposal("mallory", "Confirm"), "I looked", "mallory is barred from run")
     expect(row(page, "mallory")).to_contain_text("evicted")
     act(page, proposal("oscar", "Dismiss"), "its sensor", "oscar is readmitted")
@@ -212,3 +217,45 @@ def test_a_lost_connection_is_told_and_the_page_goes_on_after_a_restart(
         expect(evicted).to_have_count(1)
     hold.on = False
     hosted.wait()
+
+
+def test_a_run_that_waits_for_clients_says_so_until_it_starts(host: Host, visit: Visit) -> None:
+    hosted = host(experiment(3, server=FEDCAP))
+    page = visit(hosted.url, f"runs/{hosted.run}", token(hosted))
+    heading = page.locator(".heading")
+    expect(heading).to_contain_text("waits for clients: 0 of 3 have accepted")
+    expect(page.get_by_text("No round has ended yet.")).to_have_count(3)
+    expect(page.locator(".fact", has_text="Round")).to_contain_text("0 of 2 ended")
+    expect(page.get_by_role("link", name="Newest")).to_have_count(0)
+    hosted.scripted(NAMES, hold=Hold(1))
+    expect(page.locator(".fact", has_text="Phase")).to_contain_text("collecting")
+    expect(heading).not_to_contain_text("waits for")
+    expect(page.get_by_role("link", name="Newest: round 0")).to_be_visible()
+    expect(page.get_by_text("No round has ended yet.")).to_have_count(0)
+    expect(page.get_by_text("No client has reported an accuracy.")).to_be_visible()
+    expect(page.get_by_role("img", name="Median norm")).to_be_visible()
+
+
+def test_a_run_that_is_opened_during_an_outage_appears_after_it(host: Host, visit: Visit) -> None:
+    hold = Hold(1)
+    hosted = start(host, hold)
+    hosted.wait("collecting", 1)
+    page = visit(hosted.url, "clients/mallory", token(hosted), refused=(0, 404, 503))
+    standing = page.get_by_role("region", name="Runs of the client")
+    expect(standing).to_contain_text("evicted 1")
+    hosted.stop()
+    go(page, f"runs/{hosted.run}", hosted.run)
+    expect(page.get_by_role("alert")).to_contain_text("does not answer. The page keeps trying.")
+    expect(page.get_by_role("heading")).to_have_count(1)  # No empty list says that nobody acted.
+    hosted.resume()
+    expect(page.locator(".fact", has_text="Barred")).to_contain_text("2 evicted")
+    point(page, f"Verdicts of {hosted.run}", ("Home",), "round 0: evicted, score")
+    expect(page.get_by_role("alert")).to_have_count(0)
+    go(page, f"runs/{hosted.run}/rounds/0", "Round 0")
+    table = page.get_by_role("region", name="Verdicts of the round")
+    expect(table.get_by_role("row").nth(1)).to_contain_text("evicted")  # The first is the header.
+    go(page, "clients/mallory", "mallory")
+    hosted.operator.decide("mallory", "reinstate", "its sensor")
+    expect(standing.get_by_role("cell", name="online")).to_be_visible()
+    go(page, "runs/none-1", "none-1")
+    expect(page.get_by_role("alert")).to_have_text("there is no run none-1")

@@ -54,6 +54,7 @@ def certify(
     The groups are those of the experiment's flcert customizer, or random subsets of its clients.
     Every subset is a separate federation, so subsets can train in parallel or on Ray.
     """
+    from rampart_fl.services.console import downloads
     from rampart_fl.services.console.progress import Progress
     from rampart_fl.services.console.studies.batch import each
     from rampart_fl.services.console.studies.pools import pool
@@ -69,6 +70,8 @@ def certify(
     given = {"rounds": rounds, "seed": seed}
     changes = {name: value for name, value in given.items() if value is not None}
     chosen = validate(Experiment.from_tables({**Experiment.load(experiment).tables(), **changes}))
+    if ray is None:
+        downloads.fetch_all(chosen)
     with Progress(chosen.name) as progress:
         if subsets is None or size is None:
             found = certify_groups(chosen, device, progress.show)

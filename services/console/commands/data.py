@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,12 +63,19 @@ def fetch(
     """Downloads missing data sets into the cache. Exits with code 1 if one is unavailable."""
 
     def one(name: str) -> dict[str, Any]:
+        from rampart_fl.services.console import downloads
         from rampart_fl.shared.learning.data.datasets import datasets
 
-        path = datasets.build(name).fetch()
+        path = downloads.fetch(datasets.build(name))
         return {"name": name, "path": None if path is None else str(path)}
 
-    _each(names, one, lambda row: f"{row['name']}: {row['path'] or 'needs no file'}", as_json)
+    _each(
+        names,
+        one,
+        lambda row: f"{row['name']}: {row['path'] or 'needs no file'}",
+        as_json,
+        counts=False,
+    )
 
 
 @data.command()
@@ -175,16 +183,19 @@ def _each(
     one: Callable[[str], dict[str, Any]],
     told: Callable[[dict[str, Any]], str],
     as_json: bool,
+    counts: bool = True,
 ) -> None:
     """Calls `one` for every name and prints the results; reports errors as they occur.
 
     After an error, the function continues with the other names; the command then exits with code 1.
+    With `counts`, a progress bar shows the number of names; without, `one` shows its own progress.
     """
     rows: list[dict[str, Any]] = []
     failed = 0
-    with Progress("data sets", len(names)) as progress:
+    with Progress("data sets", len(names)) if counts else nullcontext() as progress:
         for number, name in enumerate(names):
-            progress.show(number, label=name)
+            if progress is not None:
+                progress.show(number, label=name)
             try:
                 rows.append(one(name))
             except RampartError as error:
@@ -194,7 +205,8 @@ def _each(
                 if not as_json:
                     sys.stdout.write(told(rows[-1]) + "\n")
                     sys.stdout.flush()
-            progress.show(number + 1, label=name, line=f"data sets, {name} was the last")
+            if progress is not None:
+                progress.show(number + 1, label=name, line=f"data sets, {name} was the last")
     if as_json:
         sys.stdout.write(json.dumps(rows) + "\n")
     if failed:

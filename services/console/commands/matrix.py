@@ -69,6 +69,7 @@ def matrix(
     matrix.md, matrix.json and the heat map matrix.png. Skips runs whose results are already in
     OUTPUT/cells.
     """
+    from rampart_fl.services.console import downloads
     from rampart_fl.services.console.studies.matrix import follow, plan
     from rampart_fl.services.console.studies.matrix_figures import Matrix
     from rampart_fl.services.console.studies.matrix_report import markdown, write
@@ -81,6 +82,8 @@ def matrix(
     base = Experiment.load(experiment)
     rows, columns = names(attacks), names(defences)
     cells = plan(base, rows, columns, seeds, rounds, network)
+    if ray is None:
+        downloads.fetch_all(base)
     found = Matrix(rows, columns)
     follow(cells, output, pool(jobs, ray, threads=network), found.add)
     about = {

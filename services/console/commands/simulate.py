@@ -62,6 +62,7 @@ def simulate(
     All clients of a round train at once. Reports the same final metrics as `rampart up`. For a file
     with a sweep, runs every point with every seed, and always prints one line of JSON at the end.
     """
+    from rampart_fl.services.console import downloads
     from rampart_fl.services.console.launcher.up import Outcome, describe
     from rampart_fl.services.console.studies.pools import pool
     from rampart_fl.services.console.studies.simulated import Folder, run
@@ -75,6 +76,8 @@ def simulate(
     grid = Sweep.load(experiment, **given)
     where = pool(jobs, ray, cores=threads or 1, gpus=gpus, device=device)
     if grid is not None:
+        if ray is None:
+            downloads.fetch_all(grid.points()[0].runs[0])
         _sweep(grid, device, accuracy, out, resume, threads or 1, where)
         return
     if where is not None:
@@ -82,6 +85,7 @@ def simulate(
             f"{experiment} is one run: --jobs and --ray execute the runs of a file with a [sweep]"
         )
     chosen = Experiment.from_tables({**Experiment.load(experiment).tables(), **given})
+    downloads.fetch_all(chosen)
     folder = None if out is None else Folder(out)
     result = run(
         chosen,

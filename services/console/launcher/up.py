@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rampart_fl.services.console import downloads
 from rampart_fl.services.console.launcher.local import LocalFederation
 from rampart_fl.services.console.live import LiveTable, percent
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import costs, decisions, final_figures, server_accuracy, sides
 from rampart_fl.shared.figures.votes import vote_figures
-from rampart_fl.shared.learning.data.datasets import datasets
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.validation import validate
 
@@ -63,11 +63,8 @@ def up(
             until Ctrl-C.
     """
     experiment = validate(experiment)
-    server = experiment.server
     # Download missing data sets once here. Otherwise, each process would download them itself.
-    for table in (experiment.data, server.root, server.public, server.test):
-        if table is not None:
-            datasets.parse(table.dataset).fetch()
+    downloads.fetch_all(experiment)
     started = time.monotonic()
     hostile = [c for c, r in zip(experiment.client_names, experiment.roles, strict=True) if r]
     with LocalFederation(experiment, folder, per_process) as federation, LiveTable(hostile) as view:

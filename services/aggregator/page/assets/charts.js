@@ -17,6 +17,7 @@ import { html, useEffect, useRef } from "./vendor/preact.js";
  * @property {(value: number) => string} format
  * @property {boolean} [log]
  * @property {number} [height]
+ * @property {string} [none] what stands in place of a chart without values
  */
 
 /** The library, loaded when the first chart is drawn. */
@@ -68,6 +69,7 @@ export function Chart(props) {
     if (chart.current && seen.current) chart.current.setData(props.data);
   }, [props.data]);
   const last = props.data[0].length - 1;
+  const empty = !props.data.slice(1).some((/** @type {(number | null)[]} */ row) => row.some((value) => value !== null));
   return html`<figure class="chart">
     <figcaption class="keys">
       ${props.lines.map((line, index) => {
@@ -78,7 +80,8 @@ export function Chart(props) {
         </span>`;
       })}
     </figcaption>
-    <div class="plot" role="img" aria-label=${props.label} ref=${host} style=${{ height: `${props.height || 180}px` }}></div>
+    <div class="plot" role="img" aria-label=${props.label} hidden=${empty} ref=${host} style=${{ height: `${props.height || 180}px` }}></div>
+    ${empty && html`<p class="empty">${props.none || "There are no figures yet."}</p>`}
   </figure>`;
 }
 
@@ -101,8 +104,9 @@ function options(props, host) {
     height: props.height || 180,
     legend: { show: false },
     cursor: { points: { size: 6 }, drag: { x: true, y: false } },
-    padding: [8, 8, 0, 0],
-    scales: { x: { time: false }, y: props.log ? { distr: 3 } : {} },
+    padding: [8, 16, 0, 0],
+    // Without a range, uPlot draws a single round at the edge of an axis from 0 to 100.
+    scales: { x: { time: false, range: (/** @type {any} */ chart, /** @type {number} */ low, /** @type {number} */ high) => (chart.data[0].length === 1 ? [chart.data[0][0], chart.data[0][0] + 1] : [low, high]) }, y: props.log ? { distr: 3 } : {} },
     axes: [
       { ...axis, size: 26, values: (/** @type {any} */ _, /** @type {number[]} */ at) => at.map((value) => (Number.isInteger(value) ? String(value) : "")) },
       { ...axis, size: 52, values: (/** @type {any} */ _, /** @type {(number | null)[]} */ at) => at.map((value) => (value === null ? "" : props.format(value))) },

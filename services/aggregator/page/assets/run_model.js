@@ -8,6 +8,8 @@ import { VerdictTable } from "./verdict_table.js";
 const CHUNK = 100;
 /** Minimum time between requests for the run's state, in milliseconds. */
 const CALM = 400;
+/** Milliseconds until a request that failed while a run is loaded is repeated. */
+const RETRY = 2000;
 /** Number of events that are kept. */
 const KEPT = 5000;
 const OVER = new Set(["finished", "failed", "cancelled"]);
@@ -37,6 +39,8 @@ export class RunModel extends EventTarget {
     this.events = [];
     this.lost = "";
     this.error = "";
+    /** Whether the last error is a refusal, which stays as it is if the page asks again. */
+    this.refused = false;
     this.abort = new AbortController();
     this.next = 0;
     this.loaded = false;
@@ -68,9 +72,12 @@ export class RunModel extends EventTarget {
 
   /** Loads the run, and follows it until `close`. */
   async load() {
-    await this.refresh();
+    while (!this.info) {
+      this.dirty = { status: true, rounds: true, standing: true };
+      await this.refresh();
+      if (!this.info && !(await this.may_retry())) return;
+    }
     if (this.abort.signal.aborted) return;
-    if (this.error && !this.info) return;
     const listener = {
       events: (/** @type {import("./event_stream.js").RunEvent[]} */ burst) => this.heard(burst),
       connection: (/** @type {string} */ lost) => {
@@ -89,7 +96,7 @@ export class RunModel extends EventTarget {
   async load_history() {
     const last = this.status ? this.status.round : -1;
     for (let first = Math.max(0, last - CHUNK + 1), to = last; to >= 0; to = first - 1, first = Math.max(0, to - CHUNK + 1)) {
-      if (!(await this.load_rounds(first, to))) return;
+      while (!(await this.load_rounds(first, to))) if (!(await this.may_retry())) return;
       if (to === last) {
         this.next = Math.max(this.next, this.newest() + 1);
         this.loaded = true;
@@ -117,7 +124,7 @@ export class RunModel extends EventTarget {
       const figures = this.ask(`/figures?from=${first}&limit=${last - first + 1}`);
       figures.catch(() => {}); // It is awaited below.
       const matrix = await this.ask(`/verdicts?from=${first}&to=${last}`);
-      const before = this.table.clients.length;
+      const before = this.table.rounds.length ? this.table.clients.length : -1;
       this.table.add(matrix);
       this.tell("verdicts", ...(this.table.clients.length > before ? ["rows"] : []));
       this.add_figures(await figures);
@@ -138,8 +145,15 @@ export class RunModel extends EventTarget {
   /** @param {unknown} error */
   failed(error) {
     if (this.abort.signal.aborted) return;
+    this.refused = error instanceof Problem && error.status >= 400 && error.status < 500;
     this.error = error instanceof Problem ? error.message : String(error);
     this.tell("status");
+  }
+
+  /** Waits after a failure, and tells whether to ask again: an aggregator may come back. */
+  async may_retry() {
+    if (!this.refused) await new Promise((done) => setTimeout(done, RETRY));
+    return !this.refused && !this.abort.signal.aborted;
   }
 
   /** @param {import("./event_stream.js").RunEvent[]} burst */
@@ -184,8 +198,8 @@ export class RunModel extends EventTarget {
           if (error instanceof Problem && error.status && error.status < 500) return null;
           throw error;
         });
-        // The other fields of the run's entry change only with its state.
-        if (!this.status || !this.info || this.info.state !== this.status.status || this.over) this.info = await this.ask("");
+        // The other fields of the run's entry change only with its state, and while the run waits.
+        if (!this.status || !this.info || this.info.waits_for || this.info.state !== this.status.status || this.over) this.info = await this.ask("");
         this.error = "";
         this.tell("status");
       }

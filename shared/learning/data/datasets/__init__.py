@@ -7,6 +7,7 @@ Legend: n samples.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -108,9 +109,12 @@ class Dataset(Member, ABC):
         """Where `load` would currently read the data set from."""
         return Source("Rampart", "needs no file", True)
 
-    def fetch(self) -> Path | None:
+    def fetch(self, arrived: Callable[[int, int], None] = lambda rows, total: None) -> Path | None:
         """Ensures that `load` works offline; returns the path of the data set's file, if any.
 
+        Args:
+            arrived: is called during a download, with the number of samples that have arrived, and
+                the number of all samples.
         Raises:
             ConfigurationError: the data set is not available; the message says what to do.
         """

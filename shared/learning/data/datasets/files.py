@@ -65,7 +65,7 @@ class FileDataset(Dataset):
             return Source("OpenML", f"data set {self.openml}", False)
         return Source("you", f"{self._file} in {VARIABLE}", False)
 
-    def fetch(self) -> Path:
+    def fetch(self, arrived: Callable[[int, int], None] = lambda rows, total: None) -> Path:
         """The path of the data set's .npz file, which is made or downloaded if it is missing."""
         source = self.source()
         if source.present and source.place.endswith(".npz"):
@@ -73,7 +73,7 @@ class FileDataset(Dataset):
         if source.present and self.original:
             return self._keep(self.original.read(Path(source.place)))
         if self.openml:
-            return self._keep(self._fetched())
+            return self._keep(self._fetched(arrived))
         raise ConfigurationError(f"data set {self.name!r} is not on this machine: {self._advice()}")
 
     def load(self) -> Samples:
@@ -124,11 +124,11 @@ class FileDataset(Dataset):
             f"({', '.join(ARRAYS)}; see docs/data.md){lost}"
         )
 
-    def _fetched(self) -> dict[str, np.ndarray]:
+    def _fetched(self, arrived: Callable[[int, int], None]) -> dict[str, np.ndarray]:
         from rampart_fl.shared.learning.data.datasets.openml import table
 
         try:
-            x, y = self.from_openml(*table(self.openml))
+            x, y = self.from_openml(*table(self.openml, lambda rows: arrived(rows, self.total)))
             if len(y) != self.total:
                 raise ValueError(f"{len(y)} samples, not {self.total}")
             labels(y, len(x), self.labels, "its labels")

@@ -1,68 +1,105 @@
-"""Downloads tables from OpenML through scikit-learn."""
+"""Downloads tables from OpenML.
 
-import socket
-import tempfile
+A table is an ARFF file: lines about its columns, a line "@DATA", and then one line per row. The
+rows are read while they arrive, so that the number of rows says how far the download is.
+"""
+
+import gzip
+import hashlib
+import json
+import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.util import find_spec
+from collections.abc import Callable, Iterable, Iterator
+from http.client import HTTPException
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import numpy as np
 
+ADDRESS = "https://www.openml.org/api/v1/json/data"
 SILENCE = 10.0
-"""Timeout in seconds for a connection without data. scikit-learn tries four times, or eight times
-if a connection was accepted."""
+"""Timeout in seconds for a connection without data."""
+ATTEMPTS = 4
+PAUSE = 1.0
+"""Seconds between two attempts."""
+STEP = 100
+"""Number of rows between two reports of the progress."""
+Rows = Callable[[int], None]
+"""Is called with the number of rows that have arrived."""
 
 
-def table(data_id: int) -> tuple[np.ndarray, np.ndarray]:
+def table(data_id: int, arrived: Rows = lambda rows: None) -> tuple[np.ndarray, np.ndarray]:
     """Features float64 (n, columns) and integer labels (n,) of one data set.
 
+    Args:
+        data_id: OpenML's number of the data set.
+        arrived: is called with the number of rows that have arrived.
     Raises:
         OSError: OpenML cannot be reached.
         ValueError: OpenML has no such data set, the data do not match their checksum, or they are
             not a table of numbers.
     """
-    from sklearn.datasets import fetch_openml
-
-    # pandas reads large tables much faster, but is optional.
-    parser = "pandas" if find_spec("pandas") else "liac-arff"
-    # scikit-learn reads the download twice: to verify its checksum and to parse it. The temporary
-    # folder keeps the download between the two reads.
-    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder, _impatient():
-        # scikit-learn warns about every failed attempt; only the last failure raises an error.
-        warnings.filterwarnings("ignore", "A network error", UserWarning)
-        warnings.filterwarnings("ignore", "Invalid cache", RuntimeWarning)
+    for attempt in range(ATTEMPTS):
         try:
-            found = fetch_openml(data_id=data_id, as_frame=False, parser=parser, data_home=folder)
-            x = _features(found, coded=parser == "liac-arff")
-            y = np.array([int(float(label)) for label in found.target], dtype=np.int64)
-        except (OSError, ValueError):
-            raise
-        except Exception as error:  # A malformed answer can make the parsers raise anything.
-            raise ValueError(f"{type(error).__name__}: {error}") from error
-    if x.ndim != 2 or len(x) != len(y) or not np.isfinite(x).all():
-        raise ValueError(f"a table of shape {x.shape} with {len(y)} labels")
-    return x, y
+            return _read(data_id, arrived)
+        except (OSError, EOFError, HTTPException) as error:
+            refused = isinstance(error, HTTPError) and error.code < 500
+            if refused or attempt == ATTEMPTS - 1:
+                raise OSError(str(error) or type(error).__name__) from error
+            time.sleep(PAUSE)
+    raise AssertionError
 
 
-@contextmanager
-def _impatient() -> Iterator[None]:
-    """Sets a timeout for new connections, because scikit-learn sets none."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(SILENCE)
+def _read(data_id: int, arrived: Rows) -> tuple[np.ndarray, np.ndarray]:
     try:
-        yield
-    finally:
-        socket.setdefaulttimeout(before)
+        about = _asked(f"{ADDRESS}/{data_id}")["data_set_description"]
+        columns = _asked(f"{ADDRESS}/features/{data_id}")["data_features"]["feature"]
+        columns.sort(key=lambda column: int(column["index"]))
+        targets = [column["is_target"] == "true" for column in columns]
+        unused = [
+            "true" in (column["is_target"], column["is_ignore"], column["is_row_identifier"])
+            for column in columns
+        ]
+        address, expected = about["url"], about["md5_checksum"]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"OpenML's answer lacks {error}") from None
+    checksum = hashlib.md5(usedforsecurity=False)
+    with _opened(address) as lines, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "loadtxt: input contained no data", UserWarning)
+        rows = _rows(lines, checksum.update, arrived)
+        values = np.loadtxt(rows, delimiter=",", quotechar="'", comments="%", ndmin=2)
+    if checksum.hexdigest() != expected:
+        raise ValueError(f"the md5 checksum is {checksum.hexdigest()}, not {expected}")
+    if sum(targets) != 1 or values.shape[1] != len(columns) or not np.isfinite(values).all():
+        raise ValueError(f"a table of shape {values.shape}, described as {len(columns)} columns")
+    return np.delete(values, unused, axis=1), values[:, targets.index(True)].astype(np.int64)
 
 
-def _features(found: Any, coded: bool) -> np.ndarray:
-    """The features as numbers; if `coded`, categorical columns hold category indices."""
-    x = np.array(found.data, dtype=np.float64)
-    categories = found.categories or {}
-    for column, name in enumerate(found.feature_names):
-        if coded and name in categories:
-            values = np.array([float(value) for value in categories[name]])
-            x[:, column] = values[x[:, column].astype(np.int64)]
-    return x
+def _rows(lines: Iterable[bytes], checked: Callable[[bytes], None], arrived: Rows) -> Iterator[str]:
+    """The rows after the line "@DATA", as text."""
+    count = -1
+    for line in lines:
+        checked(line)
+        if count >= 0:
+            yield line.decode()
+            count += 1
+            if count % STEP == 0:
+                arrived(count)
+        elif line.strip().upper() == b"@DATA":
+            count = 0
+
+
+def _asked(address: str) -> Any:
+    with _opened(address) as answer:
+        return json.loads(answer.read())
+
+
+def _opened(address: str) -> Any:
+    """An answer, decompressed: a file of bytes."""
+    if not address.startswith(("https://", "http://")):
+        raise ValueError(f"{address!r} is not an address on the web")
+    request = Request(address, headers={"Accept-Encoding": "gzip"})  # noqa: S310 - checked above
+    answer = urlopen(request, timeout=SILENCE)  # noqa: S310 - checked above
+    compressed = answer.headers.get("Content-Encoding") == "gzip"
+    return gzip.GzipFile(fileobj=answer) if compressed else answer

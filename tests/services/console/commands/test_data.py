@@ -12,6 +12,7 @@ from rampart_fl.services.console.commands.data import data
 from rampart_fl.shared.learning.data import client_data
 from rampart_fl.shared.learning.data.datasets import datasets, openml
 from rampart_fl.shared.learning.data.datasets.files import CACHE, VARIABLE
+from rampart_fl.shared.learning.data.datasets.openml import Rows
 
 Rampart = Callable[..., Any]
 
@@ -20,7 +21,7 @@ Rampart = Callable[..., Any]
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with a small usps, and no network; no data set is left in memory."""
 
-    def away(data_id: int) -> None:
+    def away(data_id: int, arrived: Rows) -> None:
         raise OSError(f"no route to data set {data_id}")
 
     draws = np.random.default_rng(1)

@@ -17,7 +17,7 @@ export function AuditView() {
     <div class="heading">
       <h1>Audit log</h1>
       <p class="muted">${plural(entries.length, "entry").replace("entrys", "entries")}${head && html`, head <code title=${head}>${short(head)}</code>`}. <code>rampart audit verify</code> checks the chain.</p>
-      <input type="search" aria-label="Filter the log" placeholder="Filter by name, act, target or reason" value=${filter}
+      <input type="search" aria-label="Filter the log" placeholder="Filter, such as evict" value=${filter}
         onInput=${(/** @type {any} */ event) => write(event.target.value)} />
     </div>
     <${Failure} error=${error} />

@@ -7,7 +7,7 @@ import { duration, number, percent } from "../format.js";
 import { useAnswer } from "../hooks.js";
 import { href } from "../router.js";
 import { DecisionMark, Failure } from "../widgets.js";
-import { EvidenceChart } from "./evidence.js";
+import { EvidenceUntil } from "./evidence.js";
 
 /** @param {{model: import("../run_model.js").RunModel, client: string, round: number, close: () => void}} props */
 export function CellDetails({ model, client, round, close }) {
@@ -35,7 +35,7 @@ export function CellDetails({ model, client, round, close }) {
     <div class="actions">
       <${Standing} model=${model} client=${client} again=${again} />
     </div>
-    <${EvidenceChart} run=${model.run} client=${client} round=${round} />
+    <${EvidenceUntil} run=${model.run} client=${client} round=${round} />
     ${own && html`<${Metrics} metrics=${own.metrics} />`}
   </aside>`;
 }
@@ -62,7 +62,7 @@ function Part({ figures, own }) {
     ${verdict && html`<p class="reason">${verdict.reason}</p>`}
     <dl class="pairs">
       ${verdict && html`<dt>Detector</dt><dd>${verdict.detector}</dd><dt>Score</dt><dd>${number(verdict.score)}</dd>
-        <dt>Evidence</dt><dd>${number(verdict.evidence)}</dd><dt>Limit</dt><dd>${number(verdict.threshold)}</dd>`}
+        <dt>Limit</dt><dd>${number(verdict.threshold)}</dd><dt>Evidence</dt><dd>${number(verdict.evidence)}</dd>`}
       <dt>Norm</dt><dd>${number(own.norm)} <span class="muted">median ${number(figures.norm_median)} ± ${number(figures.norm_mad)}</span></dd>
       <dt>Weight</dt><dd>${percent(own.weight)}</dd>
       ${own.staleness > 0 && html`<dt>Staleness</dt><dd>${own.staleness} rounds</dd>`}

@@ -1,6 +1,6 @@
 /** One client over all runs: liveness, token, verdicts, and whether it is barred. */
 
-import { html, useEffect, useState } from "../vendor/preact.js";
+import { html, useEffect, useMemo, useState } from "../vendor/preact.js";
 import { get } from "../api.js";
 import { acts } from "../acts.js";
 import { ActButton } from "../dialog.js";
@@ -9,18 +9,24 @@ import { useAnswer } from "../hooks.js";
 import { href } from "../router.js";
 import { DecisionMark, Fact, Failure, State } from "../widgets.js";
 import { token } from "./clients.js";
-import { EvidenceChart } from "./evidence.js";
+import { Evidence } from "./evidence.js";
 import { standing } from "./members.js";
 
 /** The numbers of newest runs, and of newest rounds per run, that are shown. */
 const RUNS = 20;
 const ROUNDS = 200;
+const EVERY = 5000;
+
+/** @typedef {{run: any, member: any, figures: any[]}} Part */
 
 /** @param {{client: string}} props */
 export function ClientView({ client }) {
   const { data, error, again } = useAnswer(`/v1/clients/${encodeURIComponent(client)}`, 5000);
   const parts = useParts(client);
-  const charted = parts.map((one) => ({ run: one.run.run, figures: one.figures.filter((figures) => figures.client.verdict) })).find((one) => one.figures.length);
+  const charted = useMemo(
+    () => parts.map((one) => ({ run: one.run.run, figures: one.figures.filter((figures) => figures.client.verdict) })).find((one) => one.figures.length),
+    [parts],
+  );
   return html`
     <div class="heading">
       <h1 class="id">${client}</h1>
@@ -44,7 +50,7 @@ export function ClientView({ client }) {
     <section class="panel" aria-labelledby="client-runs">
       <h2 id="client-runs">Runs <small class="muted">the newest ${RUNS}</small></h2>
       <div class="table-box" tabindex="0" role="region" aria-label="Runs of the client">
-        <table>
+        <table class="stacks">
           <thead><tr><th scope="col">Run</th><th scope="col">State</th><th scope="col">Standing</th><th scope="col">Why</th><th scope="col">Verdicts</th></tr></thead>
           <tbody>
             ${parts.map(
@@ -64,7 +70,7 @@ export function ClientView({ client }) {
     ${charted &&
     html`<section class="panel" aria-labelledby="client-evidence">
       <h2 id="client-evidence">Evidence <small class="muted">in ${charted.run}</small></h2>
-      <div class="columns"><${EvidenceChart} run=${charted.run} client=${client} round=${charted.figures[charted.figures.length - 1].round} /></div>
+      <div class="columns"><${Evidence} client=${client} figures=${charted.figures} /></div>
     </section>`}
   `;
 }
@@ -75,21 +81,42 @@ export function ClientView({ client }) {
  * @param {string} client
  */
 function useParts(client) {
-  const [parts, set] = useState(/** @type {{run: any, member: any, figures: any[]}[]} */ ([]));
+  const [parts, set] = useState(/** @type {Part[]} */ ([]));
   useEffect(() => {
     const abort = new AbortController();
-    const load = async () => {
-      const runs = (await get(`/v1/runs?limit=${RUNS}`, abort.signal)).reverse();
-      for (const run of runs) {
-        const [member] = await get(`/v1/runs/${run.run}/members?client=${encodeURIComponent(client)}`, abort.signal).catch(() => []);
-        if (!member || abort.signal.aborted) continue;
-        const first = Math.max(0, run.round - ROUNDS + 1);
-        const figures = await get(`/v1/runs/${run.run}/figures?from=${first}&limit=${ROUNDS}&client=${encodeURIComponent(client)}`, abort.signal).catch(() => []);
-        if (!abort.signal.aborted) set((old) => [...old, { run, member, figures }]);
-      }
+    let timer = 0;
+    /** @type {Map<string, Part | null>} */
+    const over = new Map();
+    const part = async (/** @type {any} */ run) => {
+      const [member] = await get(`/v1/runs/${run.run}/members?client=${encodeURIComponent(client)}`, abort.signal);
+      if (!member) return null;
+      const first = Math.max(0, run.round - ROUNDS + 1);
+      const figures = await get(`/v1/runs/${run.run}/figures?from=${first}&limit=${ROUNDS}&client=${encodeURIComponent(client)}`, abort.signal);
+      return { run, member, figures };
     };
-    load().catch(() => {});
-    return () => abort.abort();
+    const load = async () => {
+      /** @type {Part[]} */
+      const found = [];
+      for (const run of (await get(`/v1/runs?limit=${RUNS}`, abort.signal)).reverse()) {
+        let one = over.get(run.run);
+        if (one === undefined) one = await part(run).catch(() => undefined);
+        if (run.ended_at && one !== undefined) over.set(run.run, one);
+        if (one) found.push(one);
+      }
+      if (!abort.signal.aborted) set(found);
+    };
+    const follow = () =>
+      load()
+        .catch(() => {})
+        .finally(() => {
+          if (!abort.signal.aborted) timer = setTimeout(follow, EVERY);
+        });
+    set([]);
+    follow();
+    return () => {
+      abort.abort();
+      clearTimeout(timer);
+    };
   }, [client]);
   return parts;
 }

@@ -32,6 +32,6 @@ export function Compare({ runs }) {
   const lines = shown.map((run, index) => ({ label: run.run, colour: `--series-${index + 1}` }));
   return html`<section class="panel" aria-labelledby="compare">
     <h2 id="compare">Comparison <small class="muted">accuracy of received models, by round${runs.length > MOST ? `; the first ${MOST} runs` : ""}</small></h2>
-    <${Chart} label=${`Accuracy of ${shown.map((run) => run.run).join(", ")} by round`} lines=${lines} data=${data} format=${percent} height=${220} />
+    <${Chart} label=${`Accuracy of ${shown.map((run) => run.run).join(", ")} by round`} lines=${lines} data=${data} none="These runs have no accuracies yet." format=${percent} height=${220} />
   </section>`;
 }

@@ -23,7 +23,7 @@ export function EventList({ model }) {
   return html`<section class="panel" aria-labelledby="events">
     <div class="panel-head">
       <h2 id="events">Events</h2>
-      <input type="search" aria-label="Filter events" placeholder="Filter, such as evicted or client-07" value=${filter}
+      <input type="search" aria-label="Filter events" placeholder="Filter, such as evicted" value=${filter}
         onInput=${(/** @type {any} */ event) => write(event.target.value)} />
     </div>
     <ol class="log" tabindex="0" aria-label="Events, newest first">

@@ -32,7 +32,7 @@ export function Members({ model }) {
         onInput=${(/** @type {any} */ event) => write(event.target.value)} />
     </div>
     <div class="table-box" tabindex="0" role="region" aria-label="Clients of the run">
-      <table>
+      <table class="stacks">
         <thead><tr><th scope="col">Client</th><th scope="col">Standing</th><th scope="col">Why</th><th scope="col" class="number">Slot</th><th scope="col"><span class="unseen">Actions</span></th></tr></thead>
         <tbody>
           ${found.slice(0, SHOWN).map(
@@ -40,7 +40,7 @@ export function Members({ model }) {
               <th scope="row"><a class="id" href=${href("clients", one.client_id)}>${one.client_id}</a></th>
               <td>${one.state}</td>
               <td class="why">${String((one.eviction || one.quarantine || {}).reason || one.reason)}</td>
-              <td class="number">${one.slot ?? "–"}</td>
+              <td data-label="Slot" class="number">${one.slot ?? "–"}</td>
               <td class="actions">
                 ${!model.over &&
                 (one.evicted || one.quarantine

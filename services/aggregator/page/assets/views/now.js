@@ -14,7 +14,8 @@ export function Now({ model }) {
   useTopics(model, "status", "standing");
   useNow();
   const { info, status } = model;
-  if (!info) return html`<div class="heading"><h1>${model.run}</h1></div><${Failure} error=${model.error} />`;
+  if (!info) return html`<div class="heading"><h1>${model.run}</h1><p class="muted">${model.error ? "" : "Loading…"}</p></div>
+    <${Failure} error=${model.error && `${model.error}${model.refused ? "" : " The page keeps trying."}`} />`;
   const again = () => model.touch("status", "standing");
   return html`
     <div class="heading">
@@ -47,11 +48,13 @@ function Facts({ model, again }) {
   const { status } = model;
   const wanted = status.selected.length || status.clients;
   const posted = status.received.length;
+  const done = status.round + (model.over ? 1 : 0);
   return html`<dl class="facts">
     <${Fact} name="Round">
-      <a href=${href("runs", model.run, "rounds", Math.max(0, model.over ? status.round : status.round - 1))} title="Look at the newest finished round">${status.round + 1}</a>
-      <span class="muted"> of ${status.rounds}</span>
-      <${Bar} of=${status.rounds} done=${status.round + (model.over ? 1 : 0)} label="Rounds" />
+      ${status.round}
+      <${Bar} of=${status.rounds} done=${done} label="Rounds" />
+      <small class="muted">${done} of ${status.rounds} ended</small>
+      ${done > 0 && html`<small><a href=${href("runs", model.run, "rounds", done - 1)}>Newest: round ${done - 1}</a></small>`}
     <//>
     <${Fact} name="Phase">${status.phase}<small class="muted">${status.deadline && !model.over ? `deadline ${relative(status.deadline)}` : ""}</small><//>
     <${Fact} name="Posted">
@@ -61,7 +64,7 @@ function Facts({ model, again }) {
     <${Fact} name="Clients online">${status.online}<span class="muted"> of ${status.clients}</span><//>
     <${Fact} name="Barred">
       <span class=${status.evicted.length ? "alarm" : ""}>${status.evicted.length}</span><span class="muted"> evicted</span>
-      <small class="muted">${status.quarantined.length} quarantined, ${status.proposed.length} proposed</small>
+      <small class="muted">${status.quarantined.length - status.proposed.length} quarantined, ${status.proposed.length} proposed</small>
     <//>
     <${Fact} name="Mode of evictions">
       ${session.acts && !model.over

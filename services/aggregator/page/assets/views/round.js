@@ -2,6 +2,7 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { download } from "../api.js";
+import { DECISIONS } from "../decisions.js";
 import { clock, duration, number, percent, plural } from "../format.js";
 import { useAnswer } from "../hooks.js";
 import { href } from "../router.js";
@@ -48,26 +49,26 @@ function VerdictList({ record }) {
   const [filter, write] = useState("");
   const wanted = filter.trim().toLowerCase();
   const found = record.verdicts.filter((/** @type {any} */ one) => !wanted || `${one.client} ${one.decision} ${one.reason}`.toLowerCase().includes(wanted));
-  found.sort((/** @type {any} */ a, /** @type {any} */ b) => b.evidence - a.evidence || (a.client < b.client ? -1 : 1));
+  found.sort((/** @type {any} */ a, /** @type {any} */ b) => severity(b) - severity(a) || b.evidence - a.evidence || (a.client < b.client ? -1 : 1));
   return html`<section class="panel" aria-labelledby="round-verdicts">
     <div class="panel-head">
-      <h2 id="round-verdicts">Verdicts <small class="muted">${plural(record.verdicts.length, "client")}, most evidence first</small></h2>
+      <h2 id="round-verdicts">Verdicts <small class="muted">${plural(record.verdicts.length, "client")}, gravest decision first</small></h2>
       <input type="search" aria-label="Filter verdicts" placeholder="Filter, such as rejected" value=${filter}
         onInput=${(/** @type {any} */ event) => write(event.target.value)} />
     </div>
     <div class="table-box" tabindex="0" role="region" aria-label="Verdicts of the round">
-      <table>
-        <thead><tr><th scope="col">Client</th><th scope="col">Decision</th><th scope="col" class="number">Evidence</th><th scope="col" class="number">Limit</th><th scope="col" class="number">Score</th><th scope="col" class="number">Norm</th><th scope="col" class="number">Weight</th><th scope="col">Detector and reason</th></tr></thead>
+      <table class="stacks">
+        <thead><tr><th scope="col">Client</th><th scope="col">Decision</th><th scope="col" class="number">Score</th><th scope="col" class="number">Limit</th><th scope="col" class="number">Evidence</th><th scope="col" class="number">Norm</th><th scope="col" class="number">Weight</th><th scope="col">Detector and reason</th></tr></thead>
         <tbody>
           ${found.slice(0, SHOWN).map(
             (/** @type {any} */ one) => html`<tr key=${one.client}>
               <th scope="row"><a class="id" href=${href("clients", one.client)}>${one.client}</a></th>
               <td><${DecisionMark} name=${one.decision} /></td>
-              <td class="number">${number(one.evidence)}</td>
-              <td class="number">${number(one.threshold)}</td>
-              <td class="number">${number(one.score)}</td>
-              <td class="number">${number(record.norms[one.client])}</td>
-              <td class="number">${percent(record.weights[one.client])}</td>
+              <td class="number" data-label="Score">${number(one.score)}</td>
+              <td class="number" data-label="Limit">${number(one.threshold)}</td>
+              <td class="number" data-label="Evidence">${number(one.evidence)}</td>
+              <td class="number" data-label="Norm">${number(record.norms[one.client])}</td>
+              <td class="number" data-label="Weight">${percent(record.weights[one.client])}</td>
               <td class="why"><span class="muted">${one.detector}:</span> ${one.reason}</td>
             </tr>`,
           )}
@@ -76,4 +77,9 @@ function VerdictList({ record }) {
     </div>
     ${found.length > SHOWN && html`<p class="muted">${found.length - SHOWN} more; filter to see them.</p>`}
   </section>`;
+}
+
+/** @param {{decision: string}} verdict */
+function severity({ decision }) {
+  return DECISIONS.find(({ name }) => name === decision)?.severity ?? 0;
 }

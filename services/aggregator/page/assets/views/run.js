@@ -14,12 +14,15 @@ import { Verdicts } from "./verdicts.js";
 /** @param {{run: string}} props */
 export function RunView({ run }) {
   const [model, set] = useState(/** @type {RunModel | null} */ (null));
+  const [known, know] = useState(false);
   useEffect(() => {
     const made = new RunModel(run);
+    made.addEventListener("status", () => know(made.info !== null));
     set(made);
     return () => made.close();
   }, [run]);
   if (!model) return null;
+  if (!known) return html`<${Now} model=${model} />`;
   return html`
     <${Lost} model=${model} />
     <${Now} model=${model} />

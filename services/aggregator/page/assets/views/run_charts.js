@@ -20,7 +20,7 @@ export function Accuracy({ model }) {
   }, [count]);
   return html`<section class="panel" aria-labelledby="accuracy">
     <h2 id="accuracy">Accuracy <small class="muted">as all clients report it</small></h2>
-    <${Chart} label="Accuracy of received models, after training, and of personal models, by round" lines=${ACCURACIES} data=${data} format=${percent} />
+    <${Chart} none=${model.figures.length ? "No client has reported an accuracy." : "No round has ended yet."} label="Accuracy of received models, after training, and of personal models, by round" lines=${ACCURACIES} data=${data} format=${percent} />
   </section>`;
 }
 
@@ -40,6 +40,6 @@ export function Norms({ model }) {
   ];
   return html`<section class="panel" aria-labelledby="norms">
     <h2 id="norms">Norms <small class="muted">of the updates</small></h2>
-    <${Chart} label="Median norm of the updates with its median absolute deviation, by round" lines=${lines} band=${[1, 3]} data=${data} format=${number} />
+    <${Chart} none="No round has ended yet." label="Median norm of the updates with its median absolute deviation, by round" lines=${lines} band=${[1, 3]} data=${data} format=${number} />
   </section>`;
 }

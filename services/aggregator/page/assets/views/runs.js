@@ -32,7 +32,7 @@ export function RunsView() {
     </div>
     <${Failure} error=${error} />
     <div class="table-box" tabindex="0" role="region" aria-label="Runs">
-      <table>
+      <table class="stacks">
         <thead>
           <tr>
             <th scope="col"><span class="unseen">Compare</span></th>
@@ -54,11 +54,11 @@ export function RunsView() {
               <th scope="row"><a href=${href("runs", run.run)}>${run.run}</a></th>
               <td><${State} state=${run.state} />${(run.waits_for || run.reason) && html` <span class="muted">${run.waits_for ? `waits for ${run.waits_for}` : run.reason}</span>`}</td>
               <td class="progress"><${Bar} of=${run.rounds} done=${ended(run)} label=${`Rounds of ${run.run}`} /><span>${ended(run)} / ${run.rounds}</span></td>
-              <td class="number">${percent(accuracies[run.run])}</td>
-              <td class="number">${run.clients}</td>
-              <td class=${`number ${run.evicted ? "alarm" : ""}`}>${run.evicted}</td>
-              <td>${clock(run.submitted_at)} <span class="muted">by ${run.submitted_by}</span></td>
-              <td class="number">${run.started_at ? duration((run.ended_at || Date.now() / 1000) - run.started_at) : "–"}</td>
+              <td data-label="Accuracy" class="number">${percent(accuracies[run.run])}</td>
+              <td data-label="Clients" class="number">${run.clients}</td>
+              <td data-label="Evicted" class=${`number ${run.evicted ? "alarm" : ""}`}>${run.evicted}</td>
+              <td data-label="Submitted">${clock(run.submitted_at)} <span class="muted">by ${run.submitted_by}</span></td>
+              <td data-label="Time" class="number">${run.started_at ? duration((run.ended_at || Date.now() / 1000) - run.started_at) : "–"}</td>
               <td class="actions">
                 ${run.state === "queued" && html`<${ActButton} act=${acts.stop(run.run)} label="Cancel" done=${again} />`}
                 ${!LIVE.includes(run.state) && html`<${ActButton} act=${acts.remove(run.run)} done=${again} />`}

@@ -58,6 +58,7 @@ export function Verdicts({ model }) {
   }, [side]);
 
   const high = Math.min(TALL + 20, Math.max(120, table.clients.length * side + 38));
+  const none = !table.rounds.length;
   return html`<section class="panel verdicts" aria-labelledby="verdicts">
     <div class="panel-head">
       <h2 id="verdicts">Verdicts <small class="muted">clients by rounds, gravest evidence first</small></h2>
@@ -72,7 +73,8 @@ export function Verdicts({ model }) {
     </ul>
     <div class=${open ? "split" : ""}>
       <div>
-        <div class="grid" ref=${host} style=${{ height: `${high}px` }}></div>
+        ${none && html`<p class="empty">${model.loaded ? "No round has ended yet." : "Loading…"}</p>`}
+        <div class="grid" hidden=${none} ref=${host} style=${{ height: `${high}px` }}></div>
         <p class="readout" aria-live="polite" ref=${said}>${" "}</p>
       </div>
       ${open && html`<${CellDetails} model=${model} client=${open.client} round=${open.round} close=${() => show(null)} />`}

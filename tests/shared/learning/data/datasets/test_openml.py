@@ -1,12 +1,14 @@
 """Data sets from OpenML: fetched once, checked, refused with the reason; no network."""
 
+import gzip
 import hashlib
-import io
+import http.server
 import json
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
-from urllib.error import URLError
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ import pytest
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.learning.data.datasets import datasets, openml
 from rampart_fl.shared.learning.data.datasets.files import FileDataset, channels_first
+from rampart_fl.shared.learning.data.datasets.openml import Rows
 
 ON_OPENML = [n for n in datasets.names() if getattr(datasets.get(n), "openml", 0)]
 TABLE = openml.table
@@ -27,7 +30,7 @@ def answers(folders: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list
     def answer(x: np.ndarray, y: np.ndarray) -> list[int]:
         asked = []
 
-        def table(data_id: int) -> tuple[np.ndarray, np.ndarray]:
+        def table(data_id: int, arrived: Rows) -> tuple[np.ndarray, np.ndarray]:
             asked.append(data_id)
             return x, y
 
@@ -164,7 +167,11 @@ ARFF = """@RELATION sites
 """
 
 
-def site(text: str = ARFF, checksum: str | None = None, rows: int = 3) -> dict[str, bytes]:
+def site(
+    text: str = ARFF,
+    checksum: str | None = None,
+    address: str = "https://www.openml.org/data/v1/download/9/sites.arff",
+) -> dict[str, bytes]:
     """What OpenML answers for one data set, by the end of the address."""
     columns = [("address", "nominal"), ("length", "nominal"), ("pixels", "numeric")]
     features = [
@@ -187,70 +194,132 @@ def site(text: str = ARFF, checksum: str | None = None, rows: int = 3) -> dict[s
         "format": "ARFF",
         "status": "active",
         "file_id": "9",
-        "url": "https://www.openml.org/data/v1/download/9/sites.arff",
+        "url": address,
         "md5_checksum": checksum or hashlib.md5(text.encode()).hexdigest(),
     }
-    qualities = [{"name": "NumberOfInstances", "value": str(rows)}]
     return {
         "json/data/4534": json.dumps({"data_set_description": about}).encode(),
         "features/4534": json.dumps({"data_features": {"feature": features}}).encode(),
-        "qualities/4534": json.dumps({"data_qualities": {"quality": qualities}}).encode(),
         "sites.arff": text.encode(),
     }
 
 
-class Answer(io.BytesIO):
-    """An answer over HTTP, not compressed."""
+class OpenML:
+    """A server that answers like OpenML.
 
-    def info(self) -> dict[str, str]:
-        return {}
+    Args:
+        compressed: whether to compress answers.
+        failures: the number of first requests that get the status 503.
+    """
+
+    def __init__(self, pages: dict[str, bytes], compressed: bool, failures: int = 0) -> None:
+        self.asked: list[str] = []
+        site = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                site.asked.append(self.path)
+                (page,) = [text for end, text in pages.items() if self.path.endswith(end)]
+                self.send_response(503 if len(site.asked) <= failures else 200 if page else 412)
+                page = page.replace(b"https://www.openml.org", site.address.encode())
+                if compressed:
+                    self.send_header("Content-Encoding", "gzip")
+                self.end_headers()  # Without a length, as OpenML may answer.
+                self.wfile.write(gzip.compress(page) if compressed else page)
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever)
+
+    def __enter__(self) -> "OpenML":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
 
 
 @pytest.fixture
-def answered(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, bytes]], list[str]]:
-    """Lets OpenML's address answer with these bytes; gives the addresses that were asked."""
+def answered(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., OpenML]]:
+    """Lets a server with these pages stand for OpenML."""
+    with ExitStack() as started:
 
-    def serve(pages: dict[str, bytes]) -> list[str]:
-        asked: list[str] = []
+        def serve(pages: dict[str, bytes], compressed: bool = False, **options: Any) -> OpenML:
+            server = started.enter_context(OpenML(pages, compressed, **options))
+            monkeypatch.setattr(openml, "ADDRESS", f"{server.address}/json/data")
+            monkeypatch.setattr(openml, "PAUSE", 0.0)
+            return server
 
-        def urlopen(request: Any) -> Answer:
-            asked.append(request.full_url)
-            (page,) = [text for end, text in pages.items() if request.full_url.endswith(end)]
-            return Answer(page)
-
-        monkeypatch.setattr("sklearn.datasets._openml.urlopen", urlopen)
-        return asked
-
-    return serve
+        yield serve
 
 
-def test_a_table_is_read_by_scikit_learn(
-    answered: Callable[[dict[str, bytes]], list[str]],
-) -> None:
-    asked = answered(site())
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_table_is_read(answered: Callable[..., OpenML], compressed: bool) -> None:
+    server = answered(site(), compressed)
     x, y = TABLE(4534)
     # Categories are the numbers that they name, not their positions in the list.
     assert x.tolist() == [[-1, 1, 2.5], [1, -1, 7], [1, 0, 0]]
     assert y.tolist() == [1, -1, 1]
-    assert len(asked) == len(set(asked)) == 4  # nothing is loaded twice
+    assert len(server.asked) == len(set(server.asked)) == 3  # nothing is loaded twice
+
+
+def test_columns_that_identify_rows_are_left_out_and_quotes_are_read(
+    answered: Callable[..., OpenML],
+) -> None:
+    text = ARFF.replace("-1,1,2.5,1", "'-1', 1 ,2.5,'1'").replace("@DATA", "@data")
+    pages = site(text)
+    pages["features/4534"] = pages["features/4534"].replace(
+        b'"length", "data_type": "nominal", "is_target": "false", "is_ignore": "false"',
+        b'"length", "data_type": "nominal", "is_target": "false", "is_ignore": "true"',
+    )
+    answered(pages)
+    x, y = TABLE(4534)
+    assert x.tolist() == [[-1, 2.5], [1, 7], [1, 0]]
+    assert y.tolist() == [1, -1, 1]
+
+
+def test_rows_are_counted_while_they_arrive(answered: Callable[..., OpenML]) -> None:
+    answered(site(ARFF + "1,0,0,1\n" * 247))
+    told: list[int] = []
+    x, _ = TABLE(4534, told.append)
+    assert len(x) == 250
+    assert told == [100, 200]
+
+
+def test_a_short_outage_is_waited_for_and_a_refusal_is_not(
+    answered: Callable[..., OpenML],
+) -> None:
+    server = answered(site(), failures=3)
+    assert len(TABLE(4534)[0]) == 3
+    assert len(server.asked) == 3 + 3
+    server = answered({**site(), "json/data/4534": b""})
+    with pytest.raises(OSError, match="412"):
+        TABLE(4534)
+    assert len(server.asked) == 1
 
 
 @pytest.mark.parametrize(
     ("pages", "message"),
     [
         (site(checksum="0" * 32), "md5 checksum"),
-        (site(rows=5), None),
         (site(ARFF.replace("7", "seven")), None),
         (site(ARFF[:60]), None),
-        (site(ARFF.replace("0,0,1", "0,?,1")), r"table of shape \(3, 3\)"),
+        (site(ARFF.replace("0,0,1", "0,?,1")), "could not convert"),
+        (site(ARFF.replace("0,0,1", "0,nan,1")), r"table of shape \(3, 4\)"),
+        (site(ARFF.replace("1,0,0,1", "1,0,1")), "number of columns"),
+        ({**site(), "features/4534": b'{"data_features": {"feature": []}}'}, "as 0 columns"),
+        (site(address="ftp://openml.org/sites.arff"), "not an address on the web"),
         ({**site(), "json/data/4534": b"<html>"}, None),
         ({**site(), "json/data/4534": b"{}"}, "data_set_description"),
     ],
 )
 def test_answers_that_are_none(
-    pages: dict[str, bytes],
-    message: str | None,
-    answered: Callable[[dict[str, bytes]], list[str]],
+    pages: dict[str, bytes], message: str | None, answered: Callable[..., OpenML]
 ) -> None:
     answered(pages)
     with pytest.raises(ValueError, match=message):
@@ -260,17 +329,16 @@ def test_answers_that_are_none(
 def test_without_a_network_it_says_what_to_do(
     folders: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def away(request: Any) -> None:
-        raise URLError("no name service")
-
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    monkeypatch.setattr(openml, "ADDRESS", address)
+    monkeypatch.setattr(openml, "PAUSE", 0.0)
     monkeypatch.setattr(openml, "table", TABLE)
-    monkeypatch.setattr("sklearn.datasets._openml.urlopen", away)
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
     with pytest.raises(ConfigurationError) as caught:
         datasets.build("mnist").load()
     message = str(caught.value)
     assert "cannot be downloaded from OpenML (554)" in message
-    assert "no name service" in message
+    assert "refused" in message
     assert "set RAMPART_DATA_DIR" in message
     assert not folders.cache.exists()
 
@@ -279,11 +347,9 @@ def test_a_network_that_swallows_everything_is_given_up(
     folders: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"http://127.0.0.1:{silent.getsockname()[1]}/{{}}"
-        monkeypatch.setattr("sklearn.datasets._openml._DATA_INFO", address)
-        monkeypatch.setattr("time.sleep", lambda seconds: None)
+        monkeypatch.setattr(openml, "ADDRESS", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setattr(openml, "PAUSE", 0.0)
         monkeypatch.setattr(openml, "table", TABLE)
         monkeypatch.setattr(openml, "SILENCE", 0.05)
-        with pytest.raises(ConfigurationError, match=r"TimeoutError.*set RAMPART_DATA_DIR"):
+        with pytest.raises(ConfigurationError, match=r"timed out.*set RAMPART_DATA_DIR"):
             datasets.build("mnist").load()
-    assert socket.getdefaulttimeout() is None

@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from benchmarks.stream import RULES, Round, spec_of, stored
+from benchmarks.stream import RULES, Round, mathematics, spec_of, stored, table
 from rampart_fl.services.aggregator.settings import Settings
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
@@ -48,7 +48,7 @@ def cell(given: argparse.Namespace) -> None:
     assert round_.engine.snapshot is not None
     found = {
         "model": round_.engine.snapshot.global_model,
-        "mathematics": sum(seconds for name, seconds in steps.items() if name != "load"),
+        "mathematics": mathematics(steps),
         "store": steps["store"],
     }
     round_.drop_models()
@@ -110,7 +110,7 @@ def main() -> None:
         first, *others = given.processes
         titles = ["rule", *(f"P = {size}, s (storing)" for size in given.processes)]
         titles += [f"P = {size} / P = {first}" for size in others]
-        print("| " + " | ".join(titles) + " |\n|---|" + "---:|" * (len(titles) - 1))
+        print(table(titles))
         for rule in given.rules:
             print("| " + " | ".join(row(given, rule)) + " |", flush=True)
 

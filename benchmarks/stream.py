@@ -24,7 +24,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -170,27 +170,52 @@ class Round:
         return len(made)
 
 
+def mathematics(steps: dict[str, float]) -> float:
+    """The seconds from the first pass over the pool to the last stored model."""
+    return sum(seconds for name, seconds in steps.items() if name not in ("collect", "load"))
+
+
+def arithmetic_floor(server: dict[str, Any], folder: Path, dim: int, clients: int) -> float:
+    """The seconds of a round on a pool in memory, without the time of storing its models."""
+    blobs, spec = Blobs(folder), spec_of(dim)
+    uploads = [stored(blobs, spec, seed) for seed in range(clients)]
+    resident = Round(server, folder, dim, uploads, None)
+    resident.load()
+    steps = resident.decide()
+    resident.drop_models()
+    return mathematics(steps) - steps["store"]
+
+
+def reading_floor(descriptor: int, passes: int, models: int, dim: int, folder: Path) -> float:
+    """The seconds of reading a file a number of times, and of writing the bytes of models."""
+
+    def read_all() -> None:
+        for _ in range(passes):
+            forget(descriptor)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            while os.read(descriptor, PIECE):
+                pass
+
+    def write_models() -> None:
+        data = os.urandom(PIECE)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            for _ in range(models * dim * 4 // PIECE):
+                file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+    return timed(read_all) + timed(write_models)
+
+
 def cell(given: argparse.Namespace) -> dict[str, float]:
     """Measures one rule in this process."""
     server, passes = RULES[given.cell]
     torch.set_num_threads(given.threads)
     uploads = json.loads(Path(given.uploads).read_text())
     folder = Path(given.folder)
-
-    small = given.dim // given.scale
-    resident = Round(
-        server,
-        folder,
-        small,
-        [stored(Blobs(folder), spec_of(small), i) for i in range(len(uploads))],
-        None,
+    arithmetic = given.scale * arithmetic_floor(
+        server, folder, given.dim // given.scale, len(uploads)
     )
-    resident.load()
-    steps = resident.decide()
-    arithmetic = given.scale * sum(s for name, s in steps.items() if name not in ("load", "store"))
-    resident.drop_models()
-    del resident
-
     streamed = Round(server, folder, given.dim, uploads, given.memory)
     idle, most, done = status("VmRSS"), 0, threading.Event()
 
@@ -206,37 +231,20 @@ def cell(given: argparse.Namespace) -> dict[str, float]:
     steps = streamed.decide()
     done.set()
     models = streamed.drop_models()
-
-    def read_all() -> None:
-        for _ in range(passes):
-            forget(descriptor)
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            while os.read(descriptor, PIECE):
-                pass
-
-    def write_models() -> None:
-        data = os.urandom(PIECE)
-        with tempfile.TemporaryFile(dir=folder) as file:
-            for _ in range(models * given.dim * 4 // PIECE):
-                file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-
-    reading = timed(read_all) + timed(write_models)
     return {
         "models": models,
         "loading": loading,
-        "mathematics": sum(seconds for name, seconds in steps.items() if name != "load"),
+        "mathematics": mathematics(steps),
         "store": steps["store"],
-        "reading": reading,
+        "reading": reading_floor(descriptor, passes, models, given.dim, folder),
         "arithmetic": arithmetic,
         "memory": most - idle,
     }
 
 
-def main() -> None:
-    """Measures all rules, and prints the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def options(doc: str | None) -> argparse.ArgumentParser:
+    """The command line of a benchmark of large pools; `doc` is its module's docstring."""
+    parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
     parser.add_argument("--clients", type=int, default=25)
     parser.add_argument("--dim", type=lambda text: int(float(text)), default=10**8)
     parser.add_argument("--memory", type=int, default=1 << 30, help="RAMPART_POOL_MEMORY, in bytes")
@@ -246,6 +254,17 @@ def main() -> None:
     parser.add_argument("--rules", nargs="+", default=list(RULES), choices=list(RULES))
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--folder", default=None, help="on the disk to measure")
+    return parser
+
+
+def table(columns: Sequence[str]) -> str:
+    """The first two lines of a table whose first column is text."""
+    return "| " + " | ".join(columns) + " |\n|---|" + "---:|" * (len(columns) - 1)
+
+
+def main() -> None:
+    """Measures all rules, and prints the table."""
+    parser = options(__doc__)
     parser.add_argument("--cell", choices=list(RULES), help=argparse.SUPPRESS)
     parser.add_argument("--uploads", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -257,7 +276,7 @@ def main() -> None:
         uploads = [stored(blobs, spec, seed) for seed in range(given.clients)]
         listed = Path(folder) / "uploads.json"
         listed.write_text(json.dumps(uploads))
-        print("| " + " | ".join(COLUMNS) + " |\n|---|" + "---:|" * (len(COLUMNS) - 1))
+        print(table(COLUMNS))
         for rule in given.rules:
             command = [sys.executable, __file__, "--cell", rule, "--uploads", str(listed)]
             for name in ("dim", "memory", "scale", "threads"):

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A federation on a cluster in containers: cluster, images, chart, three rounds, and a look at it.
-# Needs docker, kind, kubectl and helm. Delete it again with: kind delete cluster --name rampart
+# Needs docker, kind, kubectl and helm. Delete the cluster with: kind delete cluster --name rampart
+# Nobody has run this script on a real cluster yet.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)

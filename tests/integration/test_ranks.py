@@ -20,8 +20,14 @@ LARGE = {"name": "mlp", "hidden": [2000]}
 """A model with 150,010 parameters, which are three shards."""
 
 
+def restarted(running: Parted) -> None:
+    """Starts the ranks again once the death of one has ended the others, and torchrun."""
+    assert running.processes["worker"].wait(60) != 0
+    running.start_ranks("worker", 2)
+
+
 @pytest.mark.timeout(400)
-def test_a_rank_that_is_killed_in_the_middle_of_a_round_changes_nothing(
+def test_ranks_that_are_killed_in_the_middle_of_a_round_change_nothing(
     host: Callable[..., Hosted], parted: Callable[[Experiment], Parted]
 ) -> None:
     given = experiment(5, 4, fraction=0.8, seed=7, server=SERVER, model=LARGE)
@@ -31,7 +37,7 @@ def test_a_rank_that_is_killed_in_the_middle_of_a_round_changes_nothing(
     calm.take_part("eve", Scripted("eve", scale=10.0))
     calm.wait()
 
-    running, hold = parted(given), Hold(2)
+    running, hold = parted(given), Hold(1)
     running.start("api", "api")
     running.start_ranks("worker", 2)
     running.operator.ready()
@@ -42,14 +48,22 @@ def test_a_rank_that_is_killed_in_the_middle_of_a_round_changes_nothing(
         client.hold = lambda ticket: hold(ticket)
         running.take_part(name, client)
 
-    running.wait("collecting", 2)
+    running.wait("collecting", 1)
     first, second = running.ranks("worker")
     second.kill()
-    # The death of one rank ends the other, and torchrun.
     until(lambda: not first.is_running())
-    assert running.processes["worker"].wait(60) != 0
-    running.start_ranks("worker", 2)
+    restarted(running)
+
+    hold.round = 2
+    running.wait("collecting", 2)
+    first, second = running.ranks("worker")
+    second.suspend()  # Rank 0 then waits for it in the middle of a computation.
     hold.on = False
+    until(lambda: len(running.operator.status().received) == 4)
+    first.kill()
+    second.resume()
+    until(lambda: not second.is_running())
+    restarted(running)
     running.wait()
 
     assert outcome(running.operator.rounds()) == outcome(calm.operator.rounds())

@@ -141,10 +141,9 @@ def models_digest(last: RoundRecord) -> str:
 def describe(outcomes: list[Outcome]) -> str:
     """The figures of one or several runs side by side, as a table in plain text."""
     labels = {
-        "accuracy": "accuracy of the honest clients",
-        "accuracy_customized": "  model received, before training",
-        "accuracy_local": "  after local training",
-        "accuracy_personalized": "  personal model",
+        "accuracy_customized": "accuracy of the received model",
+        "accuracy_local": "accuracy after local training",
+        "accuracy_personalized": "accuracy of the personal model",
         "error": "mean squared error of the honest clients",
         "attack_success": "triggered images taken for the target",
         "dacc": "clients judged correctly (DAcc)",

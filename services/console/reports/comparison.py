@@ -7,10 +7,9 @@ from typing import Any
 from rampart_fl.services.console.live import percent
 
 SHARES = {
-    "accuracy": "accuracy",
-    "accuracy_customized": "  model received",
-    "accuracy_local": "  after local training",
-    "accuracy_personalized": "  personal model",
+    "accuracy_customized": "accuracy of the received model",
+    "accuracy_local": "accuracy after local training",
+    "accuracy_personalized": "accuracy of the personal model",
     "dacc": "clients judged correctly (DAcc)",
     "fpr": "honest clients evicted (FPR)",
     "fnr": "attackers not evicted (FNR)",

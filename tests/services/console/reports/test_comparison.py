@@ -39,9 +39,8 @@ def test_the_table_by_hand() -> None:
     assert [re.split(r"\s{2,}", line.strip()) for line in text.splitlines()] == [
         ["a-1", "b-2"],
         ["state", "finished", "running"],
-        ["accuracy", "91.2 %", "91.2 %"],
-        ["model received", "90.0 %", "90.0 %"],
-        ["after local training", "-", "50.0 %"],
+        ["accuracy of the received model", "90.0 %", "90.0 %"],
+        ["accuracy after local training", "-", "50.0 %"],
         ["evicted", "nobody", "a, b, c and 1 more"],
         ["clients", "6", "6"],
         ["rounds", "3", "3, 1 failed"],

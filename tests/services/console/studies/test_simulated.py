@@ -81,7 +81,7 @@ def test_without_a_folder_nothing_is_kept(
     monkeypatch.chdir(tmp_path)
     said = rampart("simulate", str(file), "--accuracy", "best")
     assert said.code == 0, said.err
-    assert "accuracy of the honest clients" in said.out
+    assert "accuracy after local training" in said.out
     assert "not kept" in said.out
     assert [path.name for path in tmp_path.iterdir()] == ["small.toml"]
 

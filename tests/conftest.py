@@ -4,7 +4,7 @@ import gc
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,6 @@ settings.register_profile("quick", settings.get_profile("rampart"), max_examples
 settings.load_profile("rampart")
 
 
-INTEGRATION = Path(__file__).with_name("integration")
 STARTERS = {"redis_url", "kubectl"}
 """Fixtures that start a process."""
 
@@ -36,12 +35,21 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(
+    file_path: Path,
+) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Looks for doctests only in files that have some: tests have hardly any, and are many."""
+    found = yield
+    if file_path.suffix == ".py" and b">>> " not in file_path.read_bytes():
+        return [one for one in found if type(one) is pytest.Module]
+    return found
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Marks tests that `make test-fast` leaves out; further tests carry the marker themselves."""
-    for item in items:
-        fixtures = set(getattr(item, "fixturenames", ()))
-        if item.path.is_relative_to(INTEGRATION) or fixtures & STARTERS:
-            item.add_marker(pytest.mark.processes)
+    if not STARTERS.isdisjoint(getattr(item, "fixturenames", ())):
+        item.add_marker(pytest.mark.processes)
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,7 @@ The program writes `docs/experiments.md`; a test fails if that file is not up to
 import ast
 import inspect
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from types import UnionType
@@ -259,6 +260,7 @@ def _arguments(annotation: Any) -> tuple[Any, ...]:
     return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
 
+@cache
 def _docstrings(model: type[Table]) -> dict[str, str]:
     """The docstrings of the fields of a class and of its base classes, keyed by field."""
     found: dict[str, str] = {}

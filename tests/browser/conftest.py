@@ -37,12 +37,9 @@ PATIENCE = 30_000
 Visit = Callable[..., "Page"]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Marks the tests of this folder."""
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.browser)
+    item.add_marker(pytest.mark.browser)
 
 
 @pytest.fixture(scope="session")

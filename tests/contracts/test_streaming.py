@@ -245,7 +245,8 @@ def test_a_stage_holds_less_than_the_pool_if_it_says_that_it_streams(
         raise AssertionError(stage)
 
     # Other threads of this process only add to a measurement, so the smallest one tells.
-    assert any(most_held(work) < WIDE * LONG * 4 / 2 for _ in range(3)) is stage.streams
+    tries = 3 if stage.streams else 1
+    assert any(most_held(work) < WIDE * LONG * 4 / 2 for _ in range(tries)) is stage.streams
 
 
 def test_the_page_lists_the_stages_that_do_not_stream() -> None:

@@ -49,6 +49,11 @@ RUN = "/v1/runs/small-1"
 PROBLEM = "application/problem+json"
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Marks the tests of this folder."""
+    item.add_marker(pytest.mark.processes)
+
+
 @dataclass(frozen=True)
 class Reply:
     """What came back: the status, the headers, and the body."""

@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from functools import cache
 
 import pytest
 
@@ -10,20 +11,29 @@ from rampart_fl.shared.validation import validate
 from tools.reference import FAMILIES, PATH, meaning, render, tables
 
 TABLES = list(tables())
-TEXT = render()
-PARTS = {part.splitlines()[0]: part for part in TEXT.split("\n## ")}
-"""The reference by heading."""
+
+
+@cache
+def text() -> str:
+    """The reference, rendered once, and not while tests are collected."""
+    return render()
+
+
+@cache
+def parts() -> dict[str, str]:
+    """The reference by heading."""
+    return {part.splitlines()[0]: part for part in text().split("\n## ")}
 
 
 def part(path: str) -> str:
     """The part on one table."""
     if not path:
-        return PARTS["The file"]
-    return PARTS["`[[attackers]]`" if path == "attackers" else f"`[{path}]`"]
+        return parts()["The file"]
+    return parts()["`[[attackers]]`" if path == "attackers" else f"`[{path}]`"]
 
 
 def test_the_committed_reference_is_up_to_date() -> None:
-    assert PATH.read_text(encoding="utf-8") == TEXT, (
+    assert PATH.read_text(encoding="utf-8") == text(), (
         "run `python -m tools.reference` and commit docs/experiments.md"
     )
 
@@ -52,11 +62,11 @@ def test_defaults_are_those_that_hold() -> None:
 
 @pytest.mark.parametrize("path", FAMILIES)
 def test_every_member_is_named(path: str) -> None:
-    (row,) = [line for line in PARTS["Members"].splitlines() if line.startswith(f"| `{path}` |")]
+    (row,) = [line for line in parts()["Members"].splitlines() if line.startswith(f"| `{path}` |")]
     assert all(f"`{name}`" in row for name in FAMILIES[path].names())
 
 
 def test_the_example_can_run() -> None:
-    example = re.search(r"```toml\n(.*?)```", TEXT, re.DOTALL)
+    example = re.search(r"```toml\n(.*?)```", text(), re.DOTALL)
     assert example is not None
     validate(Experiment.from_tables(tomllib.loads(example[1])))

@@ -40,17 +40,19 @@ def curves(
     at: Sequence[Any],
     panels: Mapping[str, Mapping[str, Sequence[float | None]]],
     spread: Mapping[tuple[str, str], Sequence[float | None]] | None = None,
+    kinds: Sequence[str] = ("png",),
 ) -> None:
     """Draws lines in panels side by side, with the same horizontal axis.
 
     Args:
-        path: path of the PNG file.
+        path: path of the file; each kind replaces its ending.
         title: title above all panels.
         axis: label of the horizontal axis.
         at: positions of the points on the horizontal axis: numbers, or names at equal distances.
         panels: the lines of each panel, keyed by the panel's label, then by the line's name; a line
             has a gap if its value is None.
         spread: half the height of the band around each line, keyed by panel and line.
+        kinds: the formats to write, `png` or `svg`.
     Raises:
         NoPlots: matplotlib is not installed.
     """
@@ -73,4 +75,6 @@ def curves(
         place.set_ylabel(shown)
         place.grid(alpha=0.3)
         place.legend()
-    picture.savefig(path, dpi=90)
+    for kind in kinds:
+        picture.savefig(path.with_suffix(f".{kind}"), dpi=90)
+        picture.set_layout_engine("none")  # The next format keeps the layout, which takes long.

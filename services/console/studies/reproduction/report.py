@@ -216,8 +216,7 @@ def draw(base: Path, definition: Definition, outcomes: Sequence[Outcome]) -> Non
         return
     drawn = definition.figure or Figure(along=definition.columns)
     at, panels, spread = lines_of(definition, drawn, outcomes)
-    for kind in ("svg", "png"):
-        curves(base.with_suffix(f".{kind}"), base.name, drawn.along, at, panels, spread)
+    curves(base, base.name, drawn.along, at, panels, spread, kinds=("svg", "png"))
 
 
 def lines_of(

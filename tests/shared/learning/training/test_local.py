@@ -295,7 +295,10 @@ SIZES = (4, 160, 1, 33, 17)
 def test_evaluation_ignores_padding(
     make_learner: MakeLearner, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    learner = make_learner(evaluation={"trigger": {"name": "dba", "width": 3}})
+    learner = make_learner(
+        evaluation={"trigger": {"name": "dba", "width": 3}},
+        training={"epochs": 1, "batch_size": 40},
+    )
     data, names = unbalanced(SIZES), [str(k) for k in range(len(SIZES))]
     received_KD, personal = start(learner, len(SIZES))
     cohort = with_nan_padding(Cohort.of(data, torch.float64))

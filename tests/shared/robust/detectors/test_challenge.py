@@ -31,6 +31,12 @@ KEY = "detector-0-challenge"
 Attack = Callable[[Tensor], Tensor]
 
 
+def sketched(vectors_ND: Tensor) -> Tensor:
+    """Sketches (N, K) of these vectors; most clients start from one model, sketched once."""
+    distinct_MD, places_N = vectors_ND.unique(dim=0, return_inverse=True)
+    return torch.stack([sketch(vector_D, SKETCH) for vector_D in distinct_MD])[places_N]
+
+
 class Federation:
     """Clients that each descend on a parabola of their own, and what the engine makes of it.
 
@@ -74,10 +80,7 @@ class Federation:
             rows = Rows.of(
                 sent_ND[there],
                 ids=[self.names[i] for i in there],
-                traces=Traces(
-                    torch.stack([sketch(sent_ND[i], SKETCH) for i in there]),
-                    torch.stack([sketch(starts_ND[i], SKETCH) for i in there]),
-                ),
+                traces=Traces(sketched(sent_ND[there]), sketched(starts_ND[there])),
             )
             context = Context(round=self.round, seed=5, reference_D=self.global_D)
             outcome = run_round(self.plan, rows, self.state, context)

@@ -32,8 +32,9 @@ def _few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sketched(vectors_ND: Tensor) -> Tensor:
-    """Sketches (N, K) of these vectors."""
-    return torch.stack([sketch(vector_D, 1024) for vector_D in vectors_ND])
+    """Sketches (N, K) of these vectors; most clients start from one model, sketched once."""
+    distinct_MD, places_N = vectors_ND.unique(dim=0, return_inverse=True)
+    return torch.stack([sketch(vector_D, 1024) for vector_D in distinct_MD])[places_N]
 
 
 def judge(
@@ -162,9 +163,8 @@ def test_sign_flips_are_evicted_within_twenty_rounds_and_nobody_else(seed: int) 
     federation, signs = Quadratics(20, seed), torch.ones(20, 1)
     federation.shares_N[14:] = 0.2  # Who hardly trains sends noise, whatever its sign.
     signs[14:] = -1
-    federation.run(30, lambda sent_ND: signs * sent_ND)
+    federation.run(20, lambda sent_ND: signs * sent_ND)
     assert federation.evicted.keys() == names(range(14, 20))
-    assert max(federation.evicted.values()) < 20
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 0.5, 0.8, 20.0])
@@ -179,7 +179,7 @@ def test_colluders_below_half_get_no_honest_client_evicted(
         crafted_D = -epsilon * sent_ND[:-colluders].mean(0)
         return torch.cat([sent_ND[:-colluders], crafted_D.expand(colluders, -1)])
 
-    federation.run(30, ipm)
+    federation.run(20, ipm)
     assert federation.evicted.keys() <= names(range(clients - colluders, clients))
 
 
@@ -191,7 +191,7 @@ def test_copies_of_an_honest_client_get_nobody_evicted(target: int) -> None:
     def mimic(sent_ND: Tensor) -> Tensor:
         return torch.cat([sent_ND[:11], sent_ND[target].expand(9, -1)])
 
-    federation.run(30, mimic)
+    federation.run(20, mimic)
     assert not federation.evicted
 
 

@@ -72,14 +72,15 @@ def test_the_lock_names_no_registry_and_pins_every_package() -> None:
     assert all(one["integrity"].startswith("sha512-") for one in packages.values())
 
 
-@pytest.mark.parametrize("path", [FOLDER / "index.html", *OWN], ids=lambda path: path.name)
-def test_no_file_names_another_host_or_needs_an_exception_to_the_policy(path: Path) -> None:
-    text = path.read_text()
-    assert not re.findall(r"https?://(?!www\.w3\.org/2000/svg)", text)
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", text)
-    assert "dangerouslySetInnerHTML" not in text
-    assert not re.search(r"\bstyle=\"|<style|\bon\w+=\"", text)
-    assert not re.search(r"localStorage|sessionStorage|document\.cookie|indexedDB", text)
+def test_no_file_names_another_host_or_needs_an_exception_to_the_policy() -> None:
+    for path in (FOLDER / "index.html", *OWN):
+        text = path.read_text()
+        assert not re.findall(r"https?://(?!www\.w3\.org/2000/svg)", text), path
+        writes = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\("
+        assert not re.search(writes, text), path
+        assert "dangerouslySetInnerHTML" not in text, path
+        assert not re.search(r"\bstyle=\"|<style|\bon\w+=\"", text), path
+        assert not re.search(r"localStorage|sessionStorage|document\.cookie|indexedDB", text), path
 
 
 def test_every_module_that_is_imported_exists() -> None:

@@ -12,8 +12,7 @@ from kubernetes_validate import utils
 
 from tests.deployment.kubernetes.conftest import FILES
 
-RELEASES = ["1.28", "1.36"]
-"""A field that the oldest and the newest have is in all between: no version takes one back."""
+RELEASES = [f"1.{minor}" for minor in range(28, 37)]
 CUSTOM = {"Certificate", "HTTPRoute", "PrometheusRule", "ServiceMonitor"}
 """Kinds that others define: they have no schema among those of Kubernetes."""
 

@@ -108,7 +108,7 @@ class Stage(Member, ABC):
     def needs(self) -> frozenset[Need]:
         """What the stage needs from its context, besides the round, the seed and the reference.
 
-        The result includes the needs of stages in this stage's fields.
+        The result includes the needs of all stages that are fields of this stage.
         """
         parts = (getattr(self, key) for key in type(self).model_fields)
         return frozenset[Need]().union(*(p.needs() for p in parts if isinstance(p, Stage)))

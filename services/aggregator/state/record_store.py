@@ -127,7 +127,7 @@ class RecordStore:
         return (max(entries), await self.seal(_with_late(entries, late))) if entries else None
 
     async def _held(self) -> tuple[dict[int, str], dict[int, str]]:
-        """The entries in Redis as JSON, and the late clients, each keyed by round."""
+        """Two maps from Redis, both keyed by round: the entries as JSON, and the late clients."""
         # Late clients are read first, because they move together with their entries.
         late = await self.redis.ask("hgetall", self.keys.late)
         held = await self.redis.ask("hgetall", self.keys.history)

@@ -3,7 +3,7 @@
 Schema 1 kept whole records in the hash `history`. Schema 2 keeps records in blobs. Redis then has
 only a short entry for each of the newest rounds, and digests of blobs that hold the older entries
 (see record_store.py). Schema 3 has runs. A federation of schema 2 is a single run. Its keys and
-blobs become those of a run of schema 3, and this run is added to the registry.
+blobs are converted to those of a run of schema 3, and the run is registered.
 """
 
 import asyncio

@@ -33,7 +33,7 @@ def pieces(rows: View) -> Iterator[tuple[int, int, Sequence[Tensor]]]:
 
 
 def plain_width(rows: View) -> int:
-    """Number of coordinates whose products torch sums in the rows' own precision at a time."""
+    """Coordinates per chunk; within a chunk, torch sums products in the rows' own precision."""
     return 1 << 14 if rows.device.type == "cpu" else 1 << 16
 
 

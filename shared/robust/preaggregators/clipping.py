@@ -20,7 +20,7 @@ def factors(rows: Rows, threshold: float, lengths_M: Tensor | None = None) -> Te
 
 @preaggregators.register("clipping")
 class Clipping(PreAggregator):
-    """Clips every row to length at most c.
+    """Clips every row to a norm of at most c.
 
     x_i <- x_i min(1, c / |x_i|).
 

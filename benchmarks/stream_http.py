@@ -156,7 +156,7 @@ class Memory(threading.Thread):
         while self.on:
             for name, size in self._now().items():
                 self.peak[name] = max(self.peak[name], size)
-            time.sleep(0.01)
+            time.sleep(0.01)  # The interval between two samples.
 
     @property
     def added(self) -> dict[str, float]:
@@ -195,7 +195,7 @@ def round_over_http(given: argparse.Namespace, rule: str, folder: Path) -> dict[
                 posting = time.perf_counter() - began
                 while not (records := operator.rounds()):
                     federation.processes.check(*PARTS, "redis")
-                    time.sleep(0.5)
+                    time.sleep(0.5)  # The round's own times come from its record.
                 memory.on = False
                 memory.join()
             finally:

@@ -47,7 +47,7 @@ def table(data_id: int, arrived: Rows = lambda rows: None) -> tuple[np.ndarray, 
             refused = isinstance(error, HTTPError) and error.code < 500
             if refused or attempt == ATTEMPTS - 1:
                 raise OSError(str(error) or type(error).__name__) from error
-            time.sleep(PAUSE)
+            time.sleep(PAUSE)  # The server may be busy; the last attempt raises its error.
     raise AssertionError
 
 

@@ -22,6 +22,7 @@ SECTIONS = {
     "network": network,
 }
 OUT = ROOT / "benchmarks/results/detection.md"
+RUNS = ROOT / "benchmarks/results/detection"
 
 
 def main() -> None:
@@ -44,7 +45,9 @@ def main() -> None:
     parser.add_argument("--paired", action="store_true", help="benign: without a detector, too")
     parser.add_argument("--jobs", type=int, default=cpus.threads())
     parser.add_argument(
-        "--cache", type=Path, default=ROOT / "runs/detection.jsonl", help="of finished runs"
+        "--cache",
+        type=Path,
+        help="of finished runs (default: benchmarks/results/detection/SECTION.jsonl)",
     )
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--plan", action="store_true", help="say what would be run, and stop")
@@ -63,7 +66,8 @@ def main() -> None:
         renew(given.out, "level", text, [*SECTIONS, "level"])
         print(text)
         return
-    section, kept = SECTIONS[given.section], Cache.of(given.cache)
+    section = SECTIONS[given.section]
+    kept = Cache.of(given.cache or RUNS / f"{given.section}.jsonl")
     runs = section.plan(options)
     describe(runs, kept)
     if given.plan:

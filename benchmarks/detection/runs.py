@@ -1,5 +1,6 @@
 """Executes runs, several at the same time; finished runs are cached and not run again."""
 
+import ast
 import hashlib
 import json
 import sys
@@ -28,7 +29,8 @@ JUDGES = (
     "shared/robust/trials.py",
     "shared/round",
 )
-"""Source files that decide which clients are evicted; a change to them invalidates cached runs."""
+"""Source files that decide which clients are evicted; a change of their code, comments and
+docstrings excepted, invalidates cached runs."""
 SETTLED = 30
 """Minimum number of rounds of a run that ends once all attackers are evicted."""
 Figures = dict[str, Any]
@@ -217,13 +219,33 @@ def span(seconds: float) -> str:
 
 @cache
 def version() -> str:
-    """Digest of the source files that decide which clients are evicted."""
+    """Digest of the code that decides which clients are evicted."""
     total = hashlib.sha256()
     for place in JUDGES:
         path = ROOT / place
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            total.update(f"{file.relative_to(ROOT)}\0".encode() + file.read_bytes())
+            total.update(f"{file.relative_to(ROOT)}\0{bare(file.read_text())}\0".encode())
     return total.hexdigest()[:16]
+
+
+def bare(source: str) -> str:
+    """Python source without comments, docstrings and layout.
+
+    >>> bare("def f(x):  # x is a number\\n    return x+1")
+    'def f(x):\\n    return x + 1'
+    """
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            kept = [one for one in body if not _is_text(one)]
+            node.body = kept or [ast.Pass()]  # type: ignore[attr-defined]
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
 @cache

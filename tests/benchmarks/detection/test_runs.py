@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.detection.combinations import DEFAULT, Combination
 from benchmarks.detection.report import renew
-from benchmarks.detection.runs import Cache, Run, execute, finish
+from benchmarks.detection.runs import Cache, Run, bare, execute, finish
 
 ONE = Combination("digits", "2 classes", 10, 1.0, 1, "mlp", 3, "global", seed=3)
 ATTACKERS = [{"count": 3, "attack": "sign_flip"}]
@@ -34,6 +34,15 @@ def test_what_changes_a_run_changes_its_key() -> None:
     runs = [run(), run(claim=1), run(settles=True), run(network=True), run(paired=True), other]
     assert len({one.key for one in runs}) == len(runs)
     assert run(label={"attack": "another name"}, seconds=1.0).key == run().key
+
+
+def test_only_code_counts_as_a_change_of_a_detector() -> None:
+    source = 'LIMIT = 3\n"""Of what."""\n\n\ndef over(x):\n    """Whether it is over."""\n'
+    source += "    return x > LIMIT  # strictly\n"
+    reworded = source.replace("Of what.", "The limit.").replace("  # strictly", "")
+    assert bare(reworded) == bare(source)
+    assert bare(source.replace(">", ">=")) != bare(source)
+    assert bare('def f():\n    """Does nothing."""') == "def f():\n    pass"
 
 
 def test_a_line_that_was_cut_off_is_run_again(tmp_path: Path) -> None:

@@ -64,6 +64,16 @@ def test_a_thousand_clients_are_shown_and_reached_by_keyboard(
     expect(page.get_by_role("complementary")).to_have_count(0)
 
 
+def test_rounds_lead_to_the_next_one_up_to_the_newest(visit: Visit, large: MadeUpRun) -> None:
+    newest = large.round - 1
+    page = visit(large.url, f"runs/{large.run}/rounds/{newest - 1}", large.token)
+    following = page.get_by_role("link", name="Next")
+    following.click()
+    expect(page.get_by_role("heading", name=f"Round {newest}", exact=True)).to_be_visible()
+    expect(page.get_by_role("region", name="Verdicts of the round")).to_be_visible()
+    expect(following).to_have_count(0)
+
+
 def test_hostile_names_and_reasons_are_text(visit: Visit, large: MadeUpRun) -> None:
     reason = "<script>document.title='owned'</script><img src=x onerror=alert(1)>"
     large.operator.decide("client-0002", "evict", reason)

@@ -11,10 +11,13 @@ import { Lineage } from "./lineage.js";
 import { Weights } from "./weights.js";
 
 const SHOWN = 100;
+/** Milliseconds between two checks for a next round. */
+const EVERY = 3000;
 
 /** @param {{run: string, round: number}} props */
 export function RoundView({ run, round }) {
   const { data, error } = useAnswer(`/v1/runs/${run}/rounds/${round}?limit=10000`);
+  const { data: following } = useAnswer(`/v1/runs/${run}/figures?from=${round + 1}&limit=1`, EVERY);
   const [fault, tell] = useState("");
   const save = (/** @type {string} */ path, /** @type {string} */ name) => download(path, name).catch((problem) => tell(problem.message));
   return html`
@@ -24,7 +27,7 @@ export function RoundView({ run, round }) {
       ${data && html`<p class="muted">${data.status}${data.reason ? `: ${data.reason}` : ""}, ${clock(data.closed_at)}</p>`}
       <div class="actions">
         ${round > 0 && html`<a class="button" href=${href("runs", run, "rounds", round - 1)}>Previous</a>`}
-        <a class="button" href=${href("runs", run, "rounds", round + 1)}>Next</a>
+        ${following?.length > 0 && html`<a class="button" href=${href("runs", run, "rounds", round + 1)}>Next</a>`}
         <button type="button" onClick=${() => save(`/v1/runs/${run}/rounds/${round}?limit=10000`, `${run}-round-${round}.json`)}>Download record</button>
       </div>
     </div>

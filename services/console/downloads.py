@@ -1,7 +1,7 @@
-"""Fetches the data sets that an experiment needs, with a progress bar for each download."""
+"""Fetches the data sets that experiments need, with a progress bar for each of them."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rampart_fl.services.console.progress import Progress
@@ -12,23 +12,31 @@ from rampart_fl.shared.learning.data.datasets import Dataset, datasets
 def fetch(member: Dataset, clock: Callable[[], float] = time.monotonic) -> Path | None:
     """Fetches a data set, and returns the path of its file, if it has one.
 
+    The progress counts rows of the table that is downloaded, or of the publisher's file.
+
     Args:
         member: the data set.
         clock: returns seconds.
     Raises:
         ConfigurationError: the data set is not available; the message says what to do.
     """
-    with Progress(f"samples of {member.name} downloaded", clock=clock) as progress:
+    with Progress(f"rows of {member.name}", clock=clock) as progress:
         return member.fetch(progress.show)
 
 
-def fetch_all(experiment: Experiment) -> None:
-    """Fetches the data sets of an experiment's clients and server.
+def fetch_all(experiments: Iterable[Experiment]) -> None:
+    """Fetches the data sets of the clients and the server, each data set once.
 
     Raises:
         ConfigurationError: a data set is not available; the message says what to do.
     """
-    server = experiment.server
-    for table in (experiment.data, server.root, server.public, server.test):
-        if table is not None:
-            fetch(datasets.parse(table.dataset))
+    fetched = set()
+    for experiment in experiments:
+        server = experiment.server
+        for table in (experiment.data, server.root, server.public, server.test):
+            if table is None:
+                continue
+            member = datasets.parse(table.dataset)
+            if member.name not in fetched:
+                fetch(member)
+            fetched.add(member.name)

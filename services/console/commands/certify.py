@@ -71,7 +71,7 @@ def certify(
     changes = {name: value for name, value in given.items() if value is not None}
     chosen = validate(Experiment.from_tables({**Experiment.load(experiment).tables(), **changes}))
     if ray is None:
-        downloads.fetch_all(chosen)
+        downloads.fetch_all([chosen])
     with Progress(chosen.name) as progress:
         if subsets is None or size is None:
             found = certify_groups(chosen, device, progress.show)

@@ -83,7 +83,7 @@ def matrix(
     rows, columns = names(attacks), names(defences)
     cells = plan(base, rows, columns, seeds, rounds, network)
     if ray is None:
-        downloads.fetch_all(base)
+        downloads.fetch_all(cell.experiment for cell in cells)
     found = Matrix(rows, columns)
     follow(cells, output, pool(jobs, ray, threads=network), found.add)
     about = {

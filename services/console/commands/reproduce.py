@@ -3,6 +3,7 @@
 import json
 import shlex
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -54,6 +55,7 @@ def reproduce(
     Stores the results of every finished run in OUT/cells, under the digest of its experiment. If a
     cell cannot be run, the table states the reason.
     """
+    from rampart_fl.services.console import downloads
     from rampart_fl.services.console.studies.plots import NoPlots
     from rampart_fl.services.console.studies.pools import pool
     from rampart_fl.services.console.studies.reproduction.cells import cells
@@ -78,6 +80,11 @@ def reproduce(
     picked = _picked(only or [])
     tables = {one: load(one) for one in (names() if name == ALL else [name])}
     planned = {one: cells(table, scale, seeds, picked) for one, table in tables.items()}
+    if ray is None:
+        needed = (cell.runs[0] for found in planned.values() for cell in found if cell.runs)
+        # The cells of a data set that is not available state the reason themselves.
+        with suppress(ConfigurationError):
+            downloads.fetch_all(needed)
     for one, table in tables.items():
         found = run(
             planned[one],

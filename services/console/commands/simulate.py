@@ -77,7 +77,7 @@ def simulate(
     where = pool(jobs, ray, cores=threads or 1, gpus=gpus, device=device)
     if grid is not None:
         if ray is None:
-            downloads.fetch_all(grid.points()[0].runs[0])
+            downloads.fetch_all(point.runs[0] for point in grid.points())
         _sweep(grid, device, accuracy, out, resume, threads or 1, where)
         return
     if where is not None:
@@ -85,7 +85,7 @@ def simulate(
             f"{experiment} is one run: --jobs and --ray execute the runs of a file with a [sweep]"
         )
     chosen = Experiment.from_tables({**Experiment.load(experiment).tables(), **given})
-    downloads.fetch_all(chosen)
+    downloads.fetch_all([chosen])
     folder = None if out is None else Folder(out)
     result = run(
         chosen,

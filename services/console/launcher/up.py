@@ -64,7 +64,7 @@ def up(
     """
     experiment = validate(experiment)
     # Download missing data sets once here. Otherwise, each process would download them itself.
-    downloads.fetch_all(experiment)
+    downloads.fetch_all([experiment])
     started = time.monotonic()
     hostile = [c for c, r in zip(experiment.client_names, experiment.roles, strict=True) if r]
     with LocalFederation(experiment, folder, per_process) as federation, LiveTable(hostile) as view:

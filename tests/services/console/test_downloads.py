@@ -1,13 +1,19 @@
-"""The download of data sets shows its progress and the time left."""
+"""Data sets that are downloaded or converted: the progress and the time left."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from rampart_fl.services.console import downloads
+from rampart_fl.services.console.__main__ import app
+from rampart_fl.services.console.commands import simulate
+from rampart_fl.services.console.launcher.local import to_toml
+from rampart_fl.services.console.progress import Progress
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.learning.data.datasets import datasets, openml
+from rampart_fl.shared.learning.data.datasets.activity import STEP
 from rampart_fl.shared.learning.data.datasets.files import CACHE, VARIABLE
 from rampart_fl.shared.learning.data.datasets.openml import Rows
 from tests.services.console.test_progress import Clock
@@ -32,13 +38,13 @@ def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_a_download_tells_the_time_left(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_download_shows_the_time_left(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     path = downloads.fetch(datasets.build("usps"), clock)
     assert path is not None
     assert path.exists()
     lines = capsys.readouterr().err.splitlines()
-    assert lines[1] == "1000/9298 samples of usps downloaded, 1 min left"
-    assert lines[-1] == "9000/9298 samples of usps downloaded"
+    assert lines[1] == "1000/9298 rows of usps, 1 min left"
+    assert lines[-1] == "9000/9298 rows of usps"
     assert downloads.fetch(datasets.build("usps"), clock) == path
     assert capsys.readouterr().err == ""
 
@@ -46,5 +52,40 @@ def test_a_download_tells_the_time_left(clock: Clock, capsys: pytest.CaptureFixt
 def test_all_data_sets_of_an_experiment_are_fetched(clock: Clock, tmp_path: Path) -> None:
     tables = Experiment.load("digits-sign-flip").tables()
     tables["server"]["test"] = {"dataset": "usps"}
-    downloads.fetch_all(Experiment.from_tables(tables))
+    downloads.fetch_all([Experiment.load("digits-benign"), Experiment.from_tables(tables)])
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["usps.npz"]
+
+
+def test_the_data_sets_of_every_point_of_a_sweep_are_fetched(
+    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "two.toml"
+    base = to_toml(Experiment.load("digits-benign").tables())
+    file.write_text(base + '\n[sweep]\n"data.dataset" = ["digits", "usps"]\n')
+    runs: list[str] = []
+    monkeypatch.setattr(simulate, "_sweep", lambda grid, *rest: runs.append(grid.base.name))
+    assert CliRunner().invoke(app, ["simulate", str(file)]).exit_code == 0
+    assert runs == ["digits-benign"]
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["usps.npz"]
+
+
+def test_the_conversion_of_a_publishers_file_shows_the_time_left(
+    clock: Clock,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = 4 * STEP
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "WISDM_ar_v1.1_raw.txt").write_text("1,Walking,7,1,2,3;\n" * rows)
+    arrived = Progress.show
+
+    def slow(progress: Progress, done: float, total: float | None = None) -> None:
+        clock.now += 60
+        arrived(progress, done, total)
+
+    monkeypatch.setattr(Progress, "show", slow)
+    assert downloads.fetch(datasets.build("wisdm_raw"), clock) is not None
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[1] == f"{2 * STEP}/{rows} rows of wisdm_raw, 2 min left"
+    assert lines[-1] == f"{rows}/{rows} rows of wisdm_raw"

@@ -56,6 +56,14 @@ class Samples:
         return x / self.scale if self.scale != 1 else x
 
 
+Arrived = Callable[[int, int], None]
+"""Is called with the number of rows that have been read, and the number of all rows."""
+
+
+def unreported(rows: int, total: int) -> None:
+    """Reports no progress."""
+
+
 @dataclass(frozen=True)
 class Source:
     """Where a data set comes from.
@@ -109,12 +117,11 @@ class Dataset(Member, ABC):
         """Where `load` would currently read the data set from."""
         return Source("Rampart", "needs no file", True)
 
-    def fetch(self, arrived: Callable[[int, int], None] = lambda rows, total: None) -> Path | None:
+    def fetch(self, arrived: Arrived = unreported) -> Path | None:
         """Ensures that `load` works offline; returns the path of the data set's file, if any.
 
         Args:
-            arrived: is called during a download, with the number of samples that have arrived, and
-                the number of all samples.
+            arrived: is called while a download or a publisher's file is read.
         Raises:
             ConfigurationError: the data set is not available; the message says what to do.
         """

@@ -8,13 +8,15 @@ from pathlib import Path
 import numpy as np
 
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.learning.data.datasets import Samples, datasets
+from rampart_fl.shared.learning.data.datasets import Arrived, Samples, datasets, unreported
 from rampart_fl.shared.learning.data.datasets.files import FileDataset, Original
 
 WINDOW = 200
 """Number of measurements in a window, which lasts ten seconds in WISDM and four in HAPT."""
 ACTIVITIES = ("Walking", "Jogging", "Upstairs", "Downstairs", "Sitting", "Standing")
 """WISDM's classes, in order."""
+STEP = 10_000
+"""Number of records between two reports of the progress."""
 GRAVITY = 9.80665
 """m/s² of one g."""
 NUMBER = r"(-?\d+(?:\.\d+)?(?:[eE]-?\d+)?)"
@@ -46,29 +48,33 @@ class WISDM(FileDataset):
         return replace(super().load(), standardized=True)
 
 
-def windows(text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def windows(text: str, arrived: Arrived = unreported) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Accelerations float32 (n, 3, 200) in g, activities (n,) and users (n,) from WISDM's raw text.
 
     A record is `user,activity,time,x,y,z;` with accelerations in m/s². Records that lack a number
     or have time 0 are skipped. A line may hold several records.
     """
-    records = [
-        (int(user), ACTIVITIES.index(activity), tuple(map(float, xyz)))
-        for user, activity, time, *xyz in RECORD.findall(text)
-        if int(time)
-    ]
-    key = np.array([(user, activity) for user, activity, _ in records]).reshape(-1, 2)
+    keys, accelerations = [], []
+    total = text.count(";")
+    for number, record in enumerate(RECORD.finditer(text), start=1):
+        user, activity, time, *xyz = record.groups()
+        if int(time):
+            keys.append((int(user), ACTIVITIES.index(activity)))
+            accelerations.append(tuple(map(float, xyz)))
+        if number % STEP == 0:
+            arrived(number, total)
+    key = np.array(keys).reshape(-1, 2)
     ends = np.flatnonzero((key[1:] != key[:-1]).any(1)) + 1
     runs = pairwise([0, *ends.tolist(), len(key)])
     cuts = [c for a, b in runs for c in range(a, b - WINDOW + 1, WINDOW)]
-    xyz = np.array([values for *_, values in records], dtype=np.float32).reshape(-1, 3) / GRAVITY
-    x = np.array([xyz[cut : cut + WINDOW].T for cut in cuts], dtype=np.float32)
+    g = np.array(accelerations, dtype=np.float32).reshape(-1, 3) / GRAVITY
+    x = np.array([g[cut : cut + WINDOW].T for cut in cuts], dtype=np.float32)
     return x.reshape(-1, 3, WINDOW), key[cuts, 1].astype(np.uint8), key[cuts, 0].astype(np.uint8)
 
 
-def read_raw(path: Path) -> dict[str, np.ndarray]:
+def read_raw(path: Path, arrived: Arrived = unreported) -> dict[str, np.ndarray]:
     """The arrays from WISDM's raw file; the last quarter of each user's windows is the test set."""
-    x, y, users = windows(path.read_text(encoding="utf-8", errors="replace"))
+    x, y, users = windows(path.read_text(encoding="utf-8", errors="replace"), arrived)
     if not len(y):
         raise ConfigurationError(f"{path} has no window of {WINDOW} records")
     test = np.zeros(len(y), dtype=bool)

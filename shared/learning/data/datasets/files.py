@@ -19,7 +19,7 @@ import torch
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.learning.data.arrays import ARRAYS, PARTS, archive, labels, read
-from rampart_fl.shared.learning.data.datasets import Dataset, Samples, Source
+from rampart_fl.shared.learning.data.datasets import Arrived, Dataset, Samples, Source, unreported
 from rampart_fl.shared.runtime import caches, durable
 
 VARIABLE = "RAMPART_DATA_DIR"
@@ -31,7 +31,7 @@ class Original:
     """The name of a publisher's own file, and a function that reads the arrays from it."""
 
     name: str
-    read: Callable[[Path], dict[str, np.ndarray]]
+    read: Callable[[Path, Arrived], dict[str, np.ndarray]]
 
 
 class FileDataset(Dataset):
@@ -65,13 +65,13 @@ class FileDataset(Dataset):
             return Source("OpenML", f"data set {self.openml}", False)
         return Source("you", f"{self._file} in {VARIABLE}", False)
 
-    def fetch(self, arrived: Callable[[int, int], None] = lambda rows, total: None) -> Path:
+    def fetch(self, arrived: Arrived = unreported) -> Path:
         """The path of the data set's .npz file, which is made or downloaded if it is missing."""
         source = self.source()
         if source.present and source.place.endswith(".npz"):
             return Path(source.place)
         if source.present and self.original:
-            return self._keep(self.original.read(Path(source.place)))
+            return self._keep(self.original.read(Path(source.place), arrived))
         if self.openml:
             return self._keep(self._fetched(arrived))
         raise ConfigurationError(f"data set {self.name!r} is not on this machine: {self._advice()}")
@@ -124,7 +124,7 @@ class FileDataset(Dataset):
             f"({', '.join(ARRAYS)}; see docs/data.md){lost}"
         )
 
-    def _fetched(self, arrived: Callable[[int, int], None]) -> dict[str, np.ndarray]:
+    def _fetched(self, arrived: Arrived) -> dict[str, np.ndarray]:
         from rampart_fl.shared.learning.data.datasets.openml import table
 
         try:

@@ -1,5 +1,6 @@
 """What is in the images, and what is not."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -55,6 +56,7 @@ def test_labels_say_what_it_is(engine: Engine, image: Callable[[str], str], targ
     assert labels["org.opencontainers.image.title"] == "Rampart"
     assert labels["org.opencontainers.image.version"] == VERSION
     assert labels["org.opencontainers.image.licenses"] == "Apache-2.0"
+    assert re.fullmatch("[0-9a-f]{40}", labels["org.opencontainers.image.revision"])
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -64,6 +64,9 @@ class Settings(ServiceSettings):
     records_kept: int | None = Field(default=None, ge=1)
     """Minimum number of newest rounds whose records are kept; older records are deleted in groups
     of up to 64. By default, all records are kept."""
+    models_kept: int = Field(default=1, ge=1)
+    """Number of newest rounds of each run whose global models are kept, so that later runs can
+    start from them (`model.start`)."""
     start_models: Path | None = None
     """Folder with safetensors files that submitted experiments may start from (`model.start`). By
     default, runs can start only from models of earlier runs."""

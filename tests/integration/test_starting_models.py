@@ -1,6 +1,7 @@
-"""A run that starts with the last model of another run, over HTTP and in simulation."""
+"""Runs that start with a model of another run, over HTTP and in simulation."""
 
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ def test_only_the_last_model_of_a_run_is_kept(host: Callable[..., Hosted]) -> No
     hosted.wait()
     last, operator = hosted.model("global"), hosted.operator
     for round_, reason in (
-        (0, "the model of run 'scripted-1' after round 0 is not kept; only the last model"),
+        (0, "the model of run 'scripted-1' after round 0 is not kept; RAMPART_MODELS_KEPT"),
         (7, "run 'scripted-1' published no model in round 7"),
     ):
         operator.run = operator.submit(starting(run="scripted-1", round=round_)).run
@@ -96,6 +97,21 @@ def test_only_the_last_model_of_a_run_is_kept(host: Callable[..., Hosted]) -> No
         assert hosted.model("global") == last
         operator.steer("stop")
         until(lambda: operator.info().state in OVER)
+
+
+def test_models_of_earlier_rounds_are_kept_on_request(host: Callable[..., Hosted]) -> None:
+    hosted = host(experiment(2, rounds=4), models_kept=2)
+    hosted.scripted(["ada", "bob"])
+    hosted.wait()
+    operator = hosted.operator
+    models = {record.round: record.models["global"] for record in operator.rounds()}
+    assert len(set(models.values())) == 4
+    digest = sha256(hosted.model("global")).hexdigest()
+    assert digest == models[3]
+    for round_, state in ((1, "failed"), (2, "running")):
+        operator.run = operator.submit(starting(run="scripted-1", round=round_)).run
+        assert operator.await_start().state == state
+    assert sha256(hosted.model("global")).hexdigest() == models[2]
 
 
 def test_files_are_read_only_in_the_folder_that_a_setting_names(

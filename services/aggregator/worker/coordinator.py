@@ -19,6 +19,7 @@ from rampart_fl.services.aggregator.state.stores import RunStores
 from rampart_fl.services.aggregator.worker import phase_commands as commands
 from rampart_fl.services.aggregator.worker import phase_events as events
 from rampart_fl.services.aggregator.worker.handed_out import handed_out
+from rampart_fl.services.aggregator.worker.kept_models import KeptModels
 from rampart_fl.services.aggregator.worker.liveness import Liveness
 from rampart_fl.services.aggregator.worker.open_round import (
     OpenRound,
@@ -67,6 +68,7 @@ class Coordinator:
         experiment: Experiment,
         fence: int,
         offline_after: float,
+        models_kept: int = 1,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.stores = stores
@@ -83,6 +85,7 @@ class Coordinator:
         self.opened = OpenRound()
         self.observers: list[Callable[[RoundRecord, Decided | None], None]] = []
         self.warnings: list[str] = []
+        self.kept_models = KeptModels(models_kept)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -104,6 +107,8 @@ class Coordinator:
         assert run is not None
         snapshot = run.snapshot
         await self.compute(self.round_engine.restore, snapshot)
+        count = self.kept_models.count
+        self.kept_models = await KeptModels.read(self.records, run.round, count)
         state = State(
             phase=run.phase,
             round=run.round,
@@ -281,7 +286,9 @@ class Coordinator:
         )
         self.observe(record, decided)
         used = {d for r in opened.receipts.values() for d in (r.digest, r.started) if d}
-        await self.drop(outcome.before.blobs() | used | opened.uploads, state.position)
+        left = self.kept_models.add(state.round, record.models.get("global"))
+        unused = outcome.before.blobs() | used | opened.uploads | left
+        await self.drop(unused, state.position)
 
     async def fail(self, state: State, reason: str) -> None:
         """Ends a round without an outcome; the models and the pool remain unchanged."""
@@ -308,6 +315,7 @@ class Coordinator:
             position: position of the last event that the round has handled.
         """
         kept = self.snapshot.blobs() | await handed_out(self.stores, position)
+        kept |= set(self.kept_models.models.values())
         await self.compute(self.blobs.delete, sorted(digests - kept))
 
     def observe(self, record: RoundRecord, decided: Decided | None) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from rampart_fl.services.aggregator.state.record_store import RecordStore
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.services.aggregator.state.stores import Stores
+from rampart_fl.services.aggregator.worker.kept_models import KeptModels
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine, check_networked
 from rampart_fl.services.aggregator.worker.ticket_issuer import Compute
 from rampart_fl.shared.errors import ConfigurationError
@@ -51,7 +52,9 @@ def _check_start(start: Start | None, folder: Path | None) -> None:
         )
 
 
-async def found(run: str, stores: Stores, blobs: RunBlobs, compute: Compute, fence: int) -> str:
+async def found(
+    run: str, stores: Stores, blobs: RunBlobs, compute: Compute, fence: int, models_kept: int
+) -> str:
     """Starts the run at the head of the queue; returns the result of `RunStore.found`.
 
     Args:
@@ -59,13 +62,14 @@ async def found(run: str, stores: Stores, blobs: RunBlobs, compute: Compute, fen
         stores, blobs: the federation's state.
         compute: runs a function on the round engine's thread.
         fence: the worker's fencing token.
+        models_kept: number of newest rounds of each run whose global models are kept.
     Raises:
         Exception: the run's experiment cannot be started.
     """
     experiment = await stores.runs.experiment(run)
     located = experiment
     if experiment.start is not None and experiment.start.run is not None:
-        file = await _model_of(experiment.start, stores, blobs)
+        file = await _model_of(experiment.start, stores, blobs, models_kept)
         located = experiment.started_from(file)
     spec, snapshot = await compute(RoundEngine.first_model, located, blobs.of_run(run))
     now, patience = time.time(), experiment.phases.joining.deadline
@@ -74,26 +78,29 @@ async def found(run: str, stores: Stores, blobs: RunBlobs, compute: Compute, fen
     return await state.found(fence, experiment, spec, snapshot, now, deadline)
 
 
-async def _model_of(start: Start, stores: Stores, blobs: RunBlobs) -> Path:
+async def _model_of(start: Start, stores: Stores, blobs: RunBlobs, models_kept: int) -> Path:
     """The file with another run's global model, after a round or at the end of the run."""
     assert start.run is not None
     source, held = stores.of_run(start.run), blobs.of_run(start.run)
     state = await source.state.read() if await stores.runs.entry(start.run) else None
     if state is None:
         raise ConfigurationError(f"model.start: there is no run {start.run!r} with a model")
-    last = state.snapshot.global_model
-    # Models of earlier rounds may still exist, but a sweep may delete them at any time.
-    if start.round is not None and await _model_after(start, source.records(held)) != last:
-        raise ConfigurationError(
-            f"model.start: the model of run {start.run!r} after round {start.round} is not kept; "
-            "only the last model of a run is"
-        )
+    digest = state.snapshot.global_model
+    if start.round is not None:
+        digest = await _model_after(start, source.records(held))
+        kept = await KeptModels.read(source.records(held), state.round, models_kept)
+        # Other models of earlier rounds may still exist, but a sweep may delete them at any time.
+        if digest not in {state.snapshot.global_model, *kept.models.values()}:
+            raise ConfigurationError(
+                f"model.start: the model of run {start.run!r} after round {start.round} is not "
+                f"kept; RAMPART_MODELS_KEPT keeps those of the newest rounds, here {models_kept}"
+            )
     try:
-        with held.open(last) as file:
+        with held.open(digest) as file:
             return Path(file.name)
     except FileNotFoundError:
         raise ConfigurationError(
-            f"model.start: the blobs of run {start.run!r} lack its last model; restore them"
+            f"model.start: the blobs of run {start.run!r} lack this model; restore them"
         ) from None
 
 

@@ -7,6 +7,7 @@ import time
 from rampart_fl.services.aggregator.state.redis_records import Run
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.services.aggregator.state.stores import Stores
+from rampart_fl.services.aggregator.worker.kept_models import KeptModels
 from rampart_fl.shared.protocol.runs import OVER
 from rampart_fl.shared.runtime.memory import release_unused_memory
 
@@ -21,12 +22,14 @@ class Housekeeping:
     Args:
         stores, blobs: the federation's state.
         fence: the worker's fencing token.
+        models_kept: number of newest rounds of each run whose global models are kept.
     """
 
-    def __init__(self, stores: Stores, blobs: RunBlobs, fence: int) -> None:
+    def __init__(self, stores: Stores, blobs: RunBlobs, fence: int, models_kept: int = 1) -> None:
         self._stores = stores
         self._blobs = blobs
         self._fence = fence
+        self._models_kept = models_kept
         self._swept: set[str] = set()
         """Runs that were swept after their end, and therefore have no unused blobs."""
 
@@ -51,14 +54,17 @@ class Housekeeping:
     async def _sweep_run(self, run: str, state: Run) -> bool:
         """Deletes a run's unused blobs; returns False if not all used blobs could be determined."""
         stores, blobs = self._stores.of_run(run), self._blobs.of_run(run)
+        records = stores.records(blobs)
         try:
-            kept = state.snapshot.blobs() | await stores.records(blobs).referenced()
+            kept = state.snapshot.blobs() | await records.referenced()
         except FileNotFoundError:
             log.error(
                 "a segment of records is missing from the blobs, so nothing is swept",
                 extra={"run": run},
             )
             return False
+        models = await KeptModels.read(records, state.round, self._models_kept)
+        kept |= set(models.models.values())
         for ticket in (await stores.tickets.outstanding()).values():
             kept |= set(ticket.models.values())
         for receipt in await stores.uploads.every_receipt():

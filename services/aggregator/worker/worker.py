@@ -79,7 +79,9 @@ class Worker:
                     await migrate(self._stores, self._blobs, self._fence)
                     await self._submit_founding()
                     await self._stores.runs.set_ready(self._fence)
-                    housekeeping = Housekeeping(self._stores, self._blobs, self._fence)
+                    housekeeping = Housekeeping(
+                        self._stores, self._blobs, self._fence, self._settings.models_kept
+                    )
                     tasks.create_task(self._attend(self._fence, housekeeping))
                     tasks.create_task(self._execute_runs(self._fence))
                     tasks.create_task(housekeeping.sweep_regularly())
@@ -192,7 +194,8 @@ class Worker:
             return None
         run = queue[0]
         try:
-            await found(run, self._stores, self._blobs, self.compute, fence)
+            kept = self._settings.models_kept
+            await found(run, self._stores, self._blobs, self.compute, fence, kept)
         except (Fenced, Unavailable):
             raise
         except Exception as error:  # The next run must start, whatever is wrong with this one.
@@ -235,6 +238,7 @@ class Worker:
                 state.experiment,
                 fence,
                 self._settings.offline_after,
+                self._settings.models_kept,
             )
             coordinator.observers += self._observers
             coordinator.warnings += [TAPPED] if self._settings.test_tap else []

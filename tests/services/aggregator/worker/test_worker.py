@@ -249,6 +249,24 @@ async def test_a_sweep_keeps_what_snapshot_tickets_and_receipts_name(
     assert records <= set(held.digests())
 
 
+async def test_a_sweep_keeps_the_models_of_the_newest_rounds(
+    founded: Any, blobs: RunBlobs, aged: Callable[[Blobs, set[str]], None]
+) -> None:
+    run, held = founded.run, blobs.of_run(founded.run.run)
+    digests = [held.put(b"model %d" % round_) for round_ in range(4)]
+    for round_, digest in enumerate(digests):
+        record = RoundRecord(round=round_, status="published", models={"global": digest})
+        snapshot = Snapshot(global_model=digest, reference=digest)
+        position = await run.events.last_position()
+        filed = await founded.records.file(record)
+        await run.rounds.open(founded.fence, round_, "collecting", 0.0, None, {}, [])
+        await run.rounds.publish(founded.fence, filed, {}, snapshot, position)
+    aged(held, {*held.digests()})
+    for count, kept in ((3, digests[1:]), (1, digests[3:])):
+        await Housekeeping(founded.stores, blobs, founded.fence, count).sweep()
+        assert [digest for digest in digests if held.exists(digest)] == kept
+
+
 async def test_a_sweep_covers_runs_that_have_ended(
     founded: Any, blobs: RunBlobs, aged: Callable[[Blobs, set[str]], None]
 ) -> None:

@@ -1,0 +1,48 @@
+"""The global models of a run's newest rounds, which are kept for runs that start from them."""
+
+from rampart_fl.services.aggregator.state.record_store import RecordStore
+from rampart_fl.shared.protocol.stored_rounds import StoredRound
+
+
+class KeptModels:
+    """Digests of the global models of the newest rounds that published one.
+
+    Args:
+        count: number of rounds whose models are kept.
+
+    >>> kept = KeptModels(2)
+    >>> [kept.add(round, digest) for round, digest in enumerate(["a", "b", "b", "c", "d"])]
+    [set(), set(), {'a'}, set(), {'b'}]
+    >>> kept.models
+    {3: 'c', 4: 'd'}
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.models: dict[int, str] = {}
+        """Digests of the kept models, keyed by round, in order."""
+
+    @staticmethod
+    async def read(records: RecordStore, newest: int, count: int) -> "KeptModels":
+        """Reads the digests from the records of a run.
+
+        Args:
+            records: the records of the run.
+            newest: the run's current or last round.
+            count: number of rounds whose models are kept.
+        """
+        found = KeptModels(count)
+        entries = await records.entries(max(0, newest - count), newest)
+        for round_ in entries:
+            record = await records.record_json(entries[round_])
+            models = StoredRound.model_validate_json(record).models if record else {}
+            found.add(round_, models.get("global"))
+        return found
+
+    def add(self, round_: int, digest: str | None) -> set[str]:
+        """Adds a round's model, if it published one; returns digests that are no longer kept."""
+        if digest is None:
+            return set()
+        self.models[round_] = digest
+        oldest = [self.models.pop(n) for n in list(self.models)[: -self.count]]
+        return {*oldest} - {*self.models.values()}

@@ -31,7 +31,7 @@ for image in "${@:-slim cpu}"; do
   for target in $image; do
     name="${REPOSITORY:-rampart}:${TAG:-$version}-$target"
     "${engine[@]}" build "${options[@]}" -f services/Dockerfile --target "$target" -t "$name" \
-      --label "org.opencontainers.image.revision=$revision" \
+      --build-arg "REVISION=$revision" \
       --build-arg "TORCH_INDEX=${TORCH_INDEX:-}" .
     echo "built $name"
   done

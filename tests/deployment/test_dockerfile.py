@@ -86,6 +86,7 @@ def test_the_labels_name_the_version(instructions: list[tuple[str, str]], root: 
         "description": project["description"].partition(" as ")[0],
         "licenses": project["license"],
         "version": project["version"],
+        "revision": "${REVISION}",
     }
 
 
@@ -247,7 +248,7 @@ def test_the_script_builds_each_image_with_any_engine(root: Path) -> None:
                 "build --network host --secret id=pip,src=pip.conf -f services/Dockerfile"
                 in command
             )
-            assert f" --label org.opencontainers.image.revision={revision} " in command
+            assert f" --build-arg REVISION={revision} " in command
 
 
 @pytest.mark.processes

@@ -161,7 +161,7 @@ def report(sections: list[str]) -> str:
     """The tables, under a line about the machine."""
     machine = f"{platform.machine()}, {cpus.available():g} cores, torch {torch.__version__}"
     about = f"{machine}, one thread; load at the end {os.getloadavg()[0]:.1f}. `{command()}`"
-    return "\n\n".join(["# Studies beside peers", about, *sections]) + "\n"
+    return "\n\n".join(["# Studies, compared with other libraries", about, *sections]) + "\n"
 
 
 def command() -> str:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks the Dockerfile with hadolint and the plain manifests with checkov: `make lint-deployment`.
-# Each linter that is not installed is skipped, loudly; `make linters` installs both.
+# The script skips a linter that is not installed, and reports this; `make linters` installs both linters.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$PWD/.linters/bin:$PATH

@@ -40,7 +40,7 @@ container() { # name, user, group, mounts
   cat << YAML
     - name: $1
       image: $image
-      # A shell that handles SIGTERM, so that the pod ends at once.
+      # The shell handles SIGTERM, so that the pod ends at once.
       command: [sh, -c, "trap exit TERM; while :; do sleep 1; done"]
       resources: {requests: {cpu: 50m, memory: 64Mi}, limits: {memory: 256Mi}}
       securityContext:
@@ -52,7 +52,8 @@ container() { # name, user, group, mounts
       volumeMounts: $3
 YAML
 }
-# Each container has the user of the pod that reads its volume: not every volume supports fsGroup.
+# Each container runs as the user of the pod that later reads the volume, because not every volume
+# supports fsGroup.
 manifest=$(
   cat << YAML
 apiVersion: v1
@@ -86,7 +87,7 @@ kubectl wait --for condition=Ready "pod/$release-restore" --timeout 300s
 part redis.rdb | kubectl exec -i "$release-restore" -c redis -- \
   sh -c "$(cat "$here/chart/files/restore-redis.sh")" restore /data
 kubectl exec "$release-restore" -c blobs -- find /blobs -mindepth 1 -delete
-# The archive's own "." must not change the volume's folder, which belongs to somebody else.
+# The archive's entry "." must not change the owner and mode of the volume's folder.
 part blobs.tar | kubectl exec -i "$release-restore" -c blobs -- tar -C /blobs --no-overwrite-dir -xf -
 kubectl delete "pod/$release-restore"
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# A federation on a cluster in containers: cluster, images, chart, three rounds, and a look at it.
+# Creates a cluster in containers, builds the images, installs the chart, waits for three rounds, and
+# shows the federation.
 # Needs docker, kind, kubectl and helm. Delete the cluster with: kind delete cluster --name rampart
-# Nobody has run this script on a real cluster yet.
+# We have not run this script on a cluster yet.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)

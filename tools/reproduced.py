@@ -27,9 +27,10 @@ explains the commands and the estimates.
 
 ## At the scale `reduced`
 
-A cell is finished if it has a run with each of three seeds. *Runs* counts the kept runs and all
-runs with three seeds. *Hours left* estimates the time of the missing runs on one core. If several
-tables contain the same run, each of them counts it. The command makes the missing runs.
+A cell is finished if it has a run with each of three seeds. The column *runs* has the number of
+finished runs, and the number of all runs with three seeds. The column *hours left* has the
+estimated time of the missing runs on one core. If several tables contain the same run, each of
+these tables counts the run. The command executes the missing runs.
 
 | table | cells | finished | with fewer seeds | runs | hours left | command |
 |---|---:|---:|---:|---:|---:|---|
@@ -37,9 +38,9 @@ tables contain the same run, each of them counts it. The command makes the missi
 LEFT_OUT = """
 ## Left out of the scale `reduced`
 
-These cells would make a reduced table take more than an hour on two cores, or cannot be run at any
-scale. *Hours in full* estimates the time of the whole table at the scale `full`, on one core with
-three seeds.
+With the following cells, a table at the scale `reduced` would take more than an hour on two cores,
+or the cells cannot be run at any scale. The column *hours in full* has the estimated time of the
+whole table at the scale `full`, on one core with three seeds.
 
 | table | cells | hours in full | why |
 |---|---:|---:|---|

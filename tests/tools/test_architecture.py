@@ -43,7 +43,7 @@ def _is_module(name: str) -> bool:
 
 
 def test_one_update_passes_every_part_of_the_system() -> None:
-    way = TEXT.partition("## One update's way")[2].partition("\n## ")[0]
+    way = TEXT.partition("## The path of an update")[2].partition("\n## ")[0]
     steps = re.split(r"^\d+\. ", way, flags=re.MULTILINE)[1:]
     assert len(steps) > 10
     for step in steps:

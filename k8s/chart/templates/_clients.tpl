@@ -83,7 +83,7 @@ initContainers:
 {{- end }}
 
 {{- define "rampart.clients.mounts" -}}
-# Only the pod's own tokens.
+# The volume contains only the pod's own tokens.
 - {name: join-tokens, mountPath: /run/secrets/join-tokens, subPathExpr: $(POD_NAME), readOnly: true}
 - {name: state, mountPath: /var/lib/rampart/state}
 - {name: cache, mountPath: /var/lib/rampart/cache}

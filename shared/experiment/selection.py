@@ -15,8 +15,8 @@ def select(
 ) -> tuple[str, ...]:
     """The clients drawn for a round: ceil(fraction · n) of the candidates, sorted by id.
 
-    n is the number of candidates or, if it is given, the number of `founders`. The draw is seeded,
-    so every call gives the same result. A candidate's rank in the draw does not depend on other
+    n is `founders` if it is given, and otherwise the number of candidates. The draw is seeded, so
+    every call gives the same result. A candidate's rank in the draw does not depend on other
     candidates. A client that joins or leaves therefore changes the selection of at most one other
     client.
 

@@ -128,7 +128,7 @@ def blocks(dim: int, count: int) -> list[tuple[int, int]]:
 
 
 def _own_blocks(rows: Rows, count: int) -> list[tuple[int, int]]:
-    """The bounds of the blocks of all coordinates, counted from the first one held here."""
+    """The bounds of the blocks of all coordinates, relative to the first coordinate of `rows`."""
     place = rows.place
     return [
         (

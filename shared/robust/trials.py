@@ -67,7 +67,7 @@ class Known:
     def sighted(self, copied: bool, rounds: int) -> None:
         """Shortens the client's trial by a round; two copies within `rounds` rounds start a trial.
 
-        For some rounds after an acquittal (`rest`), copies that the client sends are ignored.
+        For `rest` rounds after an acquittal, copies that the client sends are ignored.
 
         >>> one = Known(limit=9.0, wealth=(0.0,))
         >>> [one.sighted(copied, 10) or one.trial for copied in (True, False, True, False)]

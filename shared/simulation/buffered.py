@@ -123,7 +123,7 @@ class Buffered:
         return probed
 
     def _train(self, names: Iterable[str]) -> dict[str, Arrival]:
-        """Trains these clients; those that got their work in the same round train together.
+        """Trains these clients; clients that got their work in the same round train together.
 
         Returns:
             The clients' arrivals, keyed and sorted by client.

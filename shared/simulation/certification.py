@@ -43,7 +43,7 @@ class Certificate:
         present: number of attackers that took part in the training itself.
         curve: certified accuracy on the honest clients' test samples, for m = 0, 1, 2, ... hostile
             clients in addition to those present. For larger m, no sample is certified.
-        error: probability that a radius is too large; 0 if no radius can be.
+        error: probability that a radius is too large; 0 if no radius can be too large.
         samples: number of test samples on which the accuracies are measured.
     """
 
@@ -111,14 +111,14 @@ def certify_groups(
 
 
 def subsets_of(experiment: Experiment, count: int, size: int) -> list[Subset]:
-    """Random subsets of the clients, drawn with replacement; all subsets if there are few enough.
+    """Random subsets of the clients, drawn with replacement; all subsets if at most `count` exist.
 
     >>> len(subsets_of(Experiment.load("digits-benign"), 1000, 2)), 20 * 19 // 2
     (190, 190)
     """
     names = experiment.client_names
     if not 1 <= size <= len(names):
-        raise ConfigurationError(f"subsets of {size} among {len(names)} clients")
+        raise ConfigurationError(f"a subset cannot have {size} of {len(names)} clients")
     if count >= comb(len(names), size):
         return list(combinations(names, size))
     drawn = []

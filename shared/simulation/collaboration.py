@@ -13,8 +13,8 @@ as the experiment has.
 - Φ_i: a supremum over pilot models h of the gap |e_i(h) - e_C(h)|. Here e_j(h) is the fraction of
   client j's held-out training samples (the other half) that h misclassifies. The number e_C(h) is
   the mean of all e_j(h) except the f largest and the f smallest values. Up to f pilot models may be
-  forged, so Φ_i is the larger of two gaps: that at the client's own pilot model, and the (f + 1)-th
-  largest at the other clients' pilot models.
+  forged, so Φ_i is the larger of two gaps: the gap at the client's own pilot model, and the (f +
+  1)-th largest gap at the other clients' pilot models.
 - G_i²: the spread of all clients' gradients at client i's own pilot model. The gradients are those
   that the server receives, including changes by attackers. The spread is the mean squared distance
   to the mean, over the n - f gradients that are nearest to the robust aggregate.

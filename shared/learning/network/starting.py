@@ -17,7 +17,7 @@ from rampart_fl.shared.experiment.start import Start
 from rampart_fl.shared.modelspec import STATISTIC, ModelSpec
 
 COUNT = "num_batches_tracked"
-"""Last part of the names of batch normalization's counters, on which nothing depends."""
+"""Last part of the names of batch normalization's counters, on which no result depends."""
 DTYPES = {"F64", "F32", "F16", "BF16"}
 
 

@@ -57,7 +57,7 @@ def take_steps(
         part = (cohort.part(some), batches.pick(placed[some]), start_KD, Local(start_KD, own))
         bad_K = None if hostile_K is None else hostile_K[some]
         for left, after, noised in _steps(learner, *part, at_K[some] - some.start, bad_K, apart):
-            if stay and len(after.model_KD) == len(placed):  # One pass for all: needs no copy.
+            if stay and len(after.model_KD) == len(placed):  # One pass trained all clients.
                 return replace(after, velocity={}), noised
             to_K = at_K[some][left]
             ended.put(to_K, after)
@@ -72,7 +72,7 @@ def _placed(tensor_KD: Tensor, at_K: Tensor, some: slice) -> Tensor:
 
 
 def _apart(learner: Learner, clients: int) -> int:
-    """The distance by whose multiples clients may move; no client moves if batches are split.
+    """Clients may move by multiples of this distance; no client moves if batches are split.
 
     Under privacy, and with terms that read samples, the number of clients determines how a batch is
     split, because per-sample gradients must fit in cache. The split affects the last bits.

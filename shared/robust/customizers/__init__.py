@@ -113,7 +113,7 @@ class Customizer(Stage):
         """The models of the clients that sent `rows`, and the next state.
 
         Args:
-            rows: surviving updates relative to `context.reference_D`; there may be none.
+            rows: the accepted updates relative to `context.reference_D`; there may be none.
             similar: rows of the same clients for computing similarities between clients. These are
                 the raw uploads if calibration is switched off.
             state: the state from `init` or from the last round.

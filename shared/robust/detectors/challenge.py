@@ -35,8 +35,7 @@ LEAST = 3
 EQUAL = 1e-4
 """Two uploads are treated as equal if their distance 1 - cosine is below this number."""
 NEAR = 1e-5
-"""Two starting models are treated as equal if their relative distance is at most this.
-"""
+"""Two starting models are treated as equal if their relative distance is at most this number."""
 
 
 @detectors.register("challenge")

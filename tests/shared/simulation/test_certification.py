@@ -130,6 +130,6 @@ def test_what_cannot_be_certified_is_refused() -> None:
         certify_groups(experiment(policy="buffered", **GROUPS))
     with pytest.raises(ConfigurationError, match="global models"):
         certify_subsets(experiment(**GROUPS), 3, 2)
-    with pytest.raises(ConfigurationError, match="subsets of 9 among 5"):
+    with pytest.raises(ConfigurationError, match="subset cannot have 9 of 5"):
         certify_subsets(experiment(), 3, 9)
     assert sides(experiment())[1] == []

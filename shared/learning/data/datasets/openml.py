@@ -72,7 +72,10 @@ def _read(data_id: int, arrived: Rows) -> tuple[np.ndarray, np.ndarray]:
     if checksum.hexdigest() != expected:
         raise ValueError(f"the md5 checksum is {checksum.hexdigest()}, not {expected}")
     if sum(targets) != 1 or values.shape[1] != len(columns) or not np.isfinite(values).all():
-        raise ValueError(f"the table has shape {values.shape}, not {len(columns)} columns")
+        raise ValueError(
+            f"the table of shape {values.shape} is not {len(columns)} columns of finite numbers "
+            "with one target"
+        )
     return np.delete(values, unused, axis=1), values[:, targets.index(True)].astype(np.int64)
 
 

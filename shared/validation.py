@@ -163,8 +163,8 @@ CONSTRAINTS = (
     Constraint(
         "If a detector reconstructs training, samples are not rows of token numbers.",
         lambda m: [d.name for d in m.plan.detectors if d.retraces and m.dataset.discrete],
-        "{culprit} searches for samples from which an update could come, by gradient descent, but "
-        "the samples are token numbers, which have no gradient; use another detector",
+        "{culprit} searches by gradient descent for samples that could have caused an update, but "
+        "token numbers have no gradient; use another detector",
     ),
     Constraint(
         "If a detector reconstructs training, the model has no running statistics.",

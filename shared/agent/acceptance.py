@@ -151,7 +151,7 @@ def _refused(policy: Policy, experiment: Experiment) -> Iterator[str]:
     if policy.privacy is not None:
         least = policy.privacy.least_noise
         if training.privacy is None:
-            yield "training.privacy is missing: this client sends nothing without it"
+            yield "training.privacy is missing, but this client requires it"
         elif training.privacy.noise_multiplier < least:
             yield (
                 f"training.privacy.noise_multiplier is {training.privacy.noise_multiplier:g}: this "

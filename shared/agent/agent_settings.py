@@ -59,7 +59,7 @@ class AgentSettings(ServiceSettings):
     def _slots_of_this_process(self) -> Self:
         if self.slots is None:
             if self.ordinal is not None:
-                raise ValueError("ordinal chooses one of the lists of slots: set slots")
+                raise ValueError("ordinal chooses one of the lists in slots, so set slots, too")
             return self
         if self.clients is not None:
             raise ValueError("set either clients or slots")

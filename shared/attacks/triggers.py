@@ -35,8 +35,8 @@ class Backdoor(DataAttack):
     scale: float = Field(default=1.0, gt=0)
     """Factor on the uploaded update, for model replacement; 1 leaves the update unchanged."""
     epochs: int | None = Field(default=None, ge=1)
-    """Local epochs in a round in which the attacker poisons; by default, the experiment's
-    number."""
+    """Local epochs in a round in which the attacker poisons; by default, as many as for honest
+    clients."""
     learning_rate: float | None = Field(default=None, gt=0)
     """Learning rate in a round in which the attacker poisons; by default, the experiment's rate."""
 

@@ -61,7 +61,7 @@ def count(bound: float, of: int) -> int:
 
 
 def share(fraction: float, of: int) -> int:
-    """ceil(fraction · of); a product within rounding error of a whole number counts as whole.
+    """ceil(fraction · of); a product within rounding error of a whole number is that number.
 
     >>> 0.07 * 100, share(0.07, 100)
     (7.000000000000001, 7)

@@ -217,7 +217,7 @@ def final_figures(
 
     Accuracies and rates are fractions from 0 to 1. Accuracies are computed over the test samples of
     all honest clients, from each client's newest measurement. For an evicted honest client, the
-    newest measurement is that of the client's last model. `accuracy` is the customized or the
+    newest measurement is of the client's last model. `accuracy` is the customized or the
     personalized model's accuracy, whichever is higher. `rounds_to_accuracy` maps each accuracy in
     `TARGETS` to the number of rounds until it was reached. `attack_success` is measured on the same
     model as `accuracy`, at the end of the run. If the experiment has a trigger, there is also a

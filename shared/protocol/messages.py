@@ -291,7 +291,7 @@ class RoundFacts(Message):
     policy: Literal["sync", "buffered"] = "sync"
     participants: list[str] = []
     missing: list[str] = []
-    late: list[str] = Field(default=[], description="those of `missing` that uploaded too late")
+    late: list[str] = Field(default=[], description="clients in `missing` that uploaded too late")
     quarantined: list[str] = Field(default=[], description="clients in quarantine at the end")
     mode: Mode | None = Field(default=None, description="strongest decision allowed")
     verdicts: list[VerdictRecord] = []

@@ -53,7 +53,7 @@ class Upload:
         times: the upload's length, divided by the length of the median client's longest upload.
         responses: the client's responses.
         start: what the upload started from.
-        passive: whether nobody is challenged, so that every round counts.
+        passive: whether nobody is challenged, so that the detector bets on every round.
     """
 
     times: float
@@ -63,7 +63,7 @@ class Upload:
 
     @property
     def counts(self) -> bool:
-        """Whether the upload counts against a suspect."""
+        """Whether the detector bets on this upload even if the client is a suspect."""
         return self.passive or self.start == "challenged"
 
 

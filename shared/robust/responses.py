@@ -155,9 +155,9 @@ def recalled(state: State, memories: int, shares: int) -> dict[str, Known]:
 
     Args:
         state: the state.
-        memories, shares: numbers of the detector's memories and expected shares. A state with one
-            past and one wealth per client, as former versions stored it, is taken as the past of
-            every memory and the wealth of every share.
+        memories, shares: numbers of the detector's memories and expected shares. Former versions
+            stored one past and one wealth per client. Such a past is used for every memory, and
+            such a wealth for every share.
     """
     # A state that was loaded from storage is on the models' device, not on the CPU.
     state = State({name: held.cpu() for name, held in state.tensors.items()}, state.ids)

@@ -110,7 +110,7 @@ class Buffered:
         return record.model_copy(update={"policy": "buffered", **extra})
 
     def _hand_out(self, names: Sequence[str], round_: int) -> list[str]:
-        """Gives clients their next task; returns those that had to answer a probe first."""
+        """Gives clients their next task; returns the clients that had to answer a probe first."""
         probed = self.server.clients_to_probe(names)
         if not names:
             return probed

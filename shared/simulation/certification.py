@@ -91,7 +91,7 @@ def certify_groups(
     if experiment.fraction < 1:
         raise ConfigurationError(
             f"{experiment.name} selects {experiment.fraction:.0%} of its clients for a round, "
-            "so a client that leaves changes which others are selected: set fraction = 1"
+            "so other clients are selected if one client leaves: set fraction = 1"
         )
     if experiment.policy != "sync":
         raise ConfigurationError(
@@ -156,7 +156,7 @@ def certify_subsets(
     """
     if experiment.server.customizer["name"] != "global_model" or experiment.fraction < 1:
         raise ConfigurationError(
-            "subsets vote with their global models and all their clients: "
+            "every subset votes with one global model, which all its clients train: "
             'set customizer = "global_model" and fraction = 1'
         )
     subsets = subsets_of(experiment, count, size)

@@ -44,8 +44,8 @@ BREAKS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "If a detector reconstructs training, samples are not rows of token numbers.": (
         {**DIGITS, "data": {"dataset": "ag_news"}, "model": "text", "server": RETRACES},
-        "fedredefense searches for samples from which an update could come, by gradient descent, "
-        "but the samples are token numbers, which have no gradient; use another detector",
+        "fedredefense searches by gradient descent for samples that could have caused an update, "
+        "but token numbers have no gradient; use another detector",
     ),
     "If a customizer needs clients' whole models, uploads are calibrated.": (
         {**DIGITS, "server": {"customizer": "clustered", "calibrate": False}},

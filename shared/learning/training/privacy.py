@@ -56,7 +56,7 @@ def check_privacy(
     if personalizer is not None and not personalizer.accounted:
         raise ConfigurationError(
             f"[training.privacy] cannot account for the personalizer {personalizer.name!r}: its "
-            "uploads depend on samples not only through clipped and noised gradients"
+            "uploads depend on samples also in other ways than through noised gradients"
         )
     if find_spec("opacus") is None:
         raise ConfigurationError(

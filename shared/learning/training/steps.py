@@ -2,7 +2,7 @@
 
 If one pass cannot train all clients (`Stacked.trained_at_once`), the clients are split into groups.
 The groups train one after the other, each from its first batch to its last batch. The memory used
-by a group therefore stays in cache, and a group with few steps does not wait for one with more
+by a group therefore stays in cache, and a group with few steps does not wait for a group with more
 steps. Clients that have taken all their steps leave their group (see `places`).
 
 Legend: K clients, S steps in a round, B samples in a batch, D parameters.
@@ -114,7 +114,7 @@ def _steps(
         for s in steps:
             at = (row_K[:, None], index_KSB[some, s])
             x_KB, y_KB = cohort.x_train_KN[at], cohort.y_train_KN[at]
-            # `whole` covers all clients of the group, even those that have left.
+            # `whole` covers all clients of the group, even clients that have left.
             batch = Batch(x_KB, y_KB, weight_KSB[some, s], whole=batches.whole(s))
             task = learner.task(cohort, left, start_KD, s, bad_K, row_K)
             after = learner.personalizer.step(local, start_KD, batch, task)

@@ -141,8 +141,8 @@ def mean_loss_gradients(
     """∇L (K, D) of the batch's mean loss at each of P models.
 
     In the entries that hold running statistics, the result is the statistics before the batch minus
-    those after it. All models run in one pass if `Stacked.trained_at_once` allows that many, and
-    otherwise in several passes.
+    the statistics after the batch. All models run in one pass if `Stacked.trained_at_once` allows
+    that many, and otherwise in several passes.
 
     Args:
         network: applies parameter vectors to batches.

@@ -227,7 +227,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         return {free[i] for i in torch.randperm(len(free), generator=draws)[:count].tolist()}
 
     def _since(self, one: Known, traces: Traces, row: int) -> Tensor | None:
-        """This upload's challenge and decoys (1 + J, K) minus those of the last upload.
+        """Challenge and decoys (1 + J, K) of this upload, minus those of the last upload.
 
         The result is None if neither of these two uploads started from a challenged model.
         """

@@ -77,11 +77,11 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
 
     A client whose evidence is above ln 20 is a suspect. Where a client's loss has negative
     curvature, the responses of honest training are turned, too, perhaps for many rounds. A suspect
-    is therefore challenged (`challenges`): a random change is added to the model from which it
-    starts. Training undoes a large random change even where the loss has negative curvature along
-    the direction in which the model moves. As long as a client is a suspect, the detector bets only
-    on rounds in which the client started from a challenge. So nobody is evicted without objections
-    in such rounds.
+    is therefore challenged (`challenges`): a random change is added to the model from which the
+    suspect starts. Training undoes a large random change even where the loss has negative curvature
+    along the direction in which the model moves. As long as a client is a suspect, the detector
+    bets only on rounds in which the client started from a challenge. So nobody is evicted without
+    objections in such rounds.
 
     An upload is rejected in this round if it is too long, if a suspect draws another objection in a
     round on which the detector bets, or if a suspect did not start from its challenge.
@@ -142,8 +142,9 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
     """An upload is not too long if its log length is at most this many median absolute deviations
     above the median log length."""
     challenges: bool = True
-    """Whether suspects are challenged. If not, every round counts, and honest clients whose loss
-    has negative curvature may be evicted. In the mode `observe`, no client is challenged."""
+    """Whether suspects are challenged. If not, the detector bets on every round, and honest clients
+    whose loss has negative curvature may be evicted. In the mode `observe`, no client is
+    challenged."""
     strength: float = Field(default=8.0, gt=0)
     """Length of a challenge, as a multiple of the median upload's length."""
 

@@ -52,8 +52,8 @@ def all_finite(rows: View) -> bool:
 def combine(rows: View, coefficients_M: Tensor) -> Tensor:
     """The linear combination sum_i c_i row_i (D,) in the pool's dtype.
 
-    Rows with coefficient 0 are never read. They therefore do not affect the result, even if they
-    are not finite.
+    Rows with coefficient 0 are never read. Such rows therefore do not affect the result, even if
+    they are not finite.
 
     >>> from rampart_fl.shared.robust import Rows
     >>> combine(Rows.of(torch.tensor([[1.0, 2.0], [3.0, 4.0]])), torch.tensor([0.5, 0.5]))

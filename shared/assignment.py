@@ -1,4 +1,4 @@
-"""Determines which of several models a client gets. The API uses this module, so it needs no torch.
+"""Determines which of several models a client gets; the API uses this module without torch.
 
 A model is identified by a name. This name is the id of the client that the model was made for, or a
 string with a colon, such as `group:03`. No client's id contains a colon.
@@ -28,7 +28,7 @@ def names_for(
     assignment: Mapping[str, Sequence[str]],
     groups: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """The names of one client's models: first the model that it trains from, then all others.
+    """The names of one client's models: first the model that it trains from, then its other models.
 
     Args:
         client: the client's id.

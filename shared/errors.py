@@ -52,7 +52,7 @@ class UnknownMember(ConfigurationError):
     """A family has no member of that name.
 
     Args:
-        family: what a member of the family is called, such as "rule".
+        family: the word for a member of the family, such as "rule".
         name: the unknown name.
         known: the names that the family has.
         package: the package and version from which the experiment takes the member.

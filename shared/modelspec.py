@@ -1,4 +1,4 @@
-"""The layout of a model as a vector: which tensors it has, in which order. Needs no torch.
+"""The layout of a model as a vector: its tensors and their order. Needs no torch.
 
 Legend: D elements of the whole vector.
 """
@@ -16,8 +16,8 @@ Tensors are sorted by name. Parameters have the names of Python attributes, whic
 so running statistics come after all parameters."""
 
 Layout = tuple[tuple[str, int, int], ...]
-"""Where each tensor is in a vector: its name, its first coordinate, and the coordinate after its
-last."""
+"""The place of each tensor in a vector: its name, its first coordinate, and the coordinate after
+its last one."""
 
 
 class TensorSpec(BaseModel):

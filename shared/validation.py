@@ -136,44 +136,45 @@ def _without_common_model(members: Members) -> list[str]:
 
 CONSTRAINTS = (
     Constraint(
-        "Detectors compare no clients of groups that share nothing.",
+        "If groups are isolated, detectors judge each client separately.",
         lambda m: [d.name for d in m.plan.detectors if m.customizer.isolates and not d.alone],
         "{customizer} isolates groups from each other, but {culprit} compares clients of all "
         "groups; use norm_bound or no detector",
     ),
     Constraint(
-        "Groups that share nothing share no running statistics.",
+        "If groups are isolated, the model has no running statistics.",
         lambda m: (
             _refusal(m.plan.check_statistics) if m.customizer.isolates and m.spec.statistics else []
         ),
         "{culprit}",
     ),
     Constraint(
-        "All clients train from the global model if a detector retraces their training.",
+        "If a detector reconstructs training, all clients train from the global model.",
         lambda m: [d.name for d in m.plan.detectors if d.retraces and not m.customizer.common],
-        "{culprit} retraces training from the global model, but with the customizer {customizer}, "
-        "clients start elsewhere; use global_model",
+        "{culprit} reconstructs training from the global model, but with the customizer "
+        "{customizer}, clients start from other models; use global_model",
     ),
     Constraint(
-        "Clients upload the training of the whole model if a detector retraces it.",
+        "If a detector reconstructs training, clients train and upload the whole model.",
         lambda m: [d.name for d in m.plan.detectors if d.retraces and not m.personalizer.whole],
-        "{culprit} retraces training of the whole model on all samples, but the personalizer "
-        "{personalizer} trains otherwise; use another personalizer",
+        "{culprit} reconstructs training of the whole model on all samples, but the personalizer "
+        "{personalizer} does not upload such training; use another personalizer",
     ),
     Constraint(
-        "A detector that retraces training can vary samples continuously.",
+        "If a detector reconstructs training, samples are not rows of token numbers.",
         lambda m: [d.name for d in m.plan.detectors if d.retraces and m.dataset.discrete],
-        "{culprit} searches for samples from which an update could come, by gradient descent, but "
-        "the samples are token numbers, which have no gradient; use another detector",
+        "{culprit} searches by gradient descent for samples that could have caused an update, but "
+        "token numbers have no gradient; use another detector",
     ),
     Constraint(
-        "A detector that retraces training retraces a model without running statistics.",
+        "If a detector reconstructs training, the model has no running statistics.",
         lambda m: [d.name for d in m.plan.detectors if d.retraces and m.spec.statistics],
-        "{culprit} retraces training with fixed statistics, but with batch normalization clients "
-        "train on the statistics of each batch; use a model without it, or another detector",
+        "{culprit} reconstructs training with fixed statistics, but with batch normalization "
+        "clients train on the statistics of each batch; use a model without it, or another "
+        "detector",
     ),
     Constraint(
-        "A customizer that recovers models gets whole ones.",
+        "If a customizer needs clients' whole models, uploads are calibrated.",
         lambda m: (
             [m.customizer.name]
             if m.customizer.recovers and not m.experiment.server.calibrate
@@ -182,14 +183,14 @@ CONSTRAINTS = (
         "{culprit} needs whole models: set calibrate = true",
     ),
     Constraint(
-        "Clients report on the models of the same round.",
+        "If a customizer reads clients' reports, all clients report on the same round.",
         lambda m: (
             [m.customizer.name] if m.customizer.claims and m.experiment.policy != "sync" else []
         ),
         "{culprit} reads what clients report about the models of one round: set policy = sync",
     ),
     Constraint(
-        "A personalizer that weighs offered models is offered some.",
+        "If a personalizer weighs offered models, the customizer offers models.",
         lambda m: (
             [m.personalizer.name] if m.personalizer.held_out and not m.customizer.claims else []
         ),
@@ -197,17 +198,17 @@ CONSTRAINTS = (
         "does, such as fedfomo",
     ),
     Constraint(
-        "A stage that needs the server's own update has root samples.",
+        "If a stage needs the server's own update, there are root samples.",
         lambda m: _lack(m, "server_update"),
         "{culprit} needs the server's own update: name a data set in [server.root]",
     ),
     Constraint(
-        "A stage that needs public samples without labels has them.",
+        "If a stage needs public samples without labels, there are public samples.",
         lambda m: [] if "labels" in m.plan.needs() else _lack(m, "public"),
         "{culprit} needs public samples: name a data set in [server.public]",
     ),
     Constraint(
-        "A stage that needs labelled public samples has them.",
+        "If a stage needs labelled public samples, there are public samples.",
         lambda m: _lack(m, "labels"),
         "{culprit} needs labelled public samples: name a data set in [server.public]",
     ),
@@ -248,7 +249,7 @@ CONSTRAINTS = (
         "{culprit}",
     ),
     Constraint(
-        "Settings that assume a common model are absent if there is none.",
+        "If clients have no common model, no setting assumes a common model.",
         _without_common_model,
         "interpolated in exact mode has no common model: every client takes plain steps towards "
         "its own aggregate. Leave out {culprits}",

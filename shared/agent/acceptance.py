@@ -1,4 +1,4 @@
-"""What a client agrees to: its owner's file determines which runs the client takes part in.
+"""Acceptance: a file of the client's owner determines which runs the client takes part in.
 
 An experiment reaches a client as settings, never as code. The owner's file restricts these
 settings. If the file rules out a setting, the client declines the run before it starts and tells
@@ -37,16 +37,18 @@ class Policy(Table):
     """The owner's file. A missing key imposes no restriction."""
 
     data: dict[Name, Name] | None = None
-    """Data sets with which the client takes part. The value of each is the client's own .npz file,
-    or "slot" for the slot's part of the experiment's data."""
+    """The data sets of runs that the client takes part in. Each value is either the path of the
+    client's own .npz file or "slot". With "slot", the client uses its slot's part of the
+    experiment's data."""
     most_epochs: int | None = Field(default=None, ge=1)
     """Largest `training.epochs`, the passes over the samples in a round."""
     models: list[Name] | None = None
     """Names of the models that the client agrees to train."""
     objectives: list[Name] | None = None
-    """Names of the terms that a run may add to the cross entropy; an empty list allows no terms."""
+    """Names of the objectives that a run may add to the cross entropy; an empty list allows
+    none."""
     privacy: LeastPrivacy | None = None
-    """If given, the client takes part only with differential privacy."""
+    """If this table is given, the client takes part only in runs with differential privacy."""
 
     @classmethod
     def load(cls, path: Path | None) -> Self:
@@ -104,7 +106,8 @@ class Answer:
         accept: whether the client takes part.
         reason: why the client does not take part, for the federation's operator; "" if the client
             takes part.
-        data_file: the client's own samples; None for its slot's part of the experiment's data.
+        data_file: file with the client's own samples; None if the client uses its slot's part of
+            the experiment's data.
     """
 
     accept: bool
@@ -148,7 +151,7 @@ def _refused(policy: Policy, experiment: Experiment) -> Iterator[str]:
     if policy.privacy is not None:
         least = policy.privacy.least_noise
         if training.privacy is None:
-            yield "training.privacy is missing: this client sends nothing without it"
+            yield "training.privacy is missing, but this client requires it"
         elif training.privacy.noise_multiplier < least:
             yield (
                 f"training.privacy.noise_multiplier is {training.privacy.noise_multiplier:g}: this "
@@ -157,7 +160,7 @@ def _refused(policy: Policy, experiment: Experiment) -> Iterator[str]:
 
 
 def _short(name: object) -> str:
-    """Shortens a name from an experiment for display; it may have any type and length."""
+    """Shortens a name for display; a name in an experiment may have any type and length."""
     return repr(name)[:80]
 
 

@@ -19,20 +19,21 @@ class AgentSettings(ServiceSettings):
     clients: int | None = Field(default=None, ge=1, le=10_000)
     """Number of this process's clients; each takes any free slot of a run. The default is 1."""
     slots: str | None = None
-    """Instead of `clients`: the slots that this process's clients ask for, such as "0-5,9"; each
-    slot is one part of the experiment's data. With `ordinal`, the lists of several processes,
-    separated by spaces: "0-5,9 6-8"."""
+    """The slots that this process's clients ask for, such as "0-5,9"; this setting replaces
+    `clients`. Each slot is one part of the experiment's data. If `ordinal` is set, `slots` contains
+    the lists of several processes, separated by spaces: "0-5,9 6-8"."""
     ordinal: int | None = Field(default=None, ge=0)
-    """Position of this process's list in `slots`, counted from 0: the ordinal of its pod."""
+    """Position of this process's list in `slots`, counted from 0. In Kubernetes, this is the
+    ordinal of the pod."""
     state: Path = Path("client-state")
-    """Folder for identities, personal models and unfinished uploads, with one subfolder per client,
-    and in it one per run."""
+    """Folder for identities, personal models and unfinished uploads. It contains one folder per
+    client, and each client's folder contains one folder per run."""
     join_tokens: Path | None = None
-    """File with one join token per line, in the order of the clients. Attackers that join again
-    after an eviction need further lines: one more line per client, in the same order, for each time
-    that they join again."""
+    """File with one join token per line, in the order of the clients. An attacker needs another
+    token each time it joins again after an eviction. For each time, the file has further lines: one
+    line per client, in the same order."""
     join_token: str | None = None
-    """A single join token, instead of a file."""
+    """A single join token; this setting replaces the file."""
     data_file: Path | None = None
     """The client's own data (.npz with x_train, y_train, x_test, y_test), which
     replaces the data of its slot."""
@@ -51,13 +52,14 @@ class AgentSettings(ServiceSettings):
     """Seconds to wait for an aggregator that does not answer."""
     trusted_packages: str = ""
     """Packages, separated by commas, from which an aggregator may name models by import path. The
-    client refuses all others, because an import path determines which code runs on this machine."""
+    client refuses models from all other packages, because an import path determines which code runs
+    on this machine."""
 
     @model_validator(mode="after")
     def _slots_of_this_process(self) -> Self:
         if self.slots is None:
             if self.ordinal is not None:
-                raise ValueError("ordinal chooses one of the lists of slots: set slots")
+                raise ValueError("ordinal chooses one of the lists in slots, so set slots, too")
             return self
         if self.clients is not None:
             raise ValueError("set either clients or slots")

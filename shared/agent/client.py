@@ -141,13 +141,13 @@ class AggregatorClient:
         return await repeat(attempt, f"{self.url}{path}", self.patience)
 
     async def join(self, token_hash: str, client_id: str | None = None) -> Joined:
-        """Registers a client with this connection's token, a join token; the call is idempotent."""
+        """Registers a client with this connection's token, which is a join token; idempotent."""
         body = {"token_hash": token_hash, "client_id": client_id}
         answer = await self.request("POST", "/v1/clients", json=body)
         return self._read(answer, Joined)
 
     async def rotate(self, client_id: str, token_hash: str) -> Joined:
-        """Replaces the client's token with the token that has this hash."""
+        """Replaces the client's token with the token whose hash is `token_hash`."""
         path, body = f"/v1/clients/{client_id}/token", {"token_hash": token_hash}
         return self._read(await self.request("PUT", path, json=body), Joined)
 
@@ -193,7 +193,7 @@ class AggregatorClient:
             known: ETag of the ticket that the client has already, if any.
             held: digest of the model that the client holds; "" for none.
             wait: seconds for which the aggregator may hold the request.
-            accept: media type of the answer; with JSON, no model is sent along.
+            accept: media type of the answer; a JSON answer contains no model.
             run: the run in which the client takes part, if any.
         """
         headers = _wish(wait, accept, held)
@@ -221,7 +221,8 @@ class AggregatorClient:
             held: digest of the model that the client holds; "" for none.
             wait: seconds for which the aggregator may hold the answer.
         Returns:
-            The receipt; and the next ticket with its model, or None if no ticket came in time.
+            The receipt, and the next ticket with its model; instead of the ticket and model, None
+                if no ticket came within `wait` seconds.
         """
         answer = await self._put(run, round_, kind, data, _wish(wait, MEDIA_TYPE, held))
         receipt = answer.headers.get(RECEIPT_HEADER)
@@ -260,7 +261,8 @@ class AggregatorClient:
             given: value of a header that contains the message; by default, the body contains the
                 message.
         Raises:
-            ConfigurationError: the answer is not such a message, so no aggregator sent it.
+            ConfigurationError: the answer is not a message of this type, so the URL is not an
+                aggregator's.
         """
         try:
             return message.model_validate_json(answer.content if given is None else given)

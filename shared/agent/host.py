@@ -49,9 +49,10 @@ class AgentContext:
         folder: where the client stores its state of this run.
         thread: the executor for the client's computations; all clients of a process share it.
         position: the client's position among the clients of the process.
-        slot: which part of the experiment's data the client holds.
+        slot: number of the client's part of the experiment's data.
         activity: the client's own log.
-        data_file: file with the client's own samples; None if the client uses those of its slot.
+        data_file: file with the client's own samples; None if the client uses the samples of its
+            slot.
     """
 
     settings: AgentSettings
@@ -224,7 +225,7 @@ class HostedClient:
     async def _decide(
         self, activity: ActivityLog, run: str, part: dict[str, Any]
     ) -> tuple[bool, str, int | None]:
-        """Whether the client takes part in a run, why not, and the slot that it asks for."""
+        """Whether the client takes part in a run, a reason if not, and the slot it asks for."""
         try:
             experiment = client_experiment(part)
             answer = decide(self.policy, experiment)
@@ -245,8 +246,8 @@ class HostedClient:
     ) -> Ticket:
         """Takes part in one run; returns the last ticket.
 
-        The client may have accepted the run with another owner's file, before this process began,
-        or the aggregator may have offered other settings. So the owner's file decides once more.
+        The owner's file decides again whether the client takes part. The file may have changed
+        since the client accepted the run, and the aggregator may have offered other settings.
         """
         own = run_folder(folder, first.run)
         adopt_former_state(folder, own, first)

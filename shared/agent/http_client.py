@@ -11,7 +11,7 @@ import httpx
 from rampart_fl.shared.errors import ConfigurationError
 
 SOFTWARE = f"rampart-fl/{version('rampart-fl')}"
-"""What clients send as `User-Agent`."""
+"""The `User-Agent` header of clients' requests."""
 TOKEN = re.compile(r"[!-~]([ -~]*[!-~])?")
 """The tokens that a header can carry: printable ASCII, without spaces at either end."""
 
@@ -23,7 +23,7 @@ def _system() -> ssl.SSLContext:
 
 
 def trusted(ca: str | None) -> ssl.SSLContext:
-    """The certificates to trust for TLS: those of a CA bundle, or the system's.
+    """The TLS context that trusts a CA bundle, or, without a bundle, the system's authorities.
 
     Raises:
         ConfigurationError: the bundle cannot be read.

@@ -94,7 +94,7 @@ async def establish(
     verify: str | None = None,
     patience: float = 3600.0,
 ) -> Identity:
-    """Reads the identity kept in a folder, or gets a new identity with a join token.
+    """Reads the identity in a folder; if the folder has none, gets one with a join token.
 
     The function writes the client's own token to disk before it sends the request to join. A client
     that crashes between these two steps therefore does not join twice.

@@ -41,7 +41,7 @@ INITIAL = "initial.safetensors"
 
 
 def client_experiment(part: Mapping[str, Any]) -> Experiment:
-    """The part of the experiment that a client knows, parsed from what the aggregator sends."""
+    """The part of the experiment that a client knows, parsed from the aggregator's answer."""
     return Experiment.from_tables(
         {key: part[key] for key in part if key not in {"digest", "sample_cap", "initial"}}
     )
@@ -159,7 +159,7 @@ class LearningClient:
         return reported(metrics)
 
     async def receive(self, ticket: Ticket, others: Mapping[str, bytes]) -> None:
-        """Stores a ticket's additional models until its work needs them."""
+        """Stores a ticket's additional models until `work` or `evaluate` uses them."""
         self._others = dict(others)
 
     async def idle(self, ticket: Ticket) -> None:
@@ -191,7 +191,8 @@ class LearningClient:
             client=self.client,
             round_=ticket.round,
             offered=self._other_models("peer_"),
-            # The aggregator could reproduce noise drawn from the experiment's seed.
+            # The aggregator knows the experiment's seed, and could reproduce noise that is drawn
+            # from it.
             secret=secrets.randbits(62),
         )
 

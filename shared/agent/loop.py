@@ -33,7 +33,7 @@ class Receiver(Protocol):
     """A participant that also needs the additional models that its tickets name."""
 
     async def receive(self, ticket: Ticket, others: Mapping[str, bytes]) -> None:
-        """Receives models, keyed by name in the ticket; called before `work` or `evaluate`."""
+        """Receives a ticket's models, keyed by name, before `work` or `evaluate` is called."""
 
 
 async def participate(
@@ -104,7 +104,7 @@ async def _answer(
     model: bytes,
     activity: ActivityLog | None,
 ) -> TicketAndModel | None:
-    """Processes a ticket; returns the next ticket if it came with the answer to the upload."""
+    """Processes a ticket; returns the next ticket if the answer to the upload contained one."""
     async with _signs_of_life(connection):
         if ticket.kind == "evaluate":
             metrics = await participant.evaluate(ticket, model)

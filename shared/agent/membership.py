@@ -1,4 +1,4 @@
-"""How an agent finds its next run: the agent answers offers until it takes part in a run."""
+"""The search for a client's next run: the client answers offers until it takes part in a run."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -10,7 +10,7 @@ from rampart_fl.shared.protocol.messages import Ticket
 log = logging.getLogger(__name__)
 Answer = Callable[[str, dict[str, Any]], Awaitable[tuple[bool, str, int | None]]]
 """A function that is given a run and the clients' part of its experiment. It returns whether the
-client accepts, why it does not, and the slot that it asks for."""
+client accepts, the reason if it does not, and the slot that it asks for."""
 
 
 async def next_run(

@@ -39,7 +39,7 @@ def craft(
         name: the name of a model attack.
         honest_ND: the honest updates that the attackers know, one per row.
         n: the number of participants of the round, attackers included.
-        m: the number of attackers among them; with 0 the honest update is returned.
+        m: the number of attackers among them; if it is 0, the honest update is returned.
         own_D: the attackers' honest update; the mean of `honest_ND` by default.
         seed: the seed of the random draws.
         at_round: the number of the round.
@@ -54,8 +54,8 @@ def craft(
     Raises:
         UnknownMember, ConfigurationError: there is no such attack, or a parameter is wrong.
         PreconditionError: there are no honest updates, but the attack or the default of `own_D`
-            needs some.
-        ValueError: the updates are not floating [N, D].
+            needs at least one.
+        ValueError: `honest_ND` is not a floating-point tensor of shape [N, D].
 
     >>> craft("ipm", torch.tensor([[1.0, 0.0], [3.0, 2.0]]), n=20, m=6, epsilon=2)
     tensor([-4., -2.])

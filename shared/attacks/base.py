@@ -127,12 +127,12 @@ class Attack(Member):
     """
 
     from_round: int = Field(default=0, ge=0)
-    """First round with the attack."""
+    """First round in which the attack is active."""
     until_round: int | None = Field(default=None, ge=0)
-    """First round after the attack has ended; by default it does not end."""
+    """First round after the attack has ended; by default, the attack does not end."""
     probability: float = Field(default=1.0, ge=0, le=1)
-    """Probability that the attack is active in one of the rounds between `from_round` and
-    `until_round`. All attackers share one draw per round."""
+    """Probability that the attack is active in each round between `from_round` and `until_round`.
+    All attackers share one draw per round."""
 
     @model_validator(mode="after")
     def _begins_before_it_ends(self) -> Self:

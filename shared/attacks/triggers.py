@@ -35,9 +35,10 @@ class Backdoor(DataAttack):
     scale: float = Field(default=1.0, gt=0)
     """Factor on the uploaded update, for model replacement; 1 leaves the update unchanged."""
     epochs: int | None = Field(default=None, ge=1)
-    """Epochs of an attacker in a round in which it poisons; by default, the experiment's."""
+    """Local epochs in a round in which the attacker poisons; by default, as many as for honest
+    clients."""
     learning_rate: float | None = Field(default=None, gt=0)
-    """Learning rate of an attacker in such a round; by default, the experiment's."""
+    """Learning rate in a round in which the attacker poisons; by default, the experiment's rate."""
 
     @abstractmethod
     def part(self, attacker: int) -> Pixels:
@@ -51,7 +52,9 @@ class Backdoor(DataAttack):
         self, x: Tensor, y: Tensor, classes: int, draws: torch.Generator, attacker: int = 0
     ) -> tuple[Tensor, Tensor]:
         if self.target >= classes:
-            raise ConfigurationError(f"{self.name}: no class {self.target} among {classes}")
+            raise ConfigurationError(
+                f"{self.name}: there is no class {self.target}; the task has {classes} classes"
+            )
         picks = torch.randperm(len(y), generator=draws)[: round(self.poison_rate * len(y))]
         poisoned_x, poisoned_y = x.clone(), y.clone()
         poisoned_x[picks] = self._stamp(x[picks], self.part(attacker))

@@ -1,7 +1,7 @@
 """The `server.eviction` table: what happens to a client that a detector asks to evict.
 
-A detector may ask to evict the client that sent a row. The federation's mode determines what is
-then decided about this client; see `rampart_fl.shared.robust.eviction`.
+A detector may ask to evict the client that sent a row. The federation's mode determines the
+decision about this client; see `rampart_fl.shared.robust.eviction`.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,8 @@ from pydantic import Field, model_validator
 from rampart_fl.shared.experiment.tables import Table
 
 Asked = Literal["accepted", "rejected", "evicted"]
-"""What a detector asks for: `rejected` leaves a row out of its round, `evicted` bars its client."""
+"""What a detector asks for: `rejected` leaves a row out of a round, `evicted` bars the row's
+client."""
 Decision = Literal["accepted", "rejected", "abstained", "quarantined", "proposed", "evicted"]
 """What the federation does. `abstained`: leaves the row out of its round, but does not evict the
 client, because the largest allowed number of clients is already barred. `quarantined` and
@@ -40,8 +41,9 @@ class Eviction(Table):
     """Number of rounds after which a proposed eviction is dismissed if no operator has confirmed
     it."""
     bounded: bool = True
-    """Whether the number of barred clients is bounded: it is then less than half of all clients
-    and, if `f` is set, at most `f` plus the number of clients that joined after round 0 began."""
+    """Whether the number of barred clients is bounded. The bound is less than half of all clients.
+    If `f` is set, the bound is also at most `f` plus the number of clients that joined after round
+    0 began."""
     scope: Literal["run", "federation"] = "run"
     """Whether an eviction excludes a client only from this run, or also from the federation's later
     runs."""
@@ -84,7 +86,8 @@ class Standing:
         clients: the number of clients that have ever joined.
         founders: the number of these clients that had joined when round 0 began.
         evicted: the clients barred permanently, whether by the federation or by an operator.
-        quarantined: the clients barred for some rounds, including those proposed for eviction.
+        quarantined: the clients barred for some rounds, including the clients proposed for
+            eviction.
         mode: the mode that an operator has set instead of the experiment's; None if none is set.
     """
 

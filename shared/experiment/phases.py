@@ -1,4 +1,4 @@
-"""The `phases` table of an experiment: when a round waits for clients, and for how many."""
+"""The `phases` table of an experiment: how long to wait for clients, and for how many of them."""
 
 from pydantic import Field, model_validator
 
@@ -49,8 +49,8 @@ class Collecting(Table):
     """How long a round collects updates: until enough have arrived, or until a deadline."""
 
     count: Span = Span(min=0.8)
-    """At the deadline (`time.max`), the round needs only `min` updates. Once `time.min` has passed,
-    the round closes when `max` updates have arrived."""
+    """Limits on the number of updates. At the deadline (`time.max`), the round needs only `min`
+    updates. Once `time.min` has passed, the round closes when `max` updates have arrived."""
     time: Span = Span(min=0, max=600)
     """Shortest and longest time that a round stays open, in seconds."""
 

@@ -39,7 +39,7 @@ class Data(Table):
     """Fraction of each client's samples that forms the client's own test set."""
     samples: int | None = Field(default=None, ge=2)
     """Largest number of samples per client, training and test together. A client with more samples
-    keeps this many, drawn at random."""
+    keeps a random subset of this size."""
     reserved: int = Field(default=0, ge=0)
     """Number of samples that are reserved for the server. They are drawn before the other samples
     are divided among the clients."""
@@ -53,7 +53,7 @@ class Privacy(Table):
     """Local differential privacy of honest clients' uploads, by DP-SGD."""
 
     clip: float = Field(default=1.0, gt=0)
-    """Largest norm of each sample's gradient; longer gradients are scaled down to it."""
+    """Largest norm of each sample's gradient; longer gradients are scaled down to this norm."""
     noise_multiplier: float = Field(default=1.0, gt=0)
     """Standard deviation of the noise on the sum of these gradients, in multiples of `clip`."""
     delta: float = Field(default=1e-5, gt=0, lt=1)
@@ -124,7 +124,8 @@ class Server(Table):
     """Whether to judge updates relative to the global model, whichever model each client started
     from (FedCAP)."""
     sample_cap: int = Field(default=10_000, ge=1, le=10**9)
-    """Largest sample count that a client may claim; an operator may set another for each client."""
+    """Largest sample count that a client may claim; an operator may set another limit for each
+    client."""
     root: ServerSamples | None = None
     """Trusted samples of the task, from which the server makes its own update in every round."""
     public: PublicSamples | None = None
@@ -157,9 +158,9 @@ class Experiment(Table):
     fraction: float = Field(default=1.0, gt=0, le=1)
     """Fraction of the clients that is selected for each round (sync policy)."""
     fraction_of: Literal["candidates", "founders"] = "candidates"
-    """The set of clients that `fraction` refers to: the clients that may be drawn, or all clients
-    of `data.clients`. With `founders`, evictions do not make rounds smaller, as long as enough
-    clients are left."""
+    """The clients that `fraction` is a fraction of: the clients that may be drawn (`candidates`),
+    or all `data.clients` clients of the experiment (`founders`). With `founders`, evictions do not
+    make rounds smaller, as long as enough clients are left."""
     buffer: float = Field(default=0.5, gt=0)
     """Number of uploads after which the global model is refreshed (buffered policy). A value up to
     1 is a fraction of the clients."""
@@ -178,7 +179,7 @@ class Experiment(Table):
     placement: Placement = "random"
     """Which slots the groups of attackers take: slots drawn from the seed, or the last slots."""
     packages: dict[str, str] = {}
-    """Packages of members that Rampart does not ship, keyed by member: `midrange =
+    """The packages that provide members from outside Rampart, keyed by member: `midrange =
     "my-rules==1.2"`. `check` fills in this table, so that the error message on a machine without
     such a package can name the package."""
 
@@ -249,7 +250,7 @@ class Experiment(Table):
             raise ConfigurationError(explain(error, Experiment)) from None
 
     def tables(self) -> dict[str, Any]:
-        """Every setting as plain JSON values, with most defaults (see `Table.later`)."""
+        """Every setting as plain JSON values; leaves out defaults of the keys in `Table.later`."""
         return self.model_dump(mode="json")
 
     def digest(self) -> str:
@@ -308,7 +309,7 @@ class Experiment(Table):
         return client_names(self.data.clients)
 
     def draw(self, round_: int, candidates: Iterable[str]) -> tuple[str, ...]:
-        """The clients of a round, drawn from those that may take part; see `select`.
+        """The clients of a round, drawn from the candidates; see `select`.
 
         >>> small = Experiment.load("digits-partial")
         >>> len(small.draw(0, small.client_names)), len(small.draw(0, small.client_names[:10]))

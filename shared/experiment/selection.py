@@ -15,8 +15,8 @@ def select(
 ) -> tuple[str, ...]:
     """The clients drawn for a round: ceil(fraction · n) of the candidates, sorted by id.
 
-    n is the number of candidates or, if it is given, the number of `founders`. The draw is seeded,
-    so every call gives the same result. A candidate's rank in the draw does not depend on other
+    n is `founders` if it is given, and otherwise the number of candidates. The draw is seeded, so
+    every call gives the same result. A candidate's rank in the draw does not depend on other
     candidates. A client that joins or leaves therefore changes the selection of at most one other
     client.
 
@@ -61,7 +61,7 @@ def count(bound: float, of: int) -> int:
 
 
 def share(fraction: float, of: int) -> int:
-    """ceil(fraction · of); a product within rounding error of a whole number counts as whole.
+    """ceil(fraction · of); a product within rounding error of a whole number is that number.
 
     >>> 0.07 * 100, share(0.07, 100)
     (7.000000000000001, 7)

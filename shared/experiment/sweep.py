@@ -2,9 +2,9 @@
 
     [sweep]
     runs = 20                                                   # seeds seed, seed + 1, ...
-    personalizer.lambda = { from = 0, to = 1, step = 0.05 }     # both ends belong to it
-    server.rule = ["median", ["nnm", "krum"]]                   # any values, one after the other
-    attackers.0.count = { values = [0, 2, 4], also = ["server.f"] }     # move together
+    personalizer.lambda = { from = 0, to = 1, step = 0.05 }     # includes both ends
+    server.rule = ["median", ["nnm", "krum"]]                   # a list of any values
+    attackers.0.count = { values = [0, 2, 4], also = ["server.f"] }     # both settings change
 
 The path of a parameter, such as `server.rule`, names an axis. If there are several axes, the grid
 has every combination of their values. To choose the seeds yourself, set `seeds = [...]` instead of
@@ -141,7 +141,7 @@ class Sweep:
             if "seeds" in tables["sweep"]:
                 varied.add("seed")
             for name in varied & changes.keys():
-                raise ConfigurationError(f"its sweep sets {name} itself: change {name} there")
+                raise ConfigurationError(f"the file's [sweep] sets {name}: change {name} there")
             return found
         except (tomllib.TOMLDecodeError, ConfigurationError) as error:
             raise ConfigurationError(f"{path}: {error}") from None

@@ -1,4 +1,4 @@
-"""Loads a user's own objects by import path, such as `my_package.nets:Net`. Needs no torch."""
+"""Loads a user's own objects by import path, such as `my_package.nets:Net`, without torch."""
 
 import importlib
 import sys
@@ -14,7 +14,7 @@ def load_callable(path: str, what: str) -> Callable[..., Any]:
 
     Args:
         path: the module's dotted name, a colon, and a name in the module (with dots if nested).
-        what: what the object is called in error messages.
+        what: the word for the object in error messages.
     Raises:
         ConfigurationError: the path does not have that form, there is no such module or name, or
             the object is not callable.

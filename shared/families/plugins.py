@@ -36,7 +36,7 @@ def load(family: str, name: str, entries: tuple[EntryPoint, ...], kind: type[Any
     """The class that an entry point refers to.
 
     Args:
-        family: what a member of the family is called in error messages.
+        family: the word for a member of the family in error messages.
         name: the name of the member.
         entries: the entry points with this name; several entry points with one name are refused.
         kind: the class that the member must derive from.
@@ -90,7 +90,8 @@ def known(packages: Mapping[str, str]) -> Iterator[dict[str, str]]:
         here, there = found[name], packages[name]
         if here.partition("==")[0] != there.partition("==")[0]:
             raise ConfigurationError(
-                f"{name!r} comes from {there}, but from {here} on this machine: uninstall {here}"
+                f"the experiment takes {name!r} from {there}, but this machine has it from "
+                f"{here}: uninstall {here}"
             )
 
 

@@ -51,7 +51,7 @@ class Registry(Generic[M]):
 
     Args:
         kind: the class that every member derives from.
-        family: what a member of the family is called in messages, such as "rule".
+        family: the word for a member of the family in messages, such as "rule".
         package: the package whose modules register members.
         group: the group of entry points by which other packages add members.
     """
@@ -124,7 +124,7 @@ class Registry(Generic[M]):
         member are ignored.
         """
         if isinstance(spec, Member):
-            return spec  # type: ignore[return-value]  # its caller's family
+            return spec  # type: ignore[return-value]  # a member of the caller's family
         if not isinstance(spec, str | Mapping):
             raise ConfigurationError(f"a {self.family} must be a name or a table, not {spec!r}")
         given = {"name": spec} if isinstance(spec, str) else dict(spec)

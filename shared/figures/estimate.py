@@ -12,8 +12,8 @@ from rampart_fl.shared.protocol.traffic import model_bytes
 from rampart_fl.shared.robust.engine import Plan
 
 PROCESS = 400 * 2**20
-"""Memory of an aggregator that holds no rows, in bytes: 350 MiB before the first round, and
-buffers."""
+"""Memory of an aggregator that holds no rows, in bytes: 350 MiB before the first round, and 50 MiB
+for buffers."""
 REPORT = 400
 """Size of the report in an upload, in bytes."""
 RECORD, VERDICT = 600, 150

@@ -16,10 +16,10 @@ KINDS = ("customized", "local", "personalized")
 """The kinds of model that a client measures: the received model, the same model after local
 training, and the model that the client keeps for itself."""
 Final = Literal["last", "mean5", "best", "end"]
-"""How a final accuracy is computed: from the last round, as the mean of the last five rounds, from
-the best round, or at the end: every client measures the models after the last aggregation."""
+"""The source of a final accuracy: the last round, the mean of the last five rounds, the best round,
+or the end. At the end, every client measures the models after the last aggregation."""
 TARGETS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-"""Accuracies for which the number of rounds until they were reached is reported."""
+"""Target accuracies; for each, the number of rounds until it was reached is reported."""
 Metrics = Mapping[str, Mapping[str, float]]
 """The measurements of a round, keyed by client."""
 
@@ -195,7 +195,7 @@ def rounds_to(values: Sequence[float | None], target: float) -> int | None:
 
 
 def reported(values: Mapping[str, float | None]) -> tuple[float | None, str]:
-    """The accuracy of the customized or personalized model, whichever is higher, and its kind.
+    """The higher of the customized and the personalized model's accuracy, and the model's kind.
 
     >>> reported({"customized": 0.5, "local": 1.0, "personalized": None})
     (0.5, 'customized')
@@ -217,7 +217,7 @@ def final_figures(
 
     Accuracies and rates are fractions from 0 to 1. Accuracies are computed over the test samples of
     all honest clients, from each client's newest measurement. For an evicted honest client, the
-    newest measurement is that of the client's last model. `accuracy` is the customized or the
+    newest measurement is of the client's last model. `accuracy` is the customized or the
     personalized model's accuracy, whichever is higher. `rounds_to_accuracy` maps each accuracy in
     `TARGETS` to the number of rounds until it was reached. `attack_success` is measured on the same
     model as `accuracy`, at the end of the run. If the experiment has a trigger, there is also a
@@ -230,7 +230,8 @@ def final_figures(
         evicted: the clients that are evicted at the end.
         names: the clients' names, ordered by slot; `experiment.client_names` by default.
         accuracy_of: the rounds from which final accuracies are taken.
-        evaluations: the clients' metrics of the models after the last aggregation, for `end`.
+        evaluations: the clients' metrics of the models after the last aggregation; used if
+            `accuracy_of` is "end".
     """
     rounds = [*rounds, evaluations] if accuracy_of == "end" else rounds
     honest, hostile = sides(experiment, names)

@@ -38,7 +38,7 @@ ActName = Literal[
     "add-operator",
     "revoke-operator",
 ]
-"""The names of the operators' acts that the audit log records."""
+"""The names of the operators' actions that the audit log records."""
 START = "0" * 64
 """The head of an empty log."""
 
@@ -94,8 +94,8 @@ def timestamp(time: float) -> str:
 def check_chain(entries: Iterable[AuditEntry], kept: str | None = None) -> tuple[int, str]:
     """Checks a whole log, starting with its first entry.
 
-    Without `kept`, the check detects neither that the last entries are missing, nor that all
-    entries after a certain one were replaced.
+    The check needs `kept` to detect two alterations: the last entries were removed, or all entries
+    after a certain entry were replaced.
 
     Args:
         entries: all entries, oldest first.
@@ -115,7 +115,7 @@ def check_chain(entries: Iterable[AuditEntry], kept: str | None = None) -> tuple
         if entry.number != count:
             faults.append(f"entry {entry.number} is in the place of entry {count}")
         if entry.previous != head:
-            faults.append(f"entry {entry.number} does not continue the entry before it")
+            faults.append(f"entry {entry.number} does not contain the hash of the entry before it")
         if entry.digest() != entry.hash:
             faults.append(f"entry {entry.number} was altered")
         count, head = entry.number + 1, entry.hash

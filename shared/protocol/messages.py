@@ -131,7 +131,7 @@ class Receipt(Message):
     samples: int = 0
     metrics: dict[str, float] = {}
     started: Digest | None = Field(default=None, description="digest of the starting model")
-    closing_round: int | None = Field(default=None, description="round that was open then")
+    closing_round: int | None = Field(default=None, description="round that was open at the upload")
     size: int = 0
     diverged: bool = False
 
@@ -179,7 +179,7 @@ class JoinTokenRequest(Message):
     client_ids: list[ClientId] | None = Field(
         default=None,
         min_length=1,
-        description="ids to which the tokens are bound, one each",
+        description="ids to which the tokens are bound, one id per token",
         examples=[["client-07", "client-08"]],
     )
     sample_cap: int | None = Field(
@@ -217,11 +217,12 @@ class ClientInfo(Message):
     last_seen: float | None
     online: bool
     software: str = Field(
-        default="", description="the software that it reports, as in `rampart-fl/0.1`"
+        default="", description="software that the client reports, such as `rampart-fl/0.1`"
     )
-    barred: dict[str, Any] | None = Field(default=None, description="why no run may use it")
+    barred: dict[str, Any] | None = Field(default=None, description="why it is barred from runs")
     token_expires_at: float | None = Field(
-        default=None, description="Unix time at which its token expires; None if it is revoked"
+        default=None,
+        description="Unix time at which the client's token expires; None if it is revoked",
     )
 
 
@@ -241,10 +242,11 @@ class ModeChange(Message):
 class Health(Message):
     """The health of a federation's components, as seen by the process that answers."""
 
-    redis: str = Field(default="", description="what is wrong with Redis; empty if nothing is")
-    blobs: str = Field(default="", description="what is wrong with the blobs; empty if nothing is")
+    redis: str = Field(default="", description="the problem with Redis; empty if there is none")
+    blobs: str = Field(default="", description="the problem with the blobs; empty if there is none")
     worker: str | None = Field(
-        default=None, description="name of the worker that holds the lease; None if none does"
+        default=None,
+        description="name of the worker that holds the lease; None if no worker holds it",
     )
 
 
@@ -289,13 +291,14 @@ class RoundFacts(Message):
     policy: Literal["sync", "buffered"] = "sync"
     participants: list[str] = []
     missing: list[str] = []
-    late: list[str] = Field(default=[], description="those of `missing` that uploaded too late")
+    late: list[str] = Field(default=[], description="clients in `missing` that uploaded too late")
     quarantined: list[str] = Field(default=[], description="clients in quarantine at the end")
     mode: Mode | None = Field(default=None, description="strongest decision allowed")
     verdicts: list[VerdictRecord] = []
     weights: dict[str, float] = Field(default={}, description="share of each update in the rule")
     assignment: dict[str, list[str]] = Field(
-        default={}, description="names of models, for clients that do not simply get their own"
+        default={},
+        description="names of models by client, except clients that get only their own model",
     )
     norms: dict[str, float] = Field(default={}, description="norms of the calibrated updates")
     staleness: dict[str, int] = {}
@@ -307,7 +310,8 @@ class RoundFacts(Message):
     reports: list[dict[str, Any]] = Field(default=[], description="what each stage measured")
     models: dict[str, str] = Field(default={}, description="digests: global, reference")
     customized: dict[str, str] = Field(
-        default={}, description="digests of the other models: by client, or by name with a colon"
+        default={},
+        description="digests of the other models, keyed by client or by a name with a colon",
     )
     opened_at: float = 0.0
     closed_at: float = 0.0

@@ -38,7 +38,7 @@ class RunInfo(Message):
         default=None, description="Unix time at which the run is cancelled if it has not started"
     )
     state: RunState = Field(default="queued", examples=["running"])
-    waits_for: str = Field(default="", description="what a run that has not started waits for")
+    waits_for: str = Field(default="", description="what the run waits for before it starts")
     reason: str = Field(default="", description="why the run failed or was cancelled")
     started_at: float | None = Field(default=None, description="Unix time")
     ended_at: float | None = Field(default=None, description="Unix time")
@@ -66,7 +66,8 @@ class RunStatus(Message):
     quarantined: list[str] = Field(default=[], description="barred for some rounds")
     proposed: list[str] = Field(default=[], description="in quarantine until an operator decides")
     abstained: list[str] = Field(
-        default=[], description="left out of the last round only; no more clients may be barred"
+        default=[],
+        description="left out of the last round only, because no more clients may be barred",
     )
     selected: list[str] = Field(default=[])
     received: list[str] = Field(default=[])
@@ -92,7 +93,7 @@ class CheckRequest(Message):
 
 
 class RunRequest(CheckRequest):
-    """An experiment submitted for execution, queued behind those submitted earlier."""
+    """An experiment submitted for execution, queued behind earlier submissions."""
 
     name: str | None = Field(
         default=None,
@@ -133,7 +134,7 @@ class AcceptanceRequest(Message):
         default=None,
         ge=0,
         le=99_999,
-        description="slot that the client asks for; None takes any",
+        description="slot that the client asks for; None accepts any slot",
         examples=[None],
     )
 
@@ -152,12 +153,14 @@ class Member(Message):
     """A client's current state in one run."""
 
     client_id: ClientId
-    accept: bool | None = Field(default=None, description="its answer; None if it gave none")
+    accept: bool | None = Field(
+        default=None, description="the client's answer; None before it answers"
+    )
     reason: str = Field(default="", description="why it declined")
-    slot: int | None = Field(default=None, description="its slot; None if it is not a member")
+    slot: int | None = Field(default=None, description="the client's slot; None if not a member")
     online: bool = False
     software: str = Field(
-        default="", description="the software that it reports, as in `rampart-fl/0.1`"
+        default="", description="software that the client reports, such as `rampart-fl/0.1`"
     )
     evicted: bool = False
     eviction: dict[str, Any] | None = None

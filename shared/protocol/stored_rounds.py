@@ -12,7 +12,7 @@ class StoredRound(RoundFacts):
     """The record of a finished round as it is stored and sent."""
 
     mixing_digest: Digest | None = Field(
-        default=None, description="of the customizing weights, if there are any"
+        default=None, description="digest of the customizing weights, if there are any"
     )
 
 
@@ -50,11 +50,11 @@ class VerdictMatrix(Message):
         description="for each client, one letter per round: "
         + ", ".join(f"`{code}` {decision}" for decision, code in VERDICT_CODES.items())
         + f", `{ABSENT}` no update, `{LATE}` the update came too late, "
-        f"`{ROUND_FAILED}` the round failed, `{NO_VERDICT}` no part"
+        f"`{ROUND_FAILED}` the round failed, `{NO_VERDICT}` the client took no part"
     )
     scores: str = Field(
-        description="base64 of little-endian float32, row by row: the scores with three digits; "
-        "NaN where there is none"
+        description="the scores with three digits, as base64 of little-endian float32, row by row; "
+        "NaN if there is no score"
     )
 
 
@@ -78,11 +78,11 @@ class RoundFigures(Message):
     seconds: float = Field(description="from the opening of the round to its end")
     participants: int
     absent: int = Field(description="clients whose update did not arrive in time")
-    late: int = Field(default=0, description="those of the absent clients that uploaded too late")
+    late: int = Field(default=0, description="absent clients that uploaded too late")
     decisions: dict[Decision, int] = Field(description="number of verdicts of each kind")
     accuracies: dict[str, float] = Field(
-        description="of all clients together: `customized` of the received models, `local` after "
-        "training, `personalized` of the personal models",
+        description="over all clients: `customized` for the received models, `local` for the "
+        "models after training, `personalized` for the personal models",
         examples=[{"customized": 0.93, "local": 0.95}],
     )
     norm_median: float | None = Field(default=None, description="median norm of the updates")
@@ -90,5 +90,5 @@ class RoundFigures(Message):
         default=None, description="median absolute deviation from the median norm"
     )
     client: ClientFigures | None = Field(
-        default=None, description="one client's part, if the request names a client"
+        default=None, description="the figures of one client, if the request names a client"
     )

@@ -31,8 +31,8 @@ class State:
         tensors: any tensors, by name.
         ids: the client ids of a tensor's rows, keyed by the tensor's name. Only tensors with one
             row per client have an entry.
-        vectors: names of the tensors (D,) with one number per coordinate. If ranks divide the
-            coordinates, each rank has its own numbers.
+        vectors: names of the tensors (D,) with one number per coordinate. If processes (ranks)
+            divide the coordinates among themselves, each rank has its own numbers.
     """
 
     tensors: Mapping[str, Tensor] = field(default_factory=dict)

@@ -30,7 +30,7 @@ class Bet:
     q: float
 
     def settled(self, wealth: float, rounds: int, objected: bool) -> float:
-        """The wealth of all begun bets after round number `rounds`; the first round has number 1.
+        """The wealth, after round number `rounds` (from 1), of all bets that have begun.
 
         >>> round(Bet(0.1, 0.5).settled(0.0, 1, objected=True), 6)
         2.5
@@ -40,7 +40,7 @@ class Bet:
 
 
 def evidence(wealth: Sequence[float], rounds: int) -> float:
-    """The logarithm of the mean of several E_t, given the wealth of each E_t's begun bets.
+    """The logarithm of the mean of several E_t, given the wealth of the bets that have begun.
 
     1 / (rounds + 1) is the total weight of the bets that have not begun. The mean of several
     e-processes is an e-process, too: P(sup_t of the mean >= 1/a) <= a, even if the E_t depend on

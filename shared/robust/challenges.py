@@ -128,7 +128,7 @@ def blocks(dim: int, count: int) -> list[tuple[int, int]]:
 
 
 def _own_blocks(rows: Rows, count: int) -> list[tuple[int, int]]:
-    """The bounds of the blocks of all coordinates, counted from the first one held here."""
+    """The bounds of the blocks of all coordinates, relative to the first coordinate of `rows`."""
     place = rows.place
     return [
         (
@@ -223,7 +223,8 @@ def answer(change_K: Tensor, shift_JK: Tensor, others_PK: Tensor | None = None) 
 
     Args:
         change_K: difference between the client's upload and its last upload.
-        shift_JK: the challenge and its decoys, minus those of the client's last upload.
+        shift_JK: the challenge and its decoys, minus the challenge and the decoys of the client's
+            last upload.
         others_PK: challenges of other clients that sent the same upload, if there are any.
     Returns:
         0 if the upload is the same as the client's last upload; None if there was no challenge.

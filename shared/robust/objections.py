@@ -19,8 +19,8 @@ class Usual:
     Args:
         length: length of the median client's longest upload.
         most: longest upload that is accepted, as a multiple of `length`.
-        informative: for each memory, whether half of the clients pull back, so that a turned
-            response is meaningful.
+        informative: for each memory, whether at least half of the clients pull the model back, so
+            that a turned response is meaningful.
         turned: correlation below which a response is turned.
         overshoot: strength of a response above which a stretched upload overshoots.
         stretched: length above which an upload may overshoot, as a multiple of `length`.
@@ -47,13 +47,13 @@ Objection = Literal["", "too long", "turned", "overshoots"]
 
 @dataclass(frozen=True)
 class Upload:
-    """What a client's bets are settled with.
+    """The facts about an upload that settle the client's bets.
 
     Args:
         times: the upload's length, divided by the length of the median client's longest upload.
         responses: the client's responses.
         start: what the upload started from.
-        passive: whether nobody is challenged, so that every round counts.
+        passive: whether nobody is challenged, so that the detector bets on every round.
     """
 
     times: float
@@ -63,7 +63,7 @@ class Upload:
 
     @property
     def counts(self) -> bool:
-        """Whether the upload counts against a suspect."""
+        """Whether the detector bets on this upload even if the client is a suspect."""
         return self.passive or self.start == "challenged"
 
 
@@ -95,7 +95,7 @@ def why(upload: Upload, place: int, objection: Objection, usual: Usual) -> str:
 
     Args:
         upload: the upload.
-        place: number of the memory, relative to which the response was judged.
+        place: number of the memory relative to which the response was judged.
         objection: the objection to the upload.
         usual: the values that the upload was compared with.
     """

@@ -104,8 +104,8 @@ def information(logits_BC: Tensor, sharpness: bool = True, diversity: bool = Tru
 
     Args:
         logits_BC: z.
-        sharpness: whether the first term is included (equation 4). diversity: whether the second
-            term is included (equation 5).
+        sharpness: whether the first term is included (equation 4).
+        diversity: whether the second term is included (equation 5).
 
     >>> information(1e3 * torch.eye(2))
     tensor(-0.6931)

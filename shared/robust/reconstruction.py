@@ -45,7 +45,7 @@ class Search:
         rates: three step sizes of the search: for the samples, for the labels, and for the clients'
             step size.
         momentum: momentum of the search.
-        enough: the search for a client ends when its error is below this.
+        enough: the search for a client ends when its error is below this value.
     """
 
     steps: int

@@ -102,8 +102,8 @@ class Known:
         limit: evidence above which the client is evicted.
         pasts: the client's past, once for each of the detector's memories.
         rounds: number of rounds whose results were bet on.
-        longest: length of the client's longest upload that started from no challenge.
-        length: length of the client's last such upload.
+        longest: length of the client's longest upload that did not start from a challenged model.
+        length: length of the client's last upload that did not start from a challenged model.
         due: sketch (K,) of the challenged model that the client is to start from next.
     """
 
@@ -122,7 +122,7 @@ class Known:
     def started(self, start_K: Tensor) -> Start:
         """What an upload with this sketch of its starting model started from.
 
-        The client's challenge is then no longer due.
+        The method also marks the client's challenge as no longer due.
         """
         due_K, self.due = self.due, None
         if due_K is None:
@@ -155,9 +155,9 @@ def recalled(state: State, memories: int, shares: int) -> dict[str, Known]:
 
     Args:
         state: the state.
-        memories, shares: numbers of the detector's memories and expected shares. A state with one
-            past and one wealth per client, as former versions stored it, is taken as the past of
-            every memory and the wealth of every share.
+        memories, shares: numbers of the detector's memories and expected shares. Former versions
+            stored one past and one wealth per client. Such a past is used for every memory, and
+            such a wealth for every share.
     """
     # A state that was loaded from storage is on the models' device, not on the CPU.
     state = State({name: held.cpu() for name, held in state.tensors.items()}, state.ids)

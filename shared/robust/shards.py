@@ -65,7 +65,7 @@ class Part:
         dim: number D of coordinates over all ranks.
         start: the first coordinate of this rank.
         stop: the end of this rank's coordinates.
-        group: the ranks that hold the others; None if this process holds all.
+        group: the ranks that hold the remaining coordinates; None if this process holds all.
     """
 
     dim: int
@@ -78,7 +78,8 @@ class Part:
         """The part of a rank that holds `held` coordinates.
 
         Raises:
-            ConfigurationError: the ranks do not hold what `columns` assigns to them.
+            ConfigurationError: the ranks do not hold the coordinates that `columns` assigns to
+                them.
         """
         if group is None:
             return Part(held, 0, held)
@@ -91,8 +92,8 @@ class Part:
         wanted = [part.stop - part.start for part in parts]
         if held_P.tolist() != wanted:
             raise ConfigurationError(
-                f"{size} ranks of {dim} coordinates hold {wanted} of them, as shards.columns "
-                f"says, not {held_P.tolist()}"
+                f"shards.columns assigns {wanted} of {dim} coordinates to {size} ranks, but they "
+                f"hold {held_P.tolist()}"
             )
         return Part(dim, parts[rank].start, parts[rank].stop, group)
 
@@ -114,7 +115,7 @@ class Part:
 
         Args:
             pieces: this rank's results in order, each with the first coordinate of its piece,
-                counted from the rank's first one. No piece spans two shards.
+                relative to the rank's first coordinate. No piece spans two shards.
             shape: the shape of the results.
         """
         sums = self._sums(pieces)
@@ -125,7 +126,7 @@ class Part:
         sums_S = torch.zeros(len(bounds(self.dim)), *shape, dtype=torch.float64)
         for shard, sum_ in sums:
             sums_S[shard] = sum_.cpu()
-        # Exact in any order, because each shard's sum is added only to zeros.
+        # The result is exact in any order, because each shard's sum is added only to zeros.
         distributed.all_reduce(sums_S, group=self.group)
         total = torch.zeros(shape, dtype=torch.float64)
         for sum_ in sums_S:

@@ -36,9 +36,10 @@ def sketch(
     Args:
         vector_D: a vector; never written to.
         size: K, the size of the sketch.
-        part: which coordinates the vector has here, if other ranks hold the others.
-        within: the bounds of the coordinates that count, counted from the first one held here; all
-            others count as 0.
+        part: the coordinates of the vector on this rank, if other ranks hold the remaining
+            coordinates.
+        within: the bounds of the coordinates to sketch, relative to the first coordinate of
+            `vector_D`; all other coordinates are treated as 0.
 
     >>> x = torch.arange(4.0)
     >>> float(sketch(x, 8) @ sketch(2 * x, 8))

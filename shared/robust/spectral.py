@@ -129,7 +129,7 @@ def uniform(kept_M: Tensor) -> Tensor:
 
 
 def nearest(distances_MM: Tensor, count: int) -> tuple[float, Tensor]:
-    """The squared radius and the rows of the smallest ball around a row that holds `count` rows.
+    """The smallest ball around a row that contains `count` rows: its squared radius and its rows.
 
     If count = n - f and f < n/2, the radius is at most the diameter of the honest rows, whatever
     the hostile rows are.

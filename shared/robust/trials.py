@@ -67,7 +67,7 @@ class Known:
     def sighted(self, copied: bool, rounds: int) -> None:
         """Shortens the client's trial by a round; two copies within `rounds` rounds start a trial.
 
-        For some rounds after an acquittal (`rest`), copies that the client sends are ignored.
+        For `rest` rounds after an acquittal, copies that the client sends are ignored.
 
         >>> one = Known(limit=9.0, wealth=(0.0,))
         >>> [one.sighted(copied, 10) or one.trial for copied in (True, False, True, False)]
@@ -99,8 +99,8 @@ def recalled(state: State, shares: int) -> tuple[dict[str, Known], int]:
 
     Args:
         state: the state.
-        shares: number of the detector's expected shares. A state with one wealth per client, as
-            former versions stored it, is taken as the wealth of every share.
+        shares: number of the detector's expected shares. Former versions stored one wealth per
+            client, which is used for every share.
     """
     state = State({name: held.cpu() for name, held in state.tensors.items()}, state.ids)
     numbers = {name: state.by_id(name) for name in NUMBERS}

@@ -39,7 +39,7 @@ class View:
         block_ND: the pool, one update per row; never written to.
         ids: one name per row of the view; results depend on the order of rows only through ids.
         index_K: positions of the pool's rows that are read, in order, on the CPU; None for all.
-        mix_MK: the mixing matrix over those rows, float64 on the CPU.
+        mix_MK: the mixing matrix over the rows that are read, float64 on the CPU.
         weights_M: trusted weights (float64, > 0), 1 for each row by default.
         metadata: numbers, one per row and keyed by name. Some are claims of the clients
             ("loss_gap"). Others were measured by the server: "moved" is the norm of the raw upload,

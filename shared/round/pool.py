@@ -77,10 +77,12 @@ class Pool:
             uploads in a second block.
         trainable: number of parameters; in a vector they come before any running statistics.
         reference_D: the model that rows are relative to.
-        clients: ids of the clients that get a row at once; others can be added later.
+        clients: ids of the clients that get a row at once; rows for other clients can be added
+            later.
         storage: where the pool keeps its blocks; in memory by default.
         spare: the block of a pool that is no longer needed; reused if its number of rows fits.
-        part: which coordinates the rows have here, if other ranks hold the others.
+        part: the coordinates of the rows on this rank, if other ranks hold the remaining
+            coordinates.
     """
 
     def __init__(

@@ -78,7 +78,8 @@ class Rounds:
         plan: the stages of a round.
         resources: what the stages receive in addition to the rows.
         spec: the layout of the model.
-        part: which coordinates of vectors this rank holds, if other ranks hold the others.
+        part: the coordinates of vectors on this rank, if other ranks hold the remaining
+            coordinates.
     """
 
     experiment: Experiment
@@ -220,7 +221,7 @@ class Rounds:
         return torch.cat([mixed_D, held_S])
 
     def _with_resources(self, context: Context) -> Context:
-        """The context with all that the stages need, over the coordinates that are held here."""
+        """The context with all that the stages need, for the coordinates that this rank holds."""
         if self.part is None or not self.plan.needs():
             return self.resources.attach_to(context)
         assert context.reference_D is not None

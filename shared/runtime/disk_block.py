@@ -22,9 +22,9 @@ from rampart_fl.shared.errors import Unavailable
 
 PAGE = mmap.PAGESIZE
 POPULATE_READ = 22
-"""The advice to read pages from the file and map them; supported since Linux 5.14."""
+"""The `madvise` advice to read pages from the file and map them; supported since Linux 5.14."""
 RELEASE = mmap.MADV_DONTNEED
-"""The advice to unmap pages. Their contents stay in the file."""
+"""The `madvise` advice to unmap pages. Their contents stay in the file."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

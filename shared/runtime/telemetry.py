@@ -7,7 +7,7 @@ from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
 
 NAMES = {"levelname": "level", "name": "logger", "exc_info": "error"}
-"""New names of a log record's fields in a line; `extra` fields keep their names."""
+"""New names for a log record's fields in the JSON line; `extra` fields keep their names."""
 
 
 def formatter(service: str) -> logging.Formatter:

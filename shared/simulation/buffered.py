@@ -110,7 +110,7 @@ class Buffered:
         return record.model_copy(update={"policy": "buffered", **extra})
 
     def _hand_out(self, names: Sequence[str], round_: int) -> list[str]:
-        """Gives clients their next task; returns those that had to answer a probe first."""
+        """Gives clients their next task; returns the clients that had to answer a probe first."""
         probed = self.server.clients_to_probe(names)
         if not names:
             return probed
@@ -123,7 +123,7 @@ class Buffered:
         return probed
 
     def _train(self, names: Iterable[str]) -> dict[str, Arrival]:
-        """Trains these clients; those that got their work in the same round train together.
+        """Trains these clients; clients that got their work in the same round train together.
 
         Returns:
             The clients' arrivals, keyed and sorted by client.

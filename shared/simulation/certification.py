@@ -43,7 +43,7 @@ class Certificate:
         present: number of attackers that took part in the training itself.
         curve: certified accuracy on the honest clients' test samples, for m = 0, 1, 2, ... hostile
             clients in addition to those present. For larger m, no sample is certified.
-        error: probability that a radius is too large; 0 if no radius can be.
+        error: probability that a radius is too large; 0 if no radius can be too large.
         samples: number of test samples on which the accuracies are measured.
     """
 
@@ -91,7 +91,7 @@ def certify_groups(
     if experiment.fraction < 1:
         raise ConfigurationError(
             f"{experiment.name} selects {experiment.fraction:.0%} of its clients for a round, "
-            "so a client that leaves changes which others are selected: set fraction = 1"
+            "so other clients are selected if one client leaves: set fraction = 1"
         )
     if experiment.policy != "sync":
         raise ConfigurationError(
@@ -111,14 +111,14 @@ def certify_groups(
 
 
 def subsets_of(experiment: Experiment, count: int, size: int) -> list[Subset]:
-    """Random subsets of the clients, drawn with replacement; all subsets if there are few enough.
+    """Random subsets of the clients, drawn with replacement; all subsets if at most `count` exist.
 
     >>> len(subsets_of(Experiment.load("digits-benign"), 1000, 2)), 20 * 19 // 2
     (190, 190)
     """
     names = experiment.client_names
     if not 1 <= size <= len(names):
-        raise ConfigurationError(f"subsets of {size} among {len(names)} clients")
+        raise ConfigurationError(f"a subset cannot have {size} of {len(names)} clients")
     if count >= comb(len(names), size):
         return list(combinations(names, size))
     drawn = []
@@ -156,7 +156,7 @@ def certify_subsets(
     """
     if experiment.server.customizer["name"] != "global_model" or experiment.fraction < 1:
         raise ConfigurationError(
-            "subsets vote with their global models and all their clients: "
+            "every subset votes with one global model, which all its clients train: "
             'set customizer = "global_model" and fraction = 1'
         )
     subsets = subsets_of(experiment, count, size)

@@ -132,7 +132,7 @@ class Clients:
         )
 
     def measure(self, names: Sequence[str], models_KD: Tensor) -> dict[str, dict[str, float]]:
-        """Metrics of these and of the clients' own models, without training; keyed by client id."""
+        """Metrics of these models and the clients' own, without training; keyed by client id."""
         slots = [self.names.index(name) for name in names]
         cohort = Cohort.of([self.data[slot] for slot in slots], device=self.device)
         personal = self._personal(slots)

@@ -3,18 +3,18 @@
     λ_i = Π_[0,1]( (√(Pdim / m_i) - Φ_i) / ((f / n) G_i²) )
 
 Collaboration helps a client if its own m_i samples are too few to determine a model of
-pseudo-dimension Pdim. It harms a client because other clients' data differ (Φ), and because a
-robust rule cannot tell all differences from attacks (f/n · G²). The paper says what Φ and G² bound,
-but not how to measure them. This module estimates both Φ and G² from pilot models. A client's pilot
-model is the model that it trains alone (λ = 0) on every second training sample, for as many rounds
-as the experiment has.
+pseudo-dimension Pdim. Collaboration harms a client because other clients' data differ (Φ), and
+because a robust rule cannot tell all differences from attacks (f/n · G²). The paper says what Φ and
+G² bound, but not how to measure them. This module estimates both Φ and G² from pilot models. A
+client's pilot model is the model that it trains alone (λ = 0) on every second training sample, for
+as many rounds as the experiment has.
 
 - Pdim: the model's number of parameters, or the personalizer's `pdim`.
 - Φ_i: a supremum over pilot models h of the gap |e_i(h) - e_C(h)|. Here e_j(h) is the fraction of
   client j's held-out training samples (the other half) that h misclassifies. The number e_C(h) is
   the mean of all e_j(h) except the f largest and the f smallest values. Up to f pilot models may be
-  forged, so Φ_i is the larger of two gaps: that at the client's own pilot model, and the (f + 1)-th
-  largest at the other clients' pilot models.
+  forged, so Φ_i is the larger of two gaps: the gap at the client's own pilot model, and the (f +
+  1)-th largest gap at the other clients' pilot models.
 - G_i²: the spread of all clients' gradients at client i's own pilot model. The gradients are those
   that the server receives, including changes by attackers. The spread is the mean squared distance
   to the mean, over the n - f gradients that are nearest to the robust aggregate.

@@ -34,7 +34,8 @@ def optimum(samples: Sequence[Tensor], kappa: float) -> float:
     """
     if len(samples) < 2 or min(map(len, samples)) < 2:
         raise ConfigurationError(
-            'lambda = "formula" needs two honest clients with two training samples each'
+            'lambda = "formula" needs at least two honest clients with at least two training '
+            "samples each"
         )
     noise = sum(float(x_Md.double().var(0).sum()) / len(x_Md) for x_Md in samples) / len(samples)
     means_Nd = torch.stack([x_Md.double().mean(0) for x_Md in samples])

@@ -175,7 +175,7 @@ class Server:
         """Bytes that each client downloads and uploads in a round; call this method before `close`.
 
         The answer to a probe is assumed to have as many bytes as an update, although the metrics in
-        the two may differ in their number of digits.
+        the two uploads may differ in their number of digits.
         """
         spec = self.rounds.spec
         model, down, up = model_bytes(spec), {}, {}

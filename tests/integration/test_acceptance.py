@@ -70,7 +70,7 @@ def test_an_owner_s_file_decides_and_the_log_tells(tmp_path: Path, redis_url: st
         assert (member.client_id, member.slot) == ("zoe", None)
         assert member.reason == (
             "training.epochs is 2: this client trains at most 1; "
-            "training.privacy is missing: this client sends nothing without it"
+            "training.privacy is missing, but this client requires it"
         )
         hosted.operator.steer("stop")
         hosted.operator.run = hosted.operator.submit(agreed).run

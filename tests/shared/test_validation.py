@@ -16,42 +16,42 @@ RESNET = {**DIGITS, "data": {"dataset": "cifar10"}, "model": "wide_resnet"}
 RETRACES = {"detectors": ["fedredefense"]}
 EXACT = {"name": "interpolated", "mode": "exact"}
 BREAKS: dict[str, tuple[dict[str, Any], str]] = {
-    "Detectors compare no clients of groups that share nothing.": (
+    "If groups are isolated, detectors judge each client separately.": (
         {**DIGITS, "server": {"customizer": "flcert", "detectors": ["robust_distance"]}},
         "flcert isolates groups from each other, but robust_distance compares clients of all "
         "groups; use norm_bound or no detector",
     ),
-    "Groups that share nothing share no running statistics.": (
+    "If groups are isolated, the model has no running statistics.": (
         {**RESNET, "server": {"customizer": "flcert"}},
         "flcert isolates groups from each other, but running statistics are medians over all "
         "clients: use a model without batch normalization",
     ),
-    "All clients train from the global model if a detector retraces their training.": (
+    "If a detector reconstructs training, all clients train from the global model.": (
         {**DIGITS, "server": {**RETRACES, "customizer": "fedcap"}},
-        "fedredefense retraces training from the global model, but with the customizer fedcap, "
-        "clients start elsewhere; use global_model",
+        "fedredefense reconstructs training from the global model, but with the customizer fedcap, "
+        "clients start from other models; use global_model",
     ),
-    "Clients upload the training of the whole model if a detector retraces it.": (
+    "If a detector reconstructs training, clients train and upload the whole model.": (
         {**DIGITS, "server": RETRACES, "personalizer": "fedper"},
-        "fedredefense retraces training of the whole model on all samples, but the personalizer "
-        "fedper trains otherwise; use another personalizer",
+        "fedredefense reconstructs training of the whole model on all samples, but the "
+        "personalizer fedper does not upload such training; use another personalizer",
     ),
-    "A detector that retraces training retraces a model without running statistics.": (
+    "If a detector reconstructs training, the model has no running statistics.": (
         {**RESNET, "server": RETRACES},
-        "fedredefense retraces training with fixed statistics, but with batch normalization "
+        "fedredefense reconstructs training with fixed statistics, but with batch normalization "
         "clients train on the statistics of each batch; use a model without it, or another "
         "detector",
     ),
-    "A detector that retraces training can vary samples continuously.": (
+    "If a detector reconstructs training, samples are not rows of token numbers.": (
         {**DIGITS, "data": {"dataset": "ag_news"}, "model": "text", "server": RETRACES},
-        "fedredefense searches for samples from which an update could come, by gradient descent, "
-        "but the samples are token numbers, which have no gradient; use another detector",
+        "fedredefense searches by gradient descent for samples that could have caused an update, "
+        "but token numbers have no gradient; use another detector",
     ),
-    "A customizer that recovers models gets whole ones.": (
+    "If a customizer needs clients' whole models, uploads are calibrated.": (
         {**DIGITS, "server": {"customizer": "clustered", "calibrate": False}},
         "clustered needs whole models: set calibrate = true",
     ),
-    "Clients report on the models of the same round.": (
+    "If a customizer reads clients' reports, all clients report on the same round.": (
         {
             **DIGITS,
             "server": {"customizer": "fedfomo"},
@@ -60,20 +60,20 @@ BREAKS: dict[str, tuple[dict[str, Any], str]] = {
         },
         "fedfomo reads what clients report about the models of one round: set policy = sync",
     ),
-    "A personalizer that weighs offered models is offered some.": (
+    "If a personalizer weighs offered models, the customizer offers models.": (
         {**DIGITS, "personalizer": "fedfomo"},
         "the personalizer fedfomo weighs models that the server offers: name a customizer that "
         "does, such as fedfomo",
     ),
-    "A stage that needs the server's own update has root samples.": (
+    "If a stage needs the server's own update, there are root samples.": (
         {**DIGITS, "server": {"rule": "fltrust", "public": {"dataset": "usps"}}},
         "fltrust needs the server's own update: name a data set in [server.root]",
     ),
-    "A stage that needs public samples without labels has them.": (
+    "If a stage needs public samples without labels, there are public samples.": (
         {**DIGITS, "server": {"rule": "sdea", "root": {"dataset": "usps"}}},
         "sdea needs public samples: name a data set in [server.public]",
     ),
-    "A stage that needs labelled public samples has them.": (
+    "If a stage needs labelled public samples, there are public samples.": (
         {**DIGITS, "server": {"rule": "sageflow"}},
         "sageflow needs labelled public samples: name a data set in [server.public]",
     ),
@@ -103,7 +103,7 @@ BREAKS: dict[str, tuple[dict[str, Any], str]] = {
         {**DIGITS, "fraction": 0.25, "server": {"rule": "krum", "f": 3}},
         "no round can succeed: krum needs n >= 2f + 3 = 9 rows: n=5, f=3",
     ),
-    "Settings that assume a common model are absent if there is none.": (
+    "If clients have no common model, no setting assumes a common model.": (
         {**DIGITS, "personalizer": EXACT, "fraction": 0.5, "server": {"momentum": 0.9}},
         "interpolated in exact mode has no common model: every client takes plain steps towards "
         "its own aggregate. Leave out server.momentum, fraction",

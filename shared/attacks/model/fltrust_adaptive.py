@@ -68,9 +68,9 @@ def best_angle(pull: float, trust: float, along: float, across: float, attackers
     """The angle θ to u0 in [0, π/2) that minimizes (P + w (a cos θ - b sin θ)) / (T + w).
 
     w = M cos θ is the trust in the attackers. T (`trust`) is the sum of the honest clients' trust
-    scores. P (`pull`) is the component along s of the sum of the honest clients' updates, weighted
-    by trust scores. The numbers a (`along`) and b (`across`) are the lengths of the components of s
-    parallel and perpendicular to u0.
+    scores. P (`pull`) is the component along s of the honest clients' weighted sum of updates, with
+    the trust scores as weights. The numbers a (`along`) and b (`across`) are the lengths of the
+    components of s parallel and perpendicular to u0.
     """
 
     def harm(angles: Tensor) -> Tensor:

@@ -10,11 +10,12 @@ from rampart_fl.shared.attacks.model import attacks
 
 
 def largest_z(participants: int, attackers: int) -> float:
-    """z = Φ⁻¹((n - m - s) / (n - m)) with s = ⌊n/2⌋ + 1 - m, the number of honest supporters.
+    """z = Φ⁻¹((n - m - s) / (n - m)) with s = ⌊n/2⌋ + 1 - m, the number of supporters.
 
-    The quotient (n - m - s) / (n - m) is clamped, so that it is at least 1 / (2 (n - m)) away from
-    0 and from 1. Without clamping, z could be infinite: the quotient reaches 1 if the attackers are
-    already a majority.
+    A supporter is an honest client that is expected farther from the mean than the attackers, in
+    the same direction. The quotient (n - m - s) / (n - m) is clamped, so that it is at least 1 / (2
+    (n - m)) away from 0 and from 1. Without clamping, z could be infinite: the quotient reaches 1
+    if the attackers are already a majority.
 
     >>> round(largest_z(20, 6), 6)
     0.366106
@@ -40,8 +41,9 @@ class LIE(Statistical):
 
     paper = "Baruch et al., A little is enough, 2019; FedCAP, section VI-A3"
     z: float | None = None
-    """Number of standard deviations; by default the largest number for which the attackers and the
-    honest clients that support them are a majority."""
+    """Number of standard deviations. The default is the largest number at which a majority of the
+    clients, attackers included, is expected at least this far from the mean on the attackers'
+    side."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         z = largest_z(knowledge.participants, knowledge.attackers) if self.z is None else self.z

@@ -9,7 +9,7 @@ from rampart_fl.shared.attacks.model import attacks
 from rampart_fl.shared.attacks.optimized import Line, Optimized
 
 HALVINGS = 200
-"""Number of halvings of an interval; more than float64 can resolve."""
+"""Number of halvings of an interval, which is more than float64 can resolve."""
 
 ROUNDING = 1e-14
 """Relative error allowed in a sum of distances; the caller checks the final point without this

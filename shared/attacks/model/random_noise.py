@@ -29,7 +29,8 @@ class RandomNoise(ModelAttack):
 
     paper = "FedCAP's code (update); SDEA, appendix D.2 (parameters) and its code (interpolation)"
     reading: Literal["update", "parameters", "interpolation"] = "update"
-    """The meaning of the noise; the last two need a function that draws a fresh model."""
+    """The kind of noise; `parameters` and `interpolation` need a function that draws a fresh
+    model."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         draws = per_attacker(knowledge, self.name, len(own_FD))

@@ -31,9 +31,9 @@ LUMA = (0.299, 0.587, 0.114)
 def weak(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
     """A random crop of each image, resized to the image's size and mirrored with probability 1/2.
 
-    The crop covers a fraction of the image that is uniform in AREA, with an aspect ratio that is
-    log-uniform in RATIO. The crop is resized by bilinear interpolation. This crop with reflection
-    is SDEA's weak augmentation.
+    The crop covers a random fraction of the image, uniformly distributed in AREA. The crop's aspect
+    ratio is log-uniformly distributed in RATIO. The crop is resized by bilinear interpolation. This
+    crop with reflection is SDEA's weak augmentation.
 
     Args:
         x_BCHW: images with values in any range.
@@ -70,7 +70,7 @@ def strong(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
     of hue. The SDEA paper uses strong augmentation but does not define it.
 
     Args:
-        x_BCHW: images in [0, 1]; images without three channels have no colours to change.
+        x_BCHW: images in [0, 1]; colour changes apply only to images with three channels.
         draws: source of all randomness.
     """
     x = weak(x_BCHW, draws)

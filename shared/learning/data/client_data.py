@@ -51,7 +51,7 @@ def client_data(data: Data, slot: int, seed: int) -> ClientData:
     (68, 22)
     """
     if not 0 <= slot < data.clients:
-        raise ConfigurationError(f"no slot {slot} among {data.clients} clients")
+        raise ConfigurationError(f"there is no slot {slot}: the slots are 0 to {data.clients - 1}")
     samples, parts = divided(data, seed)
     if len(parts[slot]) < 2:
         raise ConfigurationError(

@@ -34,7 +34,7 @@ class ServerData:
         x: float32 (n, *shape), where shape is the shape of the clients' samples.
         y: class numbers, long (n,).
         labelled: whether the source has as many classes as the task; if not, `y` is meaningless.
-        positions: where the samples are in their data set, long (n,), sorted.
+        positions: the samples' positions in their data set, long (n,), sorted.
     """
 
     x: Tensor
@@ -76,7 +76,7 @@ def server_data(
     if source.name == own.name:
         if source != own:
             raise ConfigurationError(
-                f"the server's {source.name} must have the same parameters as the clients'"
+                f"the server's {source.name} must have the same parameters as the clients' data"
             )
         samples, parts = divided(data, seed)
         held = torch.cat(parts)

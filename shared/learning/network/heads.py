@@ -25,7 +25,9 @@ def last_linear(module: nn.Module) -> str:
     layers = module.named_modules()
     names: list[str] = [name for name, layer in layers if isinstance(layer, nn.Linear)]
     if not names:
-        raise ConfigurationError("the model has no linear layer to use as its head; name one: head")
+        raise ConfigurationError(
+            "the model has no linear layer to be its head: set head to a layer"
+        )
     return names[-1]
 
 
@@ -70,7 +72,7 @@ def check_body(module: nn.Module, spec: ModelSpec, head: str | None = None) -> N
     """Refuses a model without a body, because clients that keep their heads would share nothing.
 
     Raises:
-        ConfigurationError: the model has no such head, or no body besides it.
+        ConfigurationError: the model has no such head, or has only a head.
     """
     if bool(head_of(module, spec, head).all()):
         raise ConfigurationError("all parameters belong to the head, so there is no body to share")

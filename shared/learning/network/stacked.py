@@ -22,8 +22,8 @@ from rampart_fl.shared.learning.network.vector import spec_of, statistics, unfla
 from rampart_fl.shared.modelspec import STATISTIC
 
 IN_CACHE = 2**20
-"""Largest number of elements that the largest layers of all models may have together, if one thread
-trains these models at once."""
+"""Largest total number of elements in the largest layers of the models that one thread trains at
+once."""
 
 
 class Stacked:
@@ -44,7 +44,7 @@ class Stacked:
         self._vmaps = True
 
     def at_once(self, x_KB: Tensor) -> int:
-        """The fastest number of models per pass for batches of this shape.
+        """The number of models per pass that is fastest for batches of this shape.
 
         On a CPU, this is the number of models whose largest layers fit in cache together, as
         measured with `benchmarks/training.py`. On other devices, all models run in one pass.
@@ -57,7 +57,7 @@ class Stacked:
         return max(1, IN_CACHE * torch.get_num_threads() // max(1, self._widths[shape]))
 
     def trained_at_once(self, x_KB: Tensor) -> int:
-        """The fastest number of models per training pass; their parameters must fit in cache."""
+        """The number of models in the fastest training pass, whose parameters fit in cache."""
         if x_KB.device.type != "cpu":
             return sys.maxsize
         of_size = IN_CACHE * torch.get_num_threads() // max(1, self.spec.dim)
@@ -160,8 +160,8 @@ def widest(module: nn.Module, shape: tuple[int, ...]) -> int:
     probe = copy.deepcopy(module).float().eval()
     for layer in probe.modules():
         layer.register_forward_hook(lambda _, inputs, output: sizes.append(output.numel()))
-    # The pass computes one sample.
-    # On the meta device, the pass would cost nothing, but torch would import its whole compiler.
+    # The pass computes only one sample. The meta device would compute none, but on it torch would
+    # import its whole compiler.
     with torch.no_grad():
         probe(torch.zeros(1, *sample))
     return batch * max(sizes)

@@ -41,7 +41,8 @@ class Pass:
         inside_KB: in training, which samples are real rather than padding (bool); None at
             inference, and for models without running statistics.
         whole: whether it is known that no sample is padding.
-        moved: running statistics after the batch; batch normalization adds them in training.
+        moved: running statistics after the batch, which batch normalization writes here in
+            training.
     """
 
     tensors: Mapping[str, Tensor]
@@ -144,8 +145,8 @@ def _convolution(name: str, layer: nn.Conv2d) -> Layer:
 
 def _linear(name: str, layer: nn.Linear) -> Layer:
     def apply(h: Tensor, run: Pass) -> Tensor:
-        # The weights are the left factor, so that their gradient has the same memory layout as they
-        # have.
+        # The weights are the left factor, so that the gradient has the same memory layout as the
+        # weights.
         weight, h = run.tensors[_join(name, "weight")], h.transpose(1, 2)
         if layer.bias is None:
             return torch.bmm(weight, h).transpose(1, 2)

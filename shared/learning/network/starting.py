@@ -17,7 +17,7 @@ from rampart_fl.shared.experiment.start import Start
 from rampart_fl.shared.modelspec import STATISTIC, ModelSpec
 
 COUNT = "num_batches_tracked"
-"""Last part of the names of batch normalization's counters, on which nothing depends."""
+"""Last part of the names of batch normalization's counters, on which no result depends."""
 DTYPES = {"F64", "F32", "F16", "BF16"}
 
 
@@ -26,7 +26,7 @@ def read_start(start: Start, spec: ModelSpec) -> Tensor:
 
     Raises:
         ConfigurationError: the model comes from a run, there is no such file, or the file's tensors
-            are not those of the model; the message says which.
+            do not match the model's tensors; the message says which.
     """
     if start.file is None:
         raise ConfigurationError(
@@ -41,7 +41,7 @@ def read_vector(path: Path, spec: ModelSpec) -> Tensor:
 
     Raises:
         ConfigurationError: the file is missing or not in the safetensors format, a tensor is
-            missing, unknown, of another shape or not of floating point, or a number is not finite.
+            missing or unknown, a shape or dtype is wrong, or a number is not finite.
     """
     if not path.is_file():
         raise ConfigurationError(f"model.start: there is no file {path}")

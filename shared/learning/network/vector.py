@@ -56,7 +56,7 @@ def statistics(module: nn.Module) -> dict[str, Tensor]:
     if unknown:
         raise ConfigurationError(
             f"the only buffers that clients share are the statistics of batch normalization, not "
-            f"{', '.join(unknown)}; make constants persistent=False"
+            f"{', '.join(unknown)}; register constants with persistent=False"
         )
     return found
 

@@ -47,7 +47,8 @@ class Learner:
     start: Start | None = None
     """Where the first global model comes from, if it is not drawn from the seed."""
     hostile: bool = False
-    """Whether this learner belongs to an attacker, and has no objective terms and no noise."""
+    """Whether this learner belongs to an attacker, which trains without objective terms and
+    noise."""
 
     @staticmethod
     def of(experiment: Experiment) -> "Learner":
@@ -100,7 +101,7 @@ class Learner:
         hostile_K: Tensor | None = None,
         clients_K: Tensor | None = None,
     ) -> LocalTask:
-        """The task of one step in a round that began with these models.
+        """The task of one step in a round that began with the models `received_KD`.
 
         Args:
             cohort: the clients' data.

@@ -26,9 +26,8 @@ from rampart_fl.shared.runtime.device import to_device
 EVALUATED = 4096
 """Highest number of samples, summed over clients, in one forward pass of an evaluation."""
 TILE = 16
-"""The number of samples per client in a forward pass is a multiple of this number, if there are
-that many. With few samples, libraries use other matrix kernels, whose results differ in the last
-bits."""
+"""The number of samples per client in a forward pass is rounded up to a multiple of this number.
+With fewer samples, libraries use other matrix kernels, whose results differ in the last bits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +111,7 @@ def joined(parts: Sequence[Trained], order: Sequence[int]) -> Trained:
 
     Args:
         parts: what each group computed.
-        order: the position of each client in the result, for the clients of all groups in order.
+        order: for each client of all groups in order, the client's position in the result.
     """
     back = torch.tensor(order).argsort()
 

@@ -56,7 +56,7 @@ def check_privacy(
     if personalizer is not None and not personalizer.accounted:
         raise ConfigurationError(
             f"[training.privacy] cannot account for the personalizer {personalizer.name!r}: its "
-            "uploads depend on samples not only through clipped and noised gradients"
+            "uploads depend on samples also in other ways than through noised gradients"
         )
     if find_spec("opacus") is None:
         raise ConfigurationError(
@@ -105,7 +105,8 @@ def epsilon(rate: float, noise_multiplier: float, steps: int, delta: float) -> f
 def _divergences(rate: float, noise_multiplier: float) -> tuple[list[float], "NDArray[np.float64]"]:
     """Rényi orders, and the divergence of one step at each; the divergences of steps add up.
 
-    They take most of the time that ε takes, and are the same in every round.
+    The divergences are cached: they are the same in every round, and computing them takes most of
+    the time of `epsilon`.
     """
     from opacus.accountants import RDPAccountant
     from opacus.accountants.analysis.rdp import compute_rdp

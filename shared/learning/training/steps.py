@@ -2,7 +2,7 @@
 
 If one pass cannot train all clients (`Stacked.trained_at_once`), the clients are split into groups.
 The groups train one after the other, each from its first batch to its last batch. The memory used
-by a group therefore stays in cache, and a group with few steps does not wait for one with more
+by a group therefore stays in cache, and a group with few steps does not wait for a group with more
 steps. Clients that have taken all their steps leave their group (see `places`).
 
 Legend: K clients, S steps in a round, B samples in a batch, D parameters.
@@ -57,7 +57,7 @@ def take_steps(
         part = (cohort.part(some), batches.pick(placed[some]), start_KD, Local(start_KD, own))
         bad_K = None if hostile_K is None else hostile_K[some]
         for left, after, noised in _steps(learner, *part, at_K[some] - some.start, bad_K, apart):
-            if stay and len(after.model_KD) == len(placed):  # One pass for all: needs no copy.
+            if stay and len(after.model_KD) == len(placed):  # One pass trained all clients.
                 return replace(after, velocity={}), noised
             to_K = at_K[some][left]
             ended.put(to_K, after)
@@ -72,7 +72,7 @@ def _placed(tensor_KD: Tensor, at_K: Tensor, some: slice) -> Tensor:
 
 
 def _apart(learner: Learner, clients: int) -> int:
-    """The distance by whose multiples clients may move; no client moves if batches are split.
+    """Clients may move by multiples of this distance; no client moves if batches are split.
 
     Under privacy, and with terms that read samples, the number of clients determines how a batch is
     split, because per-sample gradients must fit in cache. The split affects the last bits.
@@ -114,7 +114,7 @@ def _steps(
         for s in steps:
             at = (row_K[:, None], index_KSB[some, s])
             x_KB, y_KB = cohort.x_train_KN[at], cohort.y_train_KN[at]
-            # `whole` covers all clients of the group, even those that have left.
+            # `whole` covers all clients of the group, even clients that have left.
             batch = Batch(x_KB, y_KB, weight_KSB[some, s], whole=batches.whole(s))
             task = learner.task(cohort, left, start_KD, s, bad_K, row_K)
             after = learner.personalizer.step(local, start_KD, batch, task)

@@ -35,7 +35,7 @@ class LocalTask:
         hostile_K: the clients that train without the terms; None means that no client does.
         clients_K: the position in the cohort of each client that takes this step; None means that
             all clients take it, in the order of the cohort.
-        prior_KC: what is added to the logits of the models that are trained for upload.
+        prior_KC: values that are added to the logits of the models that are trained for upload.
         rate: factor by which this round multiplies the learning rate.
     """
 
@@ -141,18 +141,19 @@ def mean_loss_gradients(
     """∇L (K, D) of the batch's mean loss at each of P models.
 
     In the entries that hold running statistics, the result is the statistics before the batch minus
-    those after it. All models run in one pass if `Stacked.trained_at_once` allows that many, and
-    otherwise in several passes.
+    the statistics after the batch. All models run in one pass if `Stacked.trained_at_once` allows
+    that many, and otherwise in several passes.
 
     Args:
         network: applies parameter vectors to batches.
         scoring: the task's loss.
         batch: the samples.
         models: P tensors (K, D).
-        priors: for each of the models, what is added to its logits (K, B, C): a tensor (K, C), or
-            None for nothing.
-        clients: the number of clients that decides on the passes; by default K. It is the same in
-            all steps, also after clients have left, because other passes change the last bits.
+        priors: for each of the P models, a tensor (K, C) that is added to its logits (K, B, C), or
+            None.
+        clients: the number of clients from which the number of passes follows; by default K. Every
+            step uses the same number, even after clients have left, because another number of
+            passes would change the last bits of the result.
     """
     p, k = len(models), len(batch.x_KB)
     added = list(priors) or [None] * p

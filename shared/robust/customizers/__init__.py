@@ -90,13 +90,13 @@ class Customizer(Stage):
         """Whether groups of clients are isolated from each other.
 
         If groups are isolated, clients of one group must not influence another group. Each client's
-        row is then relative to the model that it received, not to the global model.
+        row is then relative to the model that the client received, not to the global model.
         """
         return False
 
     @property
     def offered(self) -> int:
-        """Number of models that each client gets in a round besides the one that it trains."""
+        """Number of models that each client gets in a round besides the model that it trains."""
         return 0
 
     def models_of(self, clients: int) -> int:
@@ -113,7 +113,7 @@ class Customizer(Stage):
         """The models of the clients that sent `rows`, and the next state.
 
         Args:
-            rows: surviving updates relative to `context.reference_D`; there may be none.
+            rows: the accepted updates relative to `context.reference_D`; there may be none.
             similar: rows of the same clients for computing similarities between clients. These are
                 the raw uploads if calibration is switched off.
             state: the state from `init` or from the last round.

@@ -41,7 +41,7 @@ class Grouped(Customizer):
             if "server_update" in stage.needs():
                 raise ConfigurationError(
                     f"{self.name}: {stage.name} needs the server's own update, which starts from "
-                    "the global model, not from a group's"
+                    "the global model, not from a group's model"
                 )
 
     @property

@@ -35,8 +35,7 @@ LEAST = 3
 EQUAL = 1e-4
 """Two uploads are treated as equal if their distance 1 - cosine is below this number."""
 NEAR = 1e-5
-"""Two starting models are treated as equal if their relative distance is at most this.
-"""
+"""Two starting models are treated as equal if their relative distance is at most this number."""
 
 
 @detectors.register("challenge")
@@ -228,7 +227,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         return {free[i] for i in torch.randperm(len(free), generator=draws)[:count].tolist()}
 
     def _since(self, one: Known, traces: Traces, row: int) -> Tensor | None:
-        """This upload's challenge and decoys (1 + J, K) minus those of the last upload.
+        """Challenge and decoys (1 + J, K) of this upload, minus those of the last upload.
 
         The result is None if neither of these two uploads started from a challenged model.
         """

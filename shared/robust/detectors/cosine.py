@@ -15,10 +15,9 @@ class Cosine(Detector):
     """Rejects a client whose median cosine similarity to the other clients is below `threshold`.
 
     For each client, the median is taken over all other clients, so a minority of colluders cannot
-    control it. A zero row has
-    similarity -1 to all other rows. If there is only one row, that row is accepted. Updates of
-    clients with very different data are nearly orthogonal; lower the threshold for such
-    federations.
+    control the median. A zero row has similarity -1 to all other rows. If there is only one row,
+    that row is accepted. Updates of clients with very different data are nearly orthogonal; lower
+    the threshold for such federations.
     """
 
     paper = (

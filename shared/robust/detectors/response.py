@@ -29,8 +29,9 @@ from rampart_fl.shared.robust.sequential import SUSPECT, SequentialDetector, Sha
 from rampart_fl.shared.robust.sketch import Traces, sketch
 
 DEVIATIONS = 3.0
-"""A response is turned only if its correlation is below 0 by more than this many standard
-deviations. The standard deviation is that of the correlation of two random directions."""
+"""A response is turned (see `ResponseDetector`) only if its correlation is below 0 by more than
+this many standard deviations. The standard deviation is that of the correlation of two random
+directions."""
 BLOCKS = 32
 """Number of blocks of coordinates that a challenge changes independently."""
 Memory = Annotated[float, Field(ge=0, lt=1)]
@@ -38,7 +39,7 @@ Memory = Annotated[float, Field(ge=0, lt=1)]
 
 @detectors.register("response")
 class ResponseDetector(SequentialDetector, challenges.Challenger):
-    """Evicts clients whose updates repeatedly react to the model unlike any honest training.
+    """Evicts clients whose updates repeatedly react to the model's movements unlike training.
 
     Local training pulls a model towards parameters that fit the client's data. If the model that a
     client starts from moves by Δw, the client's update changes by Δu = -A Δw plus noise. For K
@@ -56,12 +57,12 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
     e-processes is an e-process, too.
 
     The detector objects to a client in a round for any of three reasons:
-    - The client's response is turned: the correlation is below `turned`, and lower than chance can
-      explain for two random directions of the same dimension. This reason applies only in rounds in
-      which at least half of the clients have a correlation of `informative` or more, because early
-      in training the loss may have negative curvature.
-    - The client overshoots: the strength of its response is above `overshoot`, and its upload is
-      more than `stretched` times as long as the median client's longest upload.
+    - The client's response is turned: the correlation of -Δu and Δw is below `turned`, and lower
+      than chance can explain for two random directions of the same dimension. This reason applies
+      only in rounds in which at least half of the clients have a correlation of `informative` or
+      more, because early in training the loss may have negative curvature.
+    - The client overshoots: the strength of its response, -<Δu, Δw> / |Δw|², is above `overshoot`,
+      and its upload is more than `stretched` times as long as the median client's longest upload.
     - The client's upload is too long: the upload is longer than the median client's longest upload
       by more than the factor max(`long`, exp(`spread` m)). Here m is the median absolute deviation
       of the logarithm of the length, over all clients' longest uploads.
@@ -76,14 +77,14 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
 
     A client whose evidence is above ln 20 is a suspect. Where a client's loss has negative
     curvature, the responses of honest training are turned, too, perhaps for many rounds. A suspect
-    is therefore challenged (`challenges`): a random change is added to the model from which it
-    starts. Training undoes a large random change even where the loss has negative curvature along
-    the direction in which the model moves. As long as a client is a suspect, the detector bets only
-    on rounds in which the client started from a challenge. So nobody is evicted without objections
-    in such rounds.
+    is therefore challenged (`challenges`): a random change is added to the model from which the
+    suspect starts. Training undoes a large random change even where the loss has negative curvature
+    along the direction in which the model moves. As long as a client is a suspect, the detector
+    bets only on rounds in which the client started from a challenge. So nobody is evicted without
+    objections in such rounds.
 
     An upload is rejected in this round if it is too long, if a suspect draws another objection in a
-    round that counts, or if a suspect did not start from its challenge.
+    round on which the detector bets, or if a suspect did not start from its challenge.
 
     An update that is longer than usual, but not too long, is accepted if the client does not
     overshoot. A client with more samples could have sent such an update. If several clients'
@@ -141,8 +142,9 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
     """An upload is not too long if its log length is at most this many median absolute deviations
     above the median log length."""
     challenges: bool = True
-    """Whether suspects are challenged. If not, every round counts, and honest clients whose loss
-    has negative curvature may be evicted. The mode `observe` challenges nobody, either."""
+    """Whether suspects are challenged. If not, the detector bets on every round, and honest clients
+    whose loss has negative curvature may be evicted. In the mode `observe`, no client is
+    challenged."""
     strength: float = Field(default=8.0, gt=0)
     """Length of a challenge, as a multiple of the median upload's length."""
 

@@ -16,8 +16,8 @@ from rampart_fl.shared.robust.view import View
 
 NEAR = 1e-2
 """If the squared distance between two rows is below this share of both rows' squared distances to
-the centre, it is computed again with a nearer centre. Float32 products would otherwise leave too
-few digits."""
+the centre, the squared distance is computed again with a nearer centre. Float32 products would
+otherwise leave too few digits."""
 OFF_CENTRE = 25.0
 """The best row is the row with the smallest median squared distance to the other rows. The best row
 becomes the centre if the old centre's median squared distance is larger by more than this

@@ -47,7 +47,7 @@ PARTIAL = 1 << 23
 """Largest number of partial sums, over all parts together."""
 ELEMENT = {torch.float32: "float", torch.float64: "double"}
 PAIRS = (("float", "float"), ("float", "double"), ("double", "double"))
-"""Each type of rows, with each type in which products of such rows are computed."""
+"""Pairs of element types: the type of the rows, and a type in which their products are computed."""
 
 _lock = threading.Lock()
 
@@ -194,7 +194,7 @@ def compile_library(
         path: the library's path.
         real: C type of the rows.
         wide: C type in which products are computed.
-        flags: options that choose the processor, each to be tried if the one before it failed.
+        flags: options that choose the processor; each option is tried if the previous one failed.
     Raises:
         OSError: the compiler failed with all of these options.
     """

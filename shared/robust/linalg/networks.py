@@ -41,8 +41,8 @@ def network(n: int, first: int, last: int, ordered: bool = False) -> tuple[Compa
     >>> len(network(20, 0, 20, ordered=True)), len(network(20, 9, 11)), len(network(5, 0, 5))
     (97, 80, 0)
     """
-    # The loop runs backwards. `state` says, for each wire, which value later comparators need.
-    # That may be no value (unread), any of the wanted ranks (member), or a specific rank (rank).
+    # The loop runs backwards. For each wire, `state` says which value later comparators need: no
+    # value (unread), any of the wanted ranks (member), or a specific rank (rank).
     unread, member, rank = range(3)
     wanted = rank if ordered else member
     state = [wanted if first <= wire < last else unread for wire in range(n)]

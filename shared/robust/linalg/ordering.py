@@ -122,7 +122,7 @@ def _compiled(kernels: native.Kernels, rows: View, first: int, last: int, out_D:
 
 
 def recipe(mix_MK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """A sparse mixing matrix: the start (M + 2,) of each row's terms; each term's row and factor.
+    """A sparse mixing matrix: the start of each row's terms (M + 2,), each term's row, its factor.
 
     The first row is a base, which the other rows may use as if it were row K of the pool. The
     base's coefficients are the medians over all rows of the mixing matrix; the base is empty if it
@@ -193,7 +193,7 @@ def _through_sort(rows: View, first: int, last: int, out_D: Tensor) -> None:
 
 
 def _mean(sorted_MC: Tensor, first: int, last: int) -> Tensor:
-    """Mean (C,) of some ranks; `first` has the same two cases as in `kernels.c`."""
+    """Mean (C,) of the values that `first` and `last` select, as in `_by_rank`."""
     if first >= 0:
         return sorted_MC[first:last].mean(dim=0)
     m, keep = len(sorted_MC), last

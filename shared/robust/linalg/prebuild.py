@@ -19,7 +19,7 @@ def main() -> int:
     machine = platform.machine()
     names = [name for name, level in processors.LEVELS.items() if level.machine == machine]
     if not names:
-        sys.stderr.write(f"error: there are no levels of {machine}\n")
+        sys.stderr.write(f"error: there are no processor levels for {machine}\n")
         return 1
     native.PREBUILT.mkdir(exist_ok=True)
     for name in names:

@@ -27,7 +27,8 @@ def survey(block_ND: Tensor, part: Part | None = None) -> tuple[list[bool], Tens
 
     Args:
         block_ND: the rows.
-        part: which coordinates the rows have here, if other ranks hold the others.
+        part: the coordinates of the rows on this rank, if other ranks hold the remaining
+            coordinates.
 
     >>> survey(torch.tensor([[1.0, 2.0], [float("inf"), 0.0]]))
     ([True, False], tensor([5., inf], dtype=torch.float64))
@@ -51,8 +52,8 @@ def all_finite(rows: View) -> bool:
 def combine(rows: View, coefficients_M: Tensor) -> Tensor:
     """The linear combination sum_i c_i row_i (D,) in the pool's dtype.
 
-    Rows with coefficient 0 are never read. They therefore do not affect the result, even if they
-    are not finite.
+    Rows with coefficient 0 are never read. Such rows therefore do not affect the result, even if
+    they are not finite.
 
     >>> from rampart_fl.shared.robust import Rows
     >>> combine(Rows.of(torch.tensor([[1.0, 2.0], [3.0, 4.0]])), torch.tensor([0.5, 0.5]))
@@ -146,7 +147,8 @@ def norm(vector_D: Tensor, part: Part | None = None) -> float:
 
     Args:
         vector_D: the vector.
-        part: which coordinates the vector has here, if other ranks hold the others.
+        part: the coordinates of the vector on this rank, if other ranks hold the remaining
+            coordinates.
 
     >>> norm(torch.tensor([3.0, 4.0]))
     5.0

@@ -46,8 +46,8 @@ class FoolsGold(Rule):
     remembers = True
     streams = False
     normalize: Literal["weights", "count", "none"] = "weights"
-    """What the weighted sum is divided by: the sum of all α, the number of rows, or nothing, as in
-    the original."""
+    """The divisor of the weighted sum: the sum of all α, the number of rows, or none, as in the
+    original."""
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         state = _remember(rows, state)

@@ -35,8 +35,8 @@ class Steps:
         self.left -= 1
         if self.left < 0:
             raise PreconditionError(
-                f"minimum_diameter_averaging took most = {self.most} steps to look for the rows "
-                "that lie closest together: a smaller f takes fewer"
+                f"minimum_diameter_averaging found no result in most = {self.most} steps: a "
+                "smaller f needs fewer steps"
             )
 
 

@@ -1,4 +1,4 @@
-"""PAwBRoFL: among the rows that a robust rule trusts, weights rows with a larger loss gap more.
+"""PAwBRoFL: rows that a robust rule trusts get more weight if their loss gap is larger.
 
 Legend: M rows, D coordinates.
 """

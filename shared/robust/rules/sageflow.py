@@ -24,8 +24,8 @@ class Sageflow(Rule):
     server's labelled public samples. The entropy is the mean entropy of this model's predictions on
     the same samples. The factor n_i is the client's share of all trusted weights. If the
     unnormalized weights sum to 1e-3 or less, the global model is not updated. The rule judges each
-    model separately, and only on the public samples; on other samples, a model that predicts these
-    well may behave arbitrarily.
+    model separately, and only on the public samples. A model that predicts the public samples well
+    may behave arbitrarily on other samples.
 
     >>> import torch
     >>> from rampart_fl.shared.robust import Context, aggregate

@@ -41,9 +41,9 @@ class SDEA(Rule):
     P are the predictions of the mixed model `reference + sum_i a_i x_i`. The learned weights are
     then grouped into clusters. The cluster with the lowest mean weight keeps its weights, and all
     other rows share the remaining weight equally. If there is only one cluster, weights are
-    uniform. FINCH never puts a single row into a cluster of its own. It therefore never isolates a
-    single attacker, and up to three rows always get uniform weights. Clustering does not set any
-    weight to 0.
+    uniform. FINCH never puts a single row into a cluster of its own. The rule therefore never
+    isolates a single attacker, and up to three rows always get uniform weights. Clustering does not
+    set any weight to 0.
 
     The samples need no labels. According to the paper, the rule fails if the samples are
     meaningless, such as noise. If the mixed model's predictions are not finite, the rule leaves out

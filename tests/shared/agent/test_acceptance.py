@@ -59,7 +59,7 @@ def test_the_example_agrees_to_what_it_names(example: Policy, tmp_path: Path) ->
             {"training": {"epochs": 11, "privacy": {}}},
             "training.epochs is 11: this client trains at most 10",
         ),
-        ({"training": {}}, "training.privacy is missing: this client sends nothing without it"),
+        ({"training": {}}, "training.privacy is missing, but this client requires it"),
         (
             {"training": {"privacy": {"noise_multiplier": 0.5}}},
             "training.privacy.noise_multiplier is 0.5: this client needs at least 0.8",

@@ -167,10 +167,14 @@ def test_unknown_members_are_refused_at_start(path: str, value: Any, message: st
 @pytest.mark.parametrize(
     ("path", "value", "reason"),
     [
-        ("server.customizer", "fedcap", "with the customizer fedcap, clients start elsewhere"),
+        (
+            "server.customizer",
+            "fedcap",
+            "with the customizer fedcap, clients start from other models",
+        ),
         ("server.customizer", "clustered", "with the customizer clustered, clients start"),
-        ("personalizer", "fedper", "the personalizer fedper trains otherwise"),
-        ("personalizer", "local", "the personalizer local trains otherwise"),
+        ("personalizer", "fedper", "the personalizer fedper does not upload"),
+        ("personalizer", "local", "the personalizer local does not upload"),
     ],
 )
 def test_what_retraces_training_is_refused_where_it_is_not_all_from_the_global_model(
@@ -178,7 +182,7 @@ def test_what_retraces_training_is_refused_where_it_is_not_all_from_the_global_m
 ) -> None:
     tables = changed(path, value)
     tables.setdefault("server", {})["detectors"] = ["fedredefense"]
-    with pytest.raises(ConfigurationError, match=f"fedredefense retraces training.*{reason}"):
+    with pytest.raises(ConfigurationError, match=f"fedredefense reconstructs training.*{reason}"):
         validate(Experiment.from_tables(tables))
 
 

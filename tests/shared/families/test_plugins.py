@@ -149,7 +149,10 @@ def test_another_package_s_member_of_the_same_name_is_refused(install: Install) 
     midrange(install, "my-other-rules", "3.0")
     server = {"rule": "midrange"}
     wanted = experiment(server=server, packages={"midrange": "my-rules==1.2"})
-    with pytest.raises(ConfigurationError, match=r"from my-rules==1.2, but from my-other-rules=="):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"from my-rules==1.2, but this machine has it from my-other-rules==",
+    ):
         validate(wanted)
     newer = experiment(server=server, packages={"midrange": "my-other-rules==2.9"})
     assert validate(newer).packages == {"midrange": "my-other-rules==3.0"}

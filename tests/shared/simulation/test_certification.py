@@ -128,8 +128,8 @@ def test_what_cannot_be_certified_is_refused() -> None:
         certify_groups(experiment(fraction=0.5, **GROUPS))
     with pytest.raises(ConfigurationError, match='set policy = "sync"'):
         certify_groups(experiment(policy="buffered", **GROUPS))
-    with pytest.raises(ConfigurationError, match="global models"):
+    with pytest.raises(ConfigurationError, match="one global model"):
         certify_subsets(experiment(**GROUPS), 3, 2)
-    with pytest.raises(ConfigurationError, match="subsets of 9 among 5"):
+    with pytest.raises(ConfigurationError, match="subset cannot have 9 of 5"):
         certify_subsets(experiment(), 3, 9)
     assert sides(experiment())[1] == []

@@ -63,7 +63,9 @@ def test_its_ends() -> None:
     assert optimum(same, kappa=9) == 1
     sure = [torch.tensor([[1.0], [1.0]]), torch.tensor([[3.0], [3.0]])]
     assert optimum(sure, kappa=0) == 0
-    with pytest.raises(ConfigurationError, match="two honest clients with two training samples"):
+    with pytest.raises(
+        ConfigurationError, match="two honest clients with at least two training samples"
+    ):
         optimum([torch.ones(1, 1), torch.ones(2, 1)], kappa=0)
 
 

@@ -31,7 +31,7 @@ class Samples:
         classes: number of classes.
         groups: the natural client (user, writer) of every sample, long (n,), if the data set has
             natural clients.
-        held_out: which samples (n,) are for testing, if the data set itself determines that.
+        held_out: mask (n,) of the test samples, if the data set has a predefined split.
         scale: the number by which `take` divides `x`.
         standardized: whether every feature is to have mean 0 and standard deviation 1 over the
             clients' training samples.
@@ -86,15 +86,14 @@ class Dataset(Member, ABC):
     licence: ClassVar[str] = ""
     """Terms of use, as far as they are known."""
     total: ClassVar[int] = 0
-    """Number of samples of the whole data set; a file may hold only a part of them. 0 if the number
-    is a parameter."""
+    """Number of samples of the whole data set; a file may hold only a part of them. The value is 0
+    if the number is a parameter."""
 
     scale: ClassVar[float] = 255.0
     """Number by which integers in a file of samples are divided."""
 
     discrete: ClassVar[bool] = False
-    """Whether samples are rows of token numbers, so that values between two samples mean
-    nothing."""
+    """Whether samples are rows of token numbers, so that a mean of two samples has no meaning."""
 
     task: ClassVar[str] = "classification"
     """The task that the data set is for; see `rampart_fl.shared.learning.training.scoring`."""
@@ -121,7 +120,7 @@ class Dataset(Member, ABC):
         """Ensures that `load` works offline; returns the path of the data set's file, if any.
 
         Args:
-            arrived: is called while a download or a publisher's file is read.
+            arrived: a function that is called while a download or a publisher's file is read.
         Raises:
             ConfigurationError: the data set is not available; the message says what to do.
         """

@@ -18,7 +18,7 @@ ACTIVITIES = ("Walking", "Jogging", "Upstairs", "Downstairs", "Sitting", "Standi
 STEP = 10_000
 """Number of records between two reports of the progress."""
 GRAVITY = 9.80665
-"""m/s² of one g."""
+"""The acceleration 1 g, in m/s²."""
 NUMBER = r"(-?\d+(?:\.\d+)?(?:[eE]-?\d+)?)"
 RECORD = re.compile(rf"(\d+),({'|'.join(ACTIVITIES)}),(\d+),{NUMBER},{NUMBER},{NUMBER}\s*,?\s*;")
 

@@ -30,8 +30,8 @@ class Digits(Dataset):
         return 10
 
     def load(self) -> Samples:
-        # Every client reads the file.
-        # Importing scikit-learn would take much longer than reading the file.
+        # Reading the file directly is much faster than importing scikit-learn, and every client
+        # process reads it.
         path = distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz")
         table = torch.from_numpy(np.loadtxt(str(path), delimiter=","))
         x = table[:, :-1].float().view(-1, *self.shape) / 16

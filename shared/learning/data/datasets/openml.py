@@ -1,7 +1,7 @@
 """Downloads tables from OpenML.
 
 A table is an ARFF file: lines about its columns, a line "@DATA", and then one line per row. The
-rows are read while they arrive, so that the number of rows says how far the download is.
+rows are read while they arrive, so that the number of rows shows the progress of the download.
 """
 
 import gzip
@@ -26,7 +26,7 @@ PAUSE = 1.0
 STEP = 100
 """Number of rows between two reports of the progress."""
 Rows = Callable[[int], None]
-"""Is called with the number of rows that have arrived."""
+"""A function that is called with the number of rows that have arrived."""
 
 
 def table(data_id: int, arrived: Rows = lambda rows: None) -> tuple[np.ndarray, np.ndarray]:
@@ -34,7 +34,7 @@ def table(data_id: int, arrived: Rows = lambda rows: None) -> tuple[np.ndarray, 
 
     Args:
         data_id: OpenML's number of the data set.
-        arrived: is called with the number of rows that have arrived.
+        arrived: a function that is called with the number of rows that have arrived.
     Raises:
         OSError: OpenML cannot be reached.
         ValueError: OpenML has no such data set, the data do not match their checksum, or they are
@@ -72,7 +72,10 @@ def _read(data_id: int, arrived: Rows) -> tuple[np.ndarray, np.ndarray]:
     if checksum.hexdigest() != expected:
         raise ValueError(f"the md5 checksum is {checksum.hexdigest()}, not {expected}")
     if sum(targets) != 1 or values.shape[1] != len(columns) or not np.isfinite(values).all():
-        raise ValueError(f"a table of shape {values.shape}, described as {len(columns)} columns")
+        raise ValueError(
+            f"the table of shape {values.shape} is not {len(columns)} columns of finite numbers "
+            "with one target"
+        )
     return np.delete(values, unused, axis=1), values[:, targets.index(True)].astype(np.int64)
 
 

@@ -67,7 +67,7 @@ def spread(clients: int, imbalance: float, draws: torch.Generator) -> Tensor | N
 
 
 def cut(positions: Tensor, runs: int, size_K: Tensor | None = None) -> tuple[Tensor, ...]:
-    """Cuts the positions into non-empty pieces of equal lengths, or in proportion to the sizes.
+    """Cuts the positions into non-empty pieces, of equal lengths or in proportion to the sizes.
 
     >>> [len(run) for run in cut(torch.arange(10), 3)]
     [4, 3, 3]

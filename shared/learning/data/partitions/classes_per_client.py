@@ -16,7 +16,7 @@ class ClassesPerClient(Partition):
     client in turn gets the `classes` classes that still need the most clients; ties are broken at
     random. No client gets the same class twice. The clients that hold a class share its samples
     evenly. With `imbalance`, the clients' relative sizes form a geometric progression, and the
-    clients that hold a class share it in proportion to these sizes.
+    clients that hold a class share its samples in proportion to these sizes.
 
     >>> y = torch.arange(4).repeat(6)
     >>> parts = ClassesPerClient(classes=2).split(y, 4, torch.Generator().manual_seed(0))

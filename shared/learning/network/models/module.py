@@ -38,8 +38,8 @@ class UserModule(Model):
         for name, layer in module.named_modules():
             if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
                 raise ConfigurationError(
-                    f"{self._who}: {name} draws at random in training, which agents and simulation "
-                    "could not repeat; build it with p = 0"
+                    f"{self._who}: {name} draws at random in training, so agents and the simulator "
+                    "would get different results; build it with p = 0"
                 )
         frozen = [name for name, p in module.named_parameters() if not p.requires_grad]
         if frozen:
@@ -84,8 +84,8 @@ class UserModule(Model):
                 ) from None
             if not torch.equal(before, torch.get_rng_state()):
                 raise ConfigurationError(
-                    f"{self._who} draws at random in forward, which agents and simulation could "
-                    "not repeat"
+                    f"{self._who} draws at random in forward, so agents and the simulator would "
+                    "get different results"
                 )
             if not isinstance(logits, torch.Tensor) or logits.shape != (2, classes):
                 tensor = isinstance(logits, torch.Tensor)

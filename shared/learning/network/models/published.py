@@ -69,8 +69,8 @@ class PAwBRoFLNetwork(Published):
 class LeNet5(Published):
     """Convolutions of 6 and 16 channels, 5x5; hidden layers of widths 120 and 84.
 
-    MSDFL's code also applies a ReLU to the logits. This network omits it, because it can keep the
-    logits of a class at 0 permanently.
+    MSDFL's code also applies a ReLU to the logits. This network omits this ReLU, because a ReLU can
+    keep the logits of a class at 0 permanently.
     """
 
     paper = "LeCun et al., 1998; MSDFL, section VII-A (MNIST, Fashion-MNIST)"

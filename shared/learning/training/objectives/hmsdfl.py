@@ -28,12 +28,13 @@ class HMSDFL(Objective):
     |∂z_a/∂θ|_F². A step takes one additional forward pass, plus two backward passes per projection.
 
     Instead of `n_projections`, the experiment may set a tier. The tier "high" uses one projection
-    per class, "low" uses half as many, and "minimum" uses one projection. With the tier "auto", the
-    number of projections depends on each client's machine. A machine's resources are its number of
-    usable cores, but at most one per 2 GiB of memory. A machine with a GPU has infinite resources.
-    A machine with at least `high_resources` gets the high tier; one with at most `low_resources`
-    gets the minimum tier. If a machine's resources are between these two bounds, its number of
-    projections is interpolated. A machine below `minimum_resources` trains without the term.
+    per class. The tier "low" uses half as many projections. The tier "minimum" uses one projection.
+    With the tier "auto", the number of projections depends on each client's machine. A machine's
+    resources are its number of usable cores, but at most one per 2 GiB of memory. A machine with a
+    GPU has infinite resources. A machine with at least `high_resources` gets the high tier; one
+    with at most `low_resources` gets the minimum tier. If a machine's resources are between these
+    two bounds, its number of projections is interpolated. A machine below `minimum_resources`
+    trains without the term.
 
     >>> [HMSDFL(tier=tier).projections(classes=10) for tier in ("high", "low", "minimum")]
     [10, 5, 1]

@@ -129,7 +129,8 @@ class Personalizer(Member, ABC):
 
     whole: ClassVar[bool] = True
     """Whether an upload is the difference that training made to the received model, in all
-    coordinates and on the client's unmodified samples. Detectors that retrace training need this.
+    coordinates and on the client's unmodified samples. Detectors that reconstruct training need
+    this.
     """
 
     @property

@@ -61,7 +61,9 @@ class Interpolated(Personalizer):
     @model_validator(mode="after")
     def _formula_is_exact(self) -> Self:
         if self.lambda_ == "formula" and self.mode == "shared":
-            raise ValueError('lambda = "formula" compares clients\' losses: mode = "exact" only')
+            raise ValueError(
+                'lambda = "formula" compares clients\' losses, so it needs mode = "exact"'
+            )
         return self
 
     @property

@@ -56,5 +56,5 @@ def test_what_does_not_fit_is_said() -> None:
         build(size=7).apply(X, Y, 10, torch.Generator())
     with pytest.raises(ConfigurationError, match="needs images"):
         build().apply(torch.zeros(4, 9), Y[:4], 10, torch.Generator())
-    with pytest.raises(ConfigurationError, match="no class 10 among 10"):
+    with pytest.raises(ConfigurationError, match="no class 10; the task has 10 classes"):
         build(target=10).apply(X, Y, 10, torch.Generator())

@@ -35,7 +35,7 @@ def test_the_same_slot_and_seed_give_the_same_data() -> None:
 
 
 def test_slots_and_sizes() -> None:
-    with pytest.raises(ConfigurationError, match="no slot 20 among 20 clients"):
+    with pytest.raises(ConfigurationError, match="no slot 20: the slots are 0 to 19"):
         client_data(TABLE, 20, seed=1)
     tiny = Data(dataset="digits", clients=1797)
     with pytest.raises(ConfigurationError, match="client 0 got 1 samples"):

@@ -312,7 +312,10 @@ def test_a_short_outage_is_waited_for_and_a_refusal_is_not(
         (site(ARFF.replace("0,0,1", "0,?,1")), "could not convert"),
         (site(ARFF.replace("0,0,1", "0,nan,1")), r"table of shape \(3, 4\)"),
         (site(ARFF.replace("1,0,0,1", "1,0,1")), "number of columns"),
-        ({**site(), "features/4534": b'{"data_features": {"feature": []}}'}, "as 0 columns"),
+        (
+            {**site(), "features/4534": b'{"data_features": {"feature": []}}'},
+            "is not 0 columns",
+        ),
         (site(address="ftp://openml.org/sites.arff"), "not an address on the web"),
         ({**site(), "json/data/4534": b"<html>"}, None),
         ({**site(), "json/data/4534": b"{}"}, "data_set_description"),

@@ -27,7 +27,7 @@ class RequestBatcher(Generic[Question, Answer]):
         self._settling: asyncio.Task[None] | None = None
 
     async def ask(self, question: Question) -> Answer:
-        """The answer to one question, which is never older than this call."""
+        """The answer to one question; Redis computes the answer after this call."""
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Answer] = loop.create_future()
         self._asked.append((question, answered))

@@ -142,14 +142,14 @@ return {'readmitted'}
 
 
 class ClientFacts(NamedTuple):
-    """What the federation knows of a client beside its record."""
+    """Facts about a client that are not part of its record."""
 
     seen: float | None
     """Unix time of the client's last request."""
     software: str
-    """The software that this request named."""
+    """The software that the client named in its last request."""
     barred: dict[str, Any] | None
-    """Why the client is barred from the federation; None if it is not."""
+    """Why the client is barred from the federation; None if it is not barred."""
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,7 @@ class ClientStore:
         return by_client(await self.redis.ask("hgetall", self.keys.clients))
 
     async def facts(self, clients: Sequence[str]) -> dict[str, ClientFacts]:
-        """What is known of these clients, keyed by client."""
+        """The `ClientFacts` of these clients, keyed by client id."""
         if not clients:
             return {}
         async with asking(), self.redis.client.pipeline(transaction=False) as pipe:

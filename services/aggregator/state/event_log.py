@@ -47,7 +47,7 @@ class EventLog:
         return raw[0][0] if raw else "0-0"
 
     async def trim(self, kept: int = 1000) -> None:
-        """Deletes old events, and keeps about the newest `kept`.
+        """Deletes old events; keeps approximately the newest `kept` events.
 
         Publishing a round also deletes old events of its run, so only the federation's log needs
         this method.

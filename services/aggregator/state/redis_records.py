@@ -40,7 +40,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Brief:
-    """The small fields of a run's state."""
+    """The fields of a run's state that are small and quick to parse."""
 
     schema: str
     digest: str

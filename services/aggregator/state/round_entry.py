@@ -24,7 +24,7 @@ ROUNDS = 64
 OVERHEAD = 100
 """Overhead in bytes of a hash field in Redis, in addition to its name and value."""
 DIGITS = np.uint32(12)
-"""Number of low mantissa bits that are cleared in a score; the others hold three decimal digits."""
+"""Number of low mantissa bits to clear in a score; the other bits hold three decimal digits."""
 
 
 class RoundEntry(BaseModel):

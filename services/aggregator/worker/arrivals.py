@@ -60,7 +60,7 @@ class RememberedDigests:
         return self.snapshot.origins[client]
 
     def challenged(self, client: str) -> str | None:
-        """The digest of the model that the client trained from, if its row has another origin."""
+        """The digest of the model that the client trained from, if this is not the row's origin."""
         started = {receipt.client: receipt.started for receipt in self.snapshot.pool}
         return started[client] if client in self.snapshot.origins else None
 

@@ -326,7 +326,7 @@ class Coordinator:
     # -- the end of the run --------------------------------------------------------------------
 
     async def open_evaluation(self, command: commands.OpenEvaluation) -> None:
-        """Issues a last ticket to every member that is not evicted, to measure the final models."""
+        """Asks every member that is not evicted to measure the final models, with a last ticket."""
         evicted = await self.stores.evictions.evicted()
         clients = [c for c in await self.stores.members.slots() if c not in evicted]
         number, deadline, ticket = command.number, command.deadline, self.ticket_issuer.last_ticket

@@ -29,7 +29,7 @@ PATIENCE = timedelta(minutes=30)
 IDLE = timedelta(days=365)
 """Maximum time for which a rank waits for a call of rank 0. If rank 0 exits, the wait ends."""
 Refused = (ConfigurationError, PreconditionError)
-"""Errors that depend on the arguments of a call alone, so that every rank raises them."""
+"""Errors that depend only on the arguments of a call, so that all ranks raise the same error."""
 
 P = ParamSpec("P")
 Call = tuple[str, tuple[Any, ...], dict[str, Any]]
@@ -95,7 +95,7 @@ class Ranks:
         """Makes the other ranks call the method that rank 0 runs in this context.
 
         Raises:
-            RankFailed: an error occurred that other ranks may not have noticed.
+            RankFailed: the method failed on this rank, and other ranks may not know of the failure.
         """
         if self.calls is None or self.rank:
             yield

@@ -71,8 +71,8 @@ def check_networked(experiment: Experiment) -> Experiment:
     """
     if personalizers.parse(experiment.personalizer).simulated_only:
         raise ConfigurationError(
-            f"personalizer {experiment.personalizer['name']!r} takes everyone's gradients at each "
-            "client's model: it runs in simulation only (rampart simulate)"
+            f"personalizer {experiment.personalizer['name']!r} needs every client's gradient at "
+            "each client's model, so it runs in simulations only (rampart simulate)"
         )
     return experiment
 
@@ -120,7 +120,7 @@ class RoundEngine:
         self._spare: Block | None = None
 
     def _check_streams(self, pool_memory: int | None) -> None:
-        """Refuses stages that need all updates in memory if these exceed the memory limit.
+        """Refuses stages that need all updates in memory, if the updates exceed the memory limit.
 
         Raises:
             ConfigurationError: there is such a stage; the message says how much memory it needs.

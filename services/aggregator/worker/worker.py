@@ -86,8 +86,8 @@ class Worker:
                     tasks.create_task(self._execute_runs(self._fence))
                     tasks.create_task(housekeeping.sweep_regularly())
             except* Fenced:
-                # The other worker may have the same name, and would then take the lease back. So
-                # this worker no longer takes over a lease held under its own name.
+                # The other worker may have the same name as this worker. If each of them took over
+                # leases held under its own name, they would take the lease from each other forever.
                 own = False
                 log.warning("another worker took the lease; standing by")
             except* Unavailable as errors:

@@ -192,5 +192,5 @@ def read_run(folder: Path) -> FinishedRun:
 
 def _facts(line: bytes) -> RoundFacts:
     fields = json.loads(line)
-    fields.pop("mixing", None)  # One weight for each pair of clients; most of a record.
+    fields.pop("mixing", None)  # Most of a record's size: one weight for each pair of clients.
     return RoundFacts.model_validate(fields)

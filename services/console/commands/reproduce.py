@@ -160,5 +160,5 @@ def _list(as_json: bool) -> None:
     Console().print(table)
     sys.stdout.write(
         "h: hours on one core with three seeds, estimated from single rounds of a few cells "
-        "(benchmarks/hours.py); empty where none was timed\n"
+        "(benchmarks/hours.py); empty if no round was timed\n"
     )

@@ -30,7 +30,7 @@ def serve(
     ] = 8440,
     as_json: Json = False,
 ) -> None:
-    """Serves a federation without a run on this machine until it is interrupted.
+    """Serves a federation without a run on this machine until Ctrl-C or `rampart shutdown`.
 
     Starts Redis, an aggregator and clients, and restarts them when they die. The federation, its
     clients and its runs are kept in the folder. To continue, serve the folder again.
@@ -69,7 +69,8 @@ def _detached(place: "ServedFolder", agents: int, port: int) -> tuple[str, int]:
             start_new_session=True,
         )
     url = place.await_ready(child, log, PATIENCE)
-    child.returncode = 0  # Nobody waits for the child: it outlives this process.
+    # The child outlives this process. Without an exit code, `Popen` would warn that it still runs.
+    child.returncode = 0
     return url, child.pid
 
 

@@ -113,7 +113,8 @@ def follow(
 ) -> None:
     """Consumes all runs and shows a progress bar on standard error.
 
-    If standard error is not a terminal, prints one line per run instead. Both show the time left.
+    If standard error is not a terminal, prints one line per run instead. The bar and the lines show
+    the time left.
 
     Args:
         title: title of the progress bar.

@@ -52,8 +52,8 @@ def pool(
         return partial(Threads if threads else Processes, jobs)
     if jobs > 1:
         raise ConfigurationError(
-            f"--jobs {jobs} counts processes on this machine, but --ray runs as many at a time as "
-            "the cluster has room for: give one of them"
+            f"--jobs {jobs} sets the number of processes on this machine, but with --ray, the "
+            "cluster's size limits the number of runs; give only one of these options"
         )
     if device == "cpu" and gpus is not None:
         raise ConfigurationError("--gpus needs runs on a GPU: give --device cuda")

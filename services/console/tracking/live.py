@@ -24,7 +24,7 @@ from rampart_fl.shared.protocol.runs import OVER
 PAGE = 100
 """Number of records in one response."""
 ACTS = frozenset({"evicted", "confirmed", "dismissed", "reinstated", "released"})
-"""Events that change who is barred; a round's own verdicts override them."""
+"""Events that change which clients are barred; a round's own verdicts override these events."""
 CLOSES = frozenset({"published", "failed"})
 """Events after which the record of their round can be read."""
 PATIENCE = 60.0
@@ -97,5 +97,5 @@ def heard(operator: Operator) -> Iterator[dict[str, str]]:
                 last = event.get("id", last)
                 yield event
         except Unavailable:
-            pass  # The aggregator is restarting. The records contain what it cannot send again.
+            pass  # The aggregator is restarting. The records contain the events that are lost.
         operator.ready(PATIENCE)

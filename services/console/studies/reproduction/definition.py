@@ -91,7 +91,7 @@ class Definition(Paper):
     axes: dict[str, dict[str, Choice]] = Field(min_length=1)
     """The choices of each axis; the last axis makes the columns."""
     fixed: At = {}
-    """The choices of all cells on those axes of the paper that are not axes of the table."""
+    """The choice that all cells share on each axis of the paper that the table does not have."""
     smoke: At
     """The cell that the scale `smoke` runs."""
     values: dict[str, Any] = {}

@@ -262,7 +262,7 @@ def lines_of(
 
 
 def _kind(one: Outcome) -> str:
-    """The suffix of a metric's name for the kind of model, of which a table may have several."""
+    """The suffix of a metric's name that denotes the kind of model, such as `_local`; else ""."""
     return next((f"_{kind}" for kind in KINDS if one.cell.measure.endswith(f"_{kind}")), "")
 
 

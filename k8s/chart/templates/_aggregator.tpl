@@ -12,7 +12,7 @@ command: [python, -m, rampart_fl.services.aggregator]
 ports:
   - {name: http, containerPort: 8440}
   - {name: metrics, containerPort: 8441}
-# The process is ready once there is a federation; it is alive long before.
+# A process is alive from its start, but ready only once a federation exists.
 startupProbe:
   httpGet: {path: /healthz, port: http, scheme: {{ $scheme }}}
   periodSeconds: 2

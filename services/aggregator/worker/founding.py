@@ -101,7 +101,7 @@ async def _model_of(start: Start, stores: Stores, blobs: RunBlobs, models_kept: 
             return Path(file.name)
     except FileNotFoundError:
         raise ConfigurationError(
-            f"model.start: this model is not among the blobs of run {start.run!r}; restore the blobs"
+            f"model.start: the blobs of run {start.run!r} lack this model; restore the blobs"
         ) from None
 
 

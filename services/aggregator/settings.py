@@ -27,11 +27,11 @@ class Settings(ServiceSettings):
     """The settings of a deployment; the variable RAMPART_<FIELD> sets the field of that name."""
 
     role: Literal["all", "api", "worker"] = "all"
-    """`api` admits uploads (many replicas, without torch), `worker` decides rounds (one at a time,
-    by a lease), `all` does both."""
+    """Role of the process. `api` admits uploads (many replicas, without torch). `worker` decides
+    rounds (one worker at a time, by a lease). `all` combines both roles in one process."""
     experiment: str | None = None
-    """Experiment file, or the name of a shipped experiment; the worker starts the federation with
-    it."""
+    """Experiment file, or the name of a shipped experiment. The worker starts the federation with
+    this experiment."""
     host: str = "127.0.0.1"
     """Address to listen on. Listen beyond this machine only with TLS, or behind a TLS proxy."""
     port: int = Field(default=8440, ge=0, le=65_535)

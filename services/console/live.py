@@ -31,7 +31,7 @@ def percent(share: float | None) -> str:
 
 
 def largest(norms: dict[str, float], clients: Collection[str]) -> float | None:
-    """The largest norm of these clients' updates; None if none of them has a norm."""
+    """The largest norm of these clients' updates; None if no update has a norm."""
     return max((norm for client, norm in norms.items() if client in clients), default=None)
 
 

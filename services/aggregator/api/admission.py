@@ -46,7 +46,7 @@ class Limits:
 
 
 def check_length(length: str | None, size_cap: int) -> int:
-    """Parses the Content-Length; refuses one that is missing, malformed or too large.
+    """Parses the Content-Length; refuses a missing, malformed or too large Content-Length.
 
     Raises:
         LengthRequired, Malformed, TooLarge.
@@ -61,7 +61,7 @@ def check_length(length: str | None, size_cap: int) -> int:
 
 
 def check_encoding(encoding: str | None) -> bool:
-    """Whether the encoding is zstd; raises `UnsupportedMedia` unless it is zstd or identity."""
+    """Whether the encoding is zstd; raises an error unless it is zstd or identity."""
     name = (encoding or "identity").strip().lower()
     if name not in {"identity", "zstd"}:
         raise UnsupportedMedia(f"unsupported content encoding {name[:40]!r}; use identity or zstd")
@@ -201,7 +201,7 @@ class Admission:
 
 
 class _Upload:
-    """The file of one body; writing the first piece creates it."""
+    """The file of one body; the first write creates the file."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs

@@ -23,7 +23,7 @@ from rampart_fl.shared.runtime.memory import release_unused_memory
 log = logging.getLogger(__name__)
 
 PAUSE = 0.005
-"""Pause between two reads of the stream in seconds, so that one read gets all events of a burst."""
+"""Seconds between two reads of the stream, so that one read gets all events of a burst."""
 FOR_ONE = frozenset(
     {
         *("ticket", "evicted", "confirmed", "reinstated", "dismissed", "released", "customized"),
@@ -36,7 +36,7 @@ ANYONE = ""
 
 
 class Listener:
-    """A waiting request; it takes less memory than an `asyncio.Event`.
+    """A waiting request; the object takes less memory than an `asyncio.Event`.
 
     Args:
         loop: the event loop.
@@ -106,7 +106,7 @@ class EventHub:
         return len(self._waiters.get(topic, ()))
 
     def saw(self, client: str, software: str = "") -> None:
-        """Records that a client has sent a request just now, and the software that it named."""
+        """Records that a client has just sent a request, and the software that the client named."""
         self._seen[client] = time.time(), software
 
     @contextmanager

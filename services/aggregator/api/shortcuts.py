@@ -95,5 +95,5 @@ class Shortcuts:
 
 
 def _route_of(router: APIRouter, endpoint: Callable[..., Any]) -> Any:
-    """The route of an endpoint; metrics use it as a label."""
+    """The route of an endpoint; metrics use the route as a label."""
     return next(route for route in router.routes if getattr(route, "endpoint", None) is endpoint)

@@ -17,8 +17,8 @@ class RequestBatcher(Generic[Question, Answer]):
     """Collects questions while an earlier batch is being answered.
 
     Args:
-        answer: returns the answers to a batch of questions, in the same order. If it raises an
-            error, every question of the batch raises that error.
+        answer: returns the answers to a batch of questions, in the same order. If `answer` raises
+            an error, `ask` raises this error for every question of the batch.
     """
 
     def __init__(self, answer: Callable[[Sequence[Question]], Awaitable[Sequence[Answer]]]) -> None:

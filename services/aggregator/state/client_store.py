@@ -199,7 +199,7 @@ class ClientStore:
             join_hash: hash of the join token.
             token_hash: hash of the client's own token.
             wished: the id that the client requests, if any.
-            fresh: the id to use if neither the join token nor the client names one.
+            fresh: the id to use if neither the join token nor the client names an id.
             now: Unix time.
             expires: Unix time at which the client's token expires.
         Returns:
@@ -228,7 +228,7 @@ class ClientStore:
             client: the client's id.
             token_hash: hash of the new token.
             expires: Unix time at which the new token expires.
-            by: the operator that changes the token; None if the client does so itself.
+            by: the operator that changes the token; None if the client itself changes it.
         Returns:
             "done", "unknown" (there is no such client) or "taken" (another client has this token).
         """
@@ -295,7 +295,7 @@ class ClientStore:
         return {client: float(at) for client, at in raw}
 
     async def saw(self, requests: Mapping[str, tuple[float, str]]) -> None:
-        """Stores the Unix time of each client's last request, and the software it named."""
+        """Stores the time of each client's last request, and the software that it named."""
         if not requests:
             return
         async with asking(), self.redis.client.pipeline(transaction=False) as pipe:

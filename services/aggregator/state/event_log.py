@@ -37,7 +37,7 @@ class EventLog:
     key: str
 
     async def read(self, after: str, block: float, count: int = 1000) -> list[Event]:
-        """The events after a position; waits up to `block` seconds for the first one."""
+        """The events after a position; waits up to `block` seconds for the first event."""
         found = await read_streams(self.redis, {self.key: after}, block, count)
         return [event for _, event in found]
 

@@ -77,7 +77,7 @@ class LeaseStore:
     keys: FederationKeys
 
     async def acquire(self, worker: str, ttl: float, now: float, own: bool = True) -> int | None:
-        """Acquires the lease; returns its fencing token, or None while another worker holds it.
+        """Acquires the lease; returns its fencing token, or None if another worker holds the lease.
 
         The time during which no worker held the lease is added to the deadline of an open round.
 

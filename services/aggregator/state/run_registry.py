@@ -195,7 +195,7 @@ class RunRegistry:
     # -- the end of runs that have not started, and of deleted runs ----------------------------
 
     async def cancel(self, run: str, by: Attribution) -> str:
-        """Cancels a queued run; returns "cancelled", "unknown", or its state if not queued."""
+        """Cancels a queued run; returns "cancelled", "unknown", or the state of any other run."""
         keys = (self.keys.runs, self.keys.queue, self.keys.events)
         act = Act("cancel", by, run)
         answer = await self.audit.perform(act, AUDITED + CANCEL, keys, run, by.time, by.reason)

@@ -222,7 +222,7 @@ class RunStore:
         return answer[0], answer[1] if len(answer) > 1 else ""
 
     async def expire(self, fence: int, reason: str) -> None:
-        """Stops the run if it still waits for clients; its final state is then `cancelled`."""
+        """Stops the run, with the final state `cancelled`, if it still waits for clients."""
         keys = (self.keys.state, self.federation.fence, self.keys.events)
         await self.redis.run(EXPIRE, keys, fence, reason)
 
@@ -234,7 +234,7 @@ class RunStore:
         reason: str = "",
         segment: tuple[int, str] | None = None,
     ) -> None:
-        """Ends the run, so that the next one can start.
+        """Ends the run, so that the next run can start.
 
         Args:
             fence: the worker's fencing token.

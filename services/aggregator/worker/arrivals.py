@@ -76,7 +76,7 @@ class Arrivals:
         rounds: defines which models calibrate a row.
         vectors: reads models and updates from blobs.
         served: the models that the clients were served.
-        pool: the pool to fill; its reference is that of `served`.
+        pool: the pool to fill; the pool and `served` have the same reference.
     """
 
     def __init__(self, rounds: Rounds, vectors: Vectors, served: Served[str], pool: Pool) -> None:

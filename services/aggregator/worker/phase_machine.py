@@ -125,8 +125,8 @@ class PhaseMachine:
         deadline = None if limit is None else now + limit
         if self._buffered:
             selected = event.candidates
-            # A repeated request for a ticket is ignored. So each client that asked gets a ticket,
-            # even if it is offline by now.
+            # Repeated requests for a ticket are ignored, so a client asks only once. Therefore each
+            # client that has asked gets a ticket, even if the client is now offline.
             tickets = event.candidates if number == 0 else state.pulls
         else:
             selected = tickets = self.experiment.draw(number, event.candidates)

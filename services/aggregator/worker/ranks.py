@@ -25,7 +25,7 @@ from rampart_fl.shared.robust import shards
 from rampart_fl.shared.robust.shards import Group, Part
 
 PATIENCE = timedelta(minutes=30)
-"""Maximum time for which a rank waits for another one during a computation."""
+"""Maximum time for which a rank waits for another rank during a computation."""
 IDLE = timedelta(days=365)
 """Maximum time for which a rank waits for a call of rank 0. If rank 0 exits, the wait ends."""
 Refused = (ConfigurationError, PreconditionError)
@@ -66,7 +66,7 @@ class Ranks:
         if size == 1:
             return Ranks()
         if os.environ["LOCAL_WORLD_SIZE"] == str(size) and sys.platform == "linux":
-            # Ranks trust each other, so nothing else should be able to connect to them.
+            # Ranks trust each other, so no other machine should be able to connect to them.
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         distributed.init_process_group("gloo", timeout=PATIENCE)
         calls = distributed.new_group(timeout=IDLE)

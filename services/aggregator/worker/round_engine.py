@@ -85,7 +85,7 @@ class RoundEngine:
         spec: the model's tensors.
         blobs: the store of models and updates.
         device: the torch device that holds the vectors.
-        pool_memory: maximum size in bytes of a pool in memory; larger ones are kept on disk.
+        pool_memory: maximum size in bytes of a pool in memory; larger pools are kept on disk.
         ranks: the processes across which the coordinates of vectors are split.
     Raises:
         ConfigurationError: a stage cannot work under these conditions; the message says why.
@@ -123,7 +123,7 @@ class RoundEngine:
         """Refuses stages that need all updates in memory, if the updates exceed the memory limit.
 
         Raises:
-            ConfigurationError: there is such a stage; the message says how much memory it needs.
+            ConfigurationError: there is such a stage; the message names the memory that it needs.
         """
         holder = self.rounds.plan.unstreamed()
         clients = drawn_of(self.experiment.data.clients, self.experiment.fraction)

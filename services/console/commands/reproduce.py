@@ -30,7 +30,7 @@ def reproduce(
         ),
     ] = "reduced",
     seeds: Annotated[
-        int, typer.Option(min=1, help="Runs per cell, with consecutive seeds; smoke has one.")
+        int, typer.Option(min=1, help="Runs per cell, with consecutive seeds; smoke has one run.")
     ] = 3,
     only: Annotated[
         list[str] | None,

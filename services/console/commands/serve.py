@@ -22,11 +22,12 @@ PATIENCE = 120.0
 def serve(
     agents: Annotated[int, typer.Option(min=0, help="Clients to start on this machine.")] = 0,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Return once it is ready; `rampart shutdown` stops it.")
+        bool, typer.Option("--detach", help="Return once ready; stop with `rampart shutdown`.")
     ] = False,
     folder: Folder = FEDERATION,
     port: Annotated[
-        int, typer.Option(envvar="RAMPART_PORT", min=0, max=65_535, help="Port; 0 is any free one.")
+        int,
+        typer.Option(envvar="RAMPART_PORT", min=0, max=65_535, help="Port; 0 is any free port."),
     ] = 8440,
     as_json: Json = False,
 ) -> None:

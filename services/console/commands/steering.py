@@ -93,7 +93,7 @@ def _enrolled(found: list[ClientInfo], as_json: bool) -> None:
 
 
 def _notes(member: Member) -> str:
-    """The reason why a client declined, or why and until when it is barred."""
+    """Why a client declined, or why it is barred and until which round."""
     if member.eviction is not None:
         return f"evicted: {member.eviction.get('reason', '')}"
     if member.quarantine is not None:

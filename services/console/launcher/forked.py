@@ -32,7 +32,7 @@ SERVICES = [
 
 @cache
 def _server() -> "multiprocessing.context.ForkServerContext":
-    """The process from which all others are forked; it exits when this process exits."""
+    """The process from which all other processes are forked; it exits when this process exits."""
     context = multiprocessing.get_context("forkserver")
     everything = pkgutil.walk_packages(rampart_fl.shared.__path__, "rampart_fl.shared.")
     context.set_forkserver_preload([*SERVICES, *(module.name for module in everything)])

@@ -58,7 +58,7 @@ def up(
     Args:
         experiment: the experiment.
         folder: folder for state, logs and records.
-        per_process: number of clients that one process hosts, at most.
+        per_process: maximum number of clients per process.
         open_page: whether to open the operators' page in a browser; the federation then keeps
             running until Ctrl-C.
     """

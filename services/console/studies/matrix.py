@@ -140,7 +140,7 @@ def plan(
     """Builds and validates all cells, seed by seed, so that errors are found before the first run.
 
     Args:
-        base: the experiment that all cells modify; its seed is the first one.
+        base: the experiment that all cells modify; its seed is the first seed.
         attacks, defences: the rows and columns.
         seeds: number of consecutive seeds.
         rounds: number of rounds of every run; by default, the number of the base experiment.

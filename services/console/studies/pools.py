@@ -46,7 +46,7 @@ def pool(
     """
     if ray is None:
         if gpus is not None:
-            raise ConfigurationError("--gpus is a run's share of a GPU on Ray: it needs --ray")
+            raise ConfigurationError("--gpus sets a run's share of a GPU on Ray; add --ray")
         if jobs == 1:
             return None
         return partial(Threads if threads else Processes, jobs)

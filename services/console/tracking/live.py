@@ -85,7 +85,7 @@ def rounds(reader: RunReader) -> Iterator[TrackedRound]:
 def heard(operator: Operator) -> Iterator[dict[str, str]]:
     """Yields the events of a run; reconnects after a lost connection.
 
-    If there are no further events, it yields an empty event from time to time.
+    If there are no further events, yields an empty event for each of the aggregator's ticks.
 
     Raises:
         Unavailable: the aggregator has not responded for too long.

@@ -88,7 +88,7 @@ async def eligible(runtime: Runtime, client: str, experiment: Experiment) -> boo
     response_model=Ticket,
     responses={
         200: {
-            "description": "The ticket; or its model, the ticket in a header",
+            "description": "The ticket as JSON; or its model, with the ticket in a header",
             "content": BYTES,
             **OF_TICKET,
         },
@@ -163,7 +163,7 @@ async def await_ticket(
 
 
 async def ticket_response(runtime: Runtime, found: Ticket, held: str | None) -> Response:
-    """The response with a ticket: its model, with the ticket as a header; or the ticket as JSON.
+    """The response that sends a ticket: as JSON, or in a header with the ticket's model as body.
 
     Args:
         runtime: the objects that all requests of the process share.

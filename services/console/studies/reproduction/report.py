@@ -39,7 +39,7 @@ class Outcome:
         mean: mean over the seeds; None if no run has the metric.
         half: half the width of the 95 % confidence interval of the mean; None for one seed.
         missing: why there is no value.
-        runs: the results of its runs.
+        runs: the results of the cell's runs.
     """
 
     cell: Cell

@@ -239,7 +239,7 @@ def bare(source: str) -> str:
         body = getattr(node, "body", None)
         if isinstance(body, list):
             kept = [one for one in body if not _is_text(one)]
-            node.body = kept or [ast.Pass()]  # type: ignore[attr-defined]
+            node.body = kept or [ast.Pass()]  # type: ignore[attr-defined]  # it has a body, see above
     return ast.unparse(ast.fix_missing_locations(tree))
 
 

@@ -308,12 +308,7 @@ class Coordinator:
         )
 
     async def drop(self, digests: set[str], position: str) -> None:
-        """Deletes the given blobs, except blobs that are still referenced.
-
-        Args:
-            digests: digests of the blobs.
-            position: position of the last event that the round has handled.
-        """
+        """Deletes blobs, except those still referenced, for example by events after `position`."""
         kept = self.snapshot.blobs() | await handed_out(self.stores, position)
         kept |= set(self.kept_models.models.values())
         await self.compute(self.blobs.delete, sorted(digests - kept))

@@ -4,8 +4,8 @@
 
 Rows are models of norm 60 that differ by updates of norm 0.5 or 0.01. The table has the relative
 error of the aggregate, the error of the aggregate as a share of the update's norm, and whether the
-rule chose the same rows. The float32 format alone limits the precision of a model of norm 60 to
-2e-6.
+rule chose the same rows with both formats. The float32 format alone limits the precision of a model
+of norm 60 to 2e-6.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from rampart_fl.shared.robust.rules import rules
 OUT = Path(__file__).resolve().parent / "results/accuracy.md"
 SPECIAL = {"norm_clipping": {"threshold": 59.9}}
 BY_UPDATES = {"foolsgold"}
-"""Rules that take models this close for clones and give them weight 0: they get only updates."""
+"""Rules that would treat models this similar as clones, with weight 0. These rules get updates."""
 
 
 def main() -> None:
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def table(n: int, dim: int, deviation: float) -> list[str]:
-    """The table's lines for one size."""
+    """The table's lines for one number of rows and one norm of updates."""
     block_ND = models(n, dim, deviation)
     gaps = {"loss_gap": torch.linspace(0, 1, n, dtype=torch.float64)}
     f, lines = (n - 3) // 4, []

@@ -29,7 +29,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", nargs="+", default=SIZES, metavar="NxD")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--only", default="", help="only members whose name has this in it")
+    parser.add_argument("--only", default="", help="measure only calls whose name contains this")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/aggregation.md")
     options = parser.parse_args()
     options.out.parent.mkdir(exist_ok=True)

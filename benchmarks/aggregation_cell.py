@@ -23,9 +23,9 @@ from rampart_fl.shared.robust.context import Public
 from rampart_fl.shared.robust.rules import rules
 
 SLOW = 5.0
-"""Seconds; a call that takes longer in the warm-up round is not repeated."""
+"""Time limit in seconds; a call that takes longer in the warm-up round is not repeated."""
 MEMORY = 12 * 2**30
-"""Bytes; a peer's call that needs more memory is not made."""
+"""Memory limit in bytes; the benchmark leaves out a peer's call that needs more memory."""
 SMALL, MORE = 64 * 2**20, 8
 """For a pool below `SMALL` bytes the number of rounds is multiplied by `MORE`, because short calls
 are more sensitive to other load on the machine."""
@@ -157,7 +157,7 @@ def ours(block_ND: torch.Tensor, f: int) -> list[Timed]:
 
 
 def peers(block_ND: torch.Tensor, f: int) -> dict[str, list[Timed]]:
-    """ByzFL's and Flower's calls, keyed by our pipeline's name; empty if not installed."""
+    """ByzFL's and Flower's calls, keyed by the name of Rampart's pipeline; empty without them."""
     for module in ("", ".datasets", ".transforms", ".models"):
         sys.modules.setdefault(f"torchvision{module}", MagicMock())
     try:

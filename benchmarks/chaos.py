@@ -51,7 +51,7 @@ class Run:
 
 
 Disturb = Callable[[LocalFederation, "Run"], None]
-"""Is called repeatedly while the federation runs; kills a process, or waits."""
+"""A function that `run` calls repeatedly during a run, and that kills a process or waits."""
 
 
 def run(
@@ -106,7 +106,7 @@ def kill_redis(federation: LocalFederation, result: Run) -> None:
 
 
 def kill_clients_between_training_and_upload(federation: LocalFederation, result: Run) -> None:
-    """Kills a process that hosts clients when it has stored an upload but not yet sent it."""
+    """Kills a process that hosts clients, after it stores an upload and before it sends it."""
     group = next(name for name in federation.processes.names if name.startswith("clients-"))
     state = federation.folder / "clients" / group
     before = _stamps(state)

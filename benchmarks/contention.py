@@ -6,7 +6,7 @@
 and with one thread per processor. `--spinning` adds a third variant, in which threads spin while
 they wait instead of sleeping. CPU seconds are those of the simulation only. A run that takes longer
 than the limit is stopped, and the table has the number of rounds until then. Ratios compare CPU
-seconds per round with those of one thread alone. A start that no round followed has no ratio.
+seconds per round with those of one thread alone. A run without a completed round has no ratio.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from rampart_fl.shared.runtime import cpus
 OUT = Path(__file__).parent / "results" / "contention.md"
 BUSY = "while True: pass"
 VARIANTS = {"one thread": ("passive", 1), "all threads": ("passive", cpus.threads())}
-"""OpenMP's policy for waiting threads and the number of threads, keyed by variant."""
+"""For each variant, OpenMP's policy for waiting threads and the number of threads."""
 SPINNING = {"all threads, spinning": ("active", cpus.threads())}
 
 

@@ -1,16 +1,17 @@
-"""What a crowd of clients with small models costs the api, the worker and Redis.
+"""Processor time and memory of the api, the worker and Redis for many clients with small models.
 
     python -m benchmarks.crowd [--clients 1000] [--fraction 1] [--rounds 5] [--json] [--out FILE]
-    python -m benchmarks.crowd --clients 10000 --fraction 0.1      many wait, a tenth is drawn
+    python -m benchmarks.crowd --clients 10000 --fraction 0.1      a round selects a tenth of them
 
-The api, the worker and Redis are processes as in a deployment. One more process holds all clients
+The api, the worker and Redis are processes as in a deployment. One more process hosts all clients
 (crowd_clients.py), which follow the protocol as agents do but do not train. Figures of rounds are
-medians without round 0. Processor time is user and system time of all threads of a process, divided
-by the updates of the round: unlike wall time, it hardly depends on what else the machine does.
+medians without round 0. Processor time is the user and system time of all threads of a process,
+divided by the number of updates in the round. Unlike wall-clock time, processor time hardly depends
+on other load on the machine.
 
-Before the run begins, all clients but one have joined and wait. At that time, the benchmark
-measures the api's memory per waiting client, and the processor time that an event about one client
-costs the api for each of the others.
+Before the run begins, all clients but one have joined and wait. In this state, the benchmark
+measures the api's memory per waiting client. It also measures how much processor time the api
+spends on an event, divided by the number of waiting clients.
 """
 
 import argparse
@@ -39,9 +40,9 @@ HIDDEN = 133
 EVENTS = 10
 """Number of events that are sent while all clients wait."""
 MINTED = 10_000
-"""Largest number of join tokens that one request makes."""
+"""Maximum number of join tokens that one request creates."""
 SETTLED = 0.05
-"""The api is settled if it uses at most this share of a processor."""
+"""The api counts as idle if it uses at most this share of a processor."""
 
 
 class CrowdFederation(LocalFederation):
@@ -72,7 +73,7 @@ class CrowdFederation(LocalFederation):
 
 
 def experiment(clients: int, fraction: float, rounds: int) -> Experiment:
-    """An experiment in which every round waits for every drawn client."""
+    """An experiment in which every round waits for all of its selected clients."""
     return Experiment.from_tables(
         {
             "name": "crowd",
@@ -97,7 +98,7 @@ class Meter:
         return {name: spent.user + spent.system for name, spent in times.items()}
 
     def settle(self) -> None:
-        """Waits until the api has answered all that it was asked, at most as long as a poll."""
+        """Waits until the api is idle, for at most the duration of a long poll."""
         before = self.processor()["api"]
         for _ in range(WAIT // 2):
             time.sleep(2.0)  # The processor time of this span is the measurement.
@@ -114,18 +115,18 @@ class Meter:
 def event_cost(federation: LocalFederation, meter: Meter, run: str, waiting: int) -> float:
     """Microseconds of the api's processor time for each event and each client that waits.
 
-    The api also answers polls that end meanwhile. In two spans as long as a poll, their number is
-    the same, so the difference is what the events cost.
+    Meanwhile, the api also answers polls that end. Two periods with the length of a poll contain
+    the same number of such polls, so the difference between them is the cost of the events.
     """
     stream = f"{{rampart}}:run:{run}:events"
     before = meter.processor()["api"]
-    time.sleep(WAIT)  # The span without events, whose processor time is subtracted.
+    time.sleep(WAIT)  # The period without events, whose processor time is subtracted.
     quiet = meter.processor()["api"] - before
     with redis.Redis(port=federation.redis_port, password=federation.redis_password) as server:
         for _ in range(EVENTS):
-            # A round opens that draws nobody.
+            # The event says that a round has opened, but it concerns no client.
             server.xadd(stream, {"type": "opened", "round": "0", "phase": "collecting"})
-            time.sleep(WAIT / EVENTS)  # The events take as long as the span without them.
+            time.sleep(WAIT / EVENTS)  # Both periods have the same length.
     spent = meter.processor()["api"] - before - quiet
     return 1e6 * (spent - quiet) / EVENTS / waiting
 
@@ -133,7 +134,7 @@ def event_cost(federation: LocalFederation, meter: Meter, run: str, waiting: int
 def measure(
     clients: int, fraction: float, rounds: int, folder: Path, events: bool = True
 ) -> dict[str, Any]:
-    """All figures of one run; without `events`, the cost of an event is left out."""
+    """All figures of one run; if `events` is false, the cost of an event is not measured."""
     planned = experiment(clients, fraction, rounds + 2)
     with CrowdFederation(planned, folder) as federation:
         operator, meter = federation.operator, Meter(federation)
@@ -202,7 +203,7 @@ def main() -> None:
     """Measures a crowd, and prints its figures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--clients", type=int, default=1000)
-    parser.add_argument("--fraction", type=float, default=1.0, help="drawn for each round")
+    parser.add_argument("--fraction", type=float, default=1.0, help="share selected for a round")
     parser.add_argument("--rounds", type=int, default=5, help="rounds after the first one")
     parser.add_argument("--no-events", action="store_true", help="leave out the cost of an event")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")

@@ -1,9 +1,9 @@
 """The load of `crowd.py`: one process with many clients that follow the protocol as agents do.
 
 Each client has one connection and sends one request at a time: it joins, accepts the run, waits for
-a ticket with its model, uploads, and waits for the next ticket in the answer to the upload. If the
-aggregator tells a client to come back later, the client waits for `Retry-After`. The process reads
-its configuration as JSON from stdin, and writes one line of JSON to stdout for each event.
+a ticket with its model, uploads, and waits for the next ticket in the response to the upload. If a
+response has the header `Retry-After`, the client repeats the request after that time. The process
+reads its configuration as JSON from stdin, and writes one line of JSON to stdout for each event.
 """
 
 import asyncio
@@ -97,7 +97,7 @@ class Connection(asyncio.Protocol):
 
 
 class Crowd:
-    """What all clients share: the address, the upload, and the figures.
+    """The data that all clients share: the port, the upload, and the counts of HTTP statuses.
 
     Args:
         port: the api's port on loopback.
@@ -114,11 +114,11 @@ class Crowd:
         self.round = -1
 
     def upload(self, client: int, round_: int) -> bytes:
-        """The update of a client; each update has other bytes."""
+        """The update of a client in a round; no two updates have the same bytes."""
         return self._upload[:-8] + np.array([client, round_], np.float32).tobytes()
 
     def first_ticket(self, round_: int) -> None:
-        """Tells when a round begins."""
+        """Writes an event when a client gets the first ticket of a round."""
         if round_ > self.round:
             self.round = round_
             tell("round", round=round_, statuses=dict(self.statuses))
@@ -136,7 +136,7 @@ class Client:
     async def ask(
         self, method: str, path: str, token: str, headers: str = "", body: bytes = b""
     ) -> Answer:
-        """Sends a request; repeats it as long as the answer says when to come back."""
+        """Sends a request; repeats it as long as the response has `Retry-After`."""
         head = (
             f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{self._crowd.port}\r\n"
             f"Authorization: Bearer {token}\r\nContent-Length: {len(body)}\r\n{headers}\r\n"
@@ -169,7 +169,7 @@ class Client:
         await self.ask("PUT", f"/v1/runs/{run}/acceptance", self._token, json_type, body)
 
     async def participate(self, run: str) -> None:
-        """Uploads the same update in every round that draws the client, until the run's end."""
+        """Uploads an update in every round that selects the client, until the run's end."""
         crowd, known, held = self._crowd, "", ""
         wish = f"Prefer: wait={WAIT}\r\nAccept: {wire.MEDIA_TYPE}\r\n"
         while True:
@@ -217,7 +217,7 @@ async def main() -> None:
         async with gate:
             await client.join(token, run)
 
-    # The run waits for its last client, which comes when the operator says so.
+    # The run waits for its last client, which joins once a line arrives on stdin.
     early = list(zip(clients, given["tokens"], strict=True))[:-1]
     await asyncio.gather(*(join(client, token) for client, token in early))
     tell("joined", seconds=time.perf_counter() - began)

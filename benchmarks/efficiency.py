@@ -2,9 +2,8 @@
 
     python benchmarks/efficiency.py [--rounds 15] [--target 0.9] [METHOD ...]
 
-There are no attackers. All clients train together in one process, so the clients' seconds are the
-time of all clients in a round. Compare the seconds only within one run of
-this benchmark.
+There are no attackers. All clients train together in one process, so the column of clients' seconds
+has the time of all clients in a round. Compare the seconds only within one run of this benchmark.
 """
 
 import argparse

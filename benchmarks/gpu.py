@@ -1,12 +1,12 @@
-"""Everything that a GPU is needed for, in one command of less than ten minutes.
+"""All checks and measurements that need a GPU, in one command of less than ten minutes.
 
     PYTHONPATH=src python benchmarks/gpu.py                          the first CUDA device
     PYTHONPATH=src python benchmarks/gpu.py --device cpu --smoke     checks the script itself
 
 The report has the agreement of the device with the CPU, one cell of FedCAP's Table I on CIFAR-10,
-and the times of all aggregation rules (`benchmarks/device.py`). It is written after every part.
-Without CIFAR-10, the cell trains on random images of the same shape: its time is then valid, its
-accuracy is not. Without a CUDA device, the script says so and ends with code 3.
+and the times of all aggregation rules (`benchmarks/device.py`). The script writes the report after
+each part. Without CIFAR-10, the cell trains on random images of the same shape, so the cell's time
+is valid, but its accuracy is not. Without a CUDA device, the script exits with code 3.
 """
 
 import argparse
@@ -32,7 +32,8 @@ NO_CUDA = 3
 ALIKE = ("digits-sign-flip", "digits-robust", "digits-hmsdfl", "digits-fltrust", "digits-dba")
 """Shipped experiments whose rounds are compared; their data need no download."""
 TOLERANCE = 1e-3
-"""Largest accepted difference of two global models, relative to the movement since the start."""
+"""Maximum accepted difference of two global models, relative to their distance from the first
+model."""
 
 
 def agreement(device: str, names: tuple[str, ...]) -> tuple[str, bool]:
@@ -57,7 +58,7 @@ def agreement(device: str, names: tuple[str, ...]) -> tuple[str, bool]:
 
 
 def cell(device: str, rounds: int, samples: int | None, limit: float) -> str:
-    """The cell FedCAP / CIFAR-10 / sign flip, or as many of its rounds as fit into the limit."""
+    """The cell FedCAP / CIFAR-10 / sign flip; it stops after `limit` seconds."""
     experiment = Experiment.load("fedcap-cifar10")
     real = datasets.parse("cifar10").source().present
     with tempfile.TemporaryDirectory() as folder:
@@ -85,7 +86,7 @@ def cell(device: str, rounds: int, samples: int | None, limit: float) -> str:
 
 
 def rules(device: str, sizes: list[str], out: Path, limit: float) -> str:
-    """The report of `benchmarks/device.py`, or what it had written when the time was over."""
+    """The report of `benchmarks/device.py`, incomplete if the benchmark exceeded the time limit."""
     path = out.with_name(f"{out.stem}-rules.md")
     script = str(ROOT / "benchmarks/device.py")
     words = [sys.executable, script, "--device", device, "--out", str(path), "--repeats", "3"]

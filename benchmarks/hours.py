@@ -4,12 +4,12 @@
     python -m benchmarks.hours --only fedcap-table-3 --scales full --where data=cifar10 attack=lie
 
 The estimate of a table at a scale is cells x seeds x rounds x seconds of a round, on one core. The
-seconds are the mean over a few cells, drawn at random with a fixed seed. Of each cell, the second
-round (or the only one) is timed: as it is at the scale `reduced`, and with few local steps per
-client at the scale `full`, where the time of training is multiplied by the ratio of the steps.
-Times are CPU times, so that other processes matter little. Cells whose data are missing are not
-timed; a table without a timed cell has no hours. `--where` estimates only the cells with these
-choices, and writes nothing.
+seconds are the mean over `--cells` cells, drawn at random with a fixed seed. The benchmark times
+the last of each cell's first two rounds. At the scale `full`, it times a round with few local steps
+per client, and multiplies the training time by the ratio of the numbers of steps. Times are CPU
+times, which hardly depend on other processes. Cells whose data are missing are not timed, and a
+table without a timed cell has no hours. `--where` estimates only the cells with these choices, and
+writes nothing.
 """
 
 import argparse
@@ -34,11 +34,11 @@ HEAD = "# Hours of a table with three seeds on one core: python -m benchmarks.ho
 SEEDS = 3
 SCALES = ("reduced", "full")
 BATCHES = 2
-"""Batches of a client in a timed round, about."""
+"""Approximate number of batches of a client in a timed round at the scale `full`."""
 SEARCH = 10
-"""Iterations of FedREDefense in a timed round."""
+"""Number of iterations of FedREDefense in a timed round."""
 known: dict[str, float | None] = {}
-"""Seconds of a round of each experiment that was timed, by its digest."""
+"""Seconds of a round of each timed experiment, keyed by the experiment's digest."""
 
 
 def shortened(experiment: Experiment) -> Experiment:
@@ -54,7 +54,7 @@ def shortened(experiment: Experiment) -> Experiment:
 
 
 def steps(experiment: Experiment) -> int:
-    """Local steps of all clients together in a round, if all take part."""
+    """Number of local steps of all clients together in a round in which all clients take part."""
     data, training = experiment.data, experiment.training
     _, parts = divided(data, experiment.seed)
     sizes = [max(len(part) * (1 - data.test_fraction), 1) for part in parts]
@@ -62,7 +62,7 @@ def steps(experiment: Experiment) -> int:
 
 
 def seconds(experiment: Experiment, scale: str) -> float | None:
-    """Seconds of a round; None if its data are missing."""
+    """Seconds of a round; None if the experiment's data are missing."""
     digest = experiment.digest()
     if digest not in known:
         brief = experiment.model_copy(update={"rounds": min(2, experiment.rounds)})
@@ -87,7 +87,7 @@ def seconds(experiment: Experiment, scale: str) -> float | None:
 
 
 def _iterations(experiment: Experiment) -> float:
-    """Iterations of FedREDefense's search; `SEARCH` without it, so that nothing is scaled."""
+    """Iterations of FedREDefense's search; `SEARCH` without FedREDefense, for a ratio of 1."""
     found = [d for d in experiment.server.detectors if d["name"] == "fedredefense"]
     return float(found[0].get("iterations", 500)) if found else SEARCH
 
@@ -103,7 +103,7 @@ def _briefly(experiment: Experiment) -> Experiment:
 
 
 def hours(grid: list[Cell], timed: int, scale: str) -> float | None:
-    """Hours of all cells that can be run, from a few of them."""
+    """Estimated hours of all cells that can be run, after timing at most `timed` cells."""
     possible = list({cell.runs[0].digest(): cell for cell in grid if cell.runs}.values())
     drawn = random.Random(0).sample(possible, min(timed, len(possible)))
     timings = [(cell.runs[0], seconds(cell.runs[0], scale)) for cell in drawn]

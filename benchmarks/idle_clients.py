@@ -1,4 +1,6 @@
-"""Clients that upload almost the same bytes in each round, so all time goes into the aggregator.
+"""Clients that do not train; they upload almost the same bytes in each round.
+
+So nearly all of the time is the aggregator's.
 
 Legend: D coordinates.
 """
@@ -32,7 +34,8 @@ def perceptron(hidden: int) -> ModelSpec:
 class Idle:
     """A participant whose uploads differ only in the last number, which the round determines.
 
-    As with real clients, the aggregator can delete a round's bytes when the round is over.
+    Because the bytes differ, the aggregator can delete a round's uploads when the round is over, as
+    it does with real clients.
     """
 
     def __init__(self, upload: bytes) -> None:

@@ -1,7 +1,8 @@
-"""A run that nobody trained for: its state and records are written as a worker writes them.
+"""A run without training: this process writes its state and records as a worker writes them.
 
-The page's benchmark and tests use it, because a thousand clients need a thousand rounds' time. Only
-the api serves it; this process holds the worker's lease.
+The page's benchmark and tests use this run, because a real run of a thousand clients over a
+thousand rounds would take too long. The api serves the run, and this process holds the worker's
+lease.
 
 Legend: N clients.
 """
@@ -39,9 +40,9 @@ class MadeUpRun(LocalServers):
 
     Args:
         folder: folder for state and logs.
-        clients: ids of the clients; every tenth sends norms that are too large.
-        rounds: rounds that have ended when the api starts.
-        length: rounds of the experiment.
+        clients: ids of the clients; the updates of every tenth client have too large norms.
+        rounds: number of rounds that have ended when the api starts.
+        length: number of rounds of the experiment.
     """
 
     def __init__(
@@ -71,12 +72,12 @@ class MadeUpRun(LocalServers):
         self._do(self._publish(rounds))
 
     def post(self, client: str) -> None:
-        """Writes the event of an update of this client."""
+        """Writes the event that reports an update of this client."""
         self._do(self._post(client))
 
     @staticmethod
     def _do(work: Coroutine[Any, Any, None]) -> None:
-        """Runs a coroutine on a thread: Playwright's loop runs on the caller's."""
+        """Runs a coroutine on a new thread, because Playwright's event loop uses the caller's."""
         with ThreadPoolExecutor(1) as thread:
             thread.submit(asyncio.run, work).result()
 
@@ -197,7 +198,7 @@ class MadeUpRun(LocalServers):
         )
 
     def metrics(self, share: float) -> dict[str, float]:
-        """What a client measures when this share of the test samples is predicted correctly."""
+        """A client's metrics if a model predicts this share of its test samples correctly."""
         right = self.draws.binomial(50, [share, min(1.0, share + 0.05), min(1.0, share + 0.07)])
         kinds = ("customized", "local", "personalized")
         found = {f"correct_{kind}": float(n) for kind, n in zip(kinds, right, strict=True)}

@@ -1,10 +1,11 @@
-"""The operators' page with a thousand clients by a thousand rounds, in a headless browser.
+"""Times the operators' page with a thousand clients and a thousand rounds, in a headless browser.
 
     python benchmarks/page.py [--clients 1000] [--rounds 1000] [--updates 20]
 
-`make test-browser` installs what this needs. Prints a table: the time to the first content, to the
-run's state and to the newest verdicts, and the main thread's processor time while one more round
-opens and ends. An update is one task of the main thread, that is, at most one frame.
+`make test-browser` installs Chromium and Playwright, which the benchmark needs. The benchmark
+prints a table: the time to the first content, to the run's state and to the newest verdicts, and
+the main thread's processor time while one more round opens and ends. An update of the page is one
+task of the main thread, so it delays at most one frame.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from benchmarks.made_up_run import MadeUpRun
 FLAGS = ("--no-sandbox", "--disable-background-networking", "--disable-component-update")
 REPEATS = 5
 SETTLED = 2.0
-"""Seconds after a round in which its update has certainly been drawn."""
+"""Seconds after the end of a round within which the page has drawn the round's update."""
 CATEGORIES, TASK = ["toplevel", "__metadata"], "ThreadControllerImpl::RunTask"
 
 
@@ -72,7 +73,7 @@ def opened(page: Page, run: MadeUpRun) -> tuple[float, float]:
 
 
 def watched(page: Page, browser: Browser, trace: Path, act: Callable[[], None]) -> list[float]:
-    """The tasks of the page's main thread in the `SETTLED` seconds after an act."""
+    """The tasks of the page's main thread in the `SETTLED` seconds after a call of `act`."""
     browser.start_tracing(page=page, path=trace, categories=CATEGORIES)
     act()
     page.wait_for_timeout(1000 * SETTLED)
@@ -112,7 +113,7 @@ def measure(clients: int, rounds: int, count: int) -> dict[str, str]:
 
 
 def until_loaded(page: Page, run: MadeUpRun) -> None:
-    """Returns once all rounds are loaded: the first one is then in the matrix."""
+    """Waits until all rounds are loaded, that is, until the matrix shows the first round."""
     page.locator(".grid-canvas").focus()
     page.keyboard.press("Home")
     while "round 0:" not in page.locator(".verdicts .readout").inner_text():

@@ -44,11 +44,11 @@ Found = dict[tuple[str, int], dict[str, float]]
 def main() -> None:
     """Runs each method and seed that is not in the cache, and writes the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=1, help="how many, from 1 on")
+    parser.add_argument("--seeds", type=int, default=1, help="number of seeds, from 1 on")
     parser.add_argument("--only", nargs="+", default=list(METHODS), choices=list(METHODS))
-    parser.add_argument("--cache", type=Path, help="file of finished runs, to go on from")
+    parser.add_argument("--cache", type=Path, help="file of finished runs, which are not repeated")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/personalization.md")
-    parser.add_argument("--docs", type=Path, help="page whose table is to be renewed as well")
+    parser.add_argument("--docs", type=Path, help="page in which the table is also replaced")
     options = parser.parse_args()
     found = remembered(options.cache)
     for seed in range(1, options.seeds + 1):
@@ -78,7 +78,7 @@ def remembered(cache: Path | None) -> Found:
 
 
 def run(name: str, seed: int) -> dict[str, float]:
-    """Accuracies of one method: of the received model, the own model and the worst client."""
+    """Accuracies of one method: of the received models, the own models, and the worst client."""
     import torch
 
     from rampart_fl.shared.experiment import Experiment

@@ -2,8 +2,8 @@
 
     python benchmarks/pipelines.py [--rounds 12] [PIPELINE ...]
 
-A pipeline is a rule, or pre-aggregators and a rule joined by +. Services and clients are the real
-ones.
+A pipeline is a rule, or pre-aggregators and a rule joined by +. The benchmark runs the real
+services and clients, not the simulator.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Seconds per round and server memory without training, compared with three lower bounds.
+"""Measures seconds per round and server memory without training, beside three lower bounds.
 
     python benchmarks/rounds.py [--sizes 1e5 1e6 1e7] [--clients 20] [--rounds 7] [--json]
     python benchmarks/rounds.py --steps runs/digits-sign-flip-...    the time of each step
@@ -11,9 +11,9 @@ One run measures all of the following on loopback, with one process per client:
     rampart    weighted_mean and one global model: validation, durable blobs, Redis with fsync
     fedcap     rampart with FedCAP's customized models, which are one more blob per client
 
-sockets, echo and durable are the lower bounds. Each of their rounds includes returning the mean of
-all uploads to every client. Figures are medians over rounds without the first round. Memory is the
-server's peak minus its size before the first client.
+`sockets`, `echo` and `durable` are the lower bounds. In each of their rounds, the server also
+returns the mean of all uploads to every client. Figures are medians over rounds without the first
+round. Memory is the server's peak minus its size before the first client.
 """
 
 import argparse
@@ -41,7 +41,7 @@ FLOORS = HERE.with_name("floors.py")
 
 
 def hidden_of(dim: int) -> int:
-    """The hidden units with which the perceptron has about `dim` parameters."""
+    """The number of hidden units for which the perceptron has approximately `dim` parameters."""
     return max(1, round((dim - 10) / 75))
 
 
@@ -60,7 +60,7 @@ def experiment_of(dim: int, clients: int, rounds: int, fedcap: bool) -> dict[str
 
 
 async def rampart_client(url: str, join_token: str, folder: Path, dim: int, number: int) -> None:
-    # Only clients need this, and the lower bounds must not pay for its import.
+    # Import this here, so that the processes of the lower bounds need no time or memory for it.
     sys.path.insert(0, str(HERE.parents[1]))
     from benchmarks.idle_clients import perceptron, take_part
 
@@ -71,7 +71,7 @@ async def rampart_client(url: str, join_token: str, folder: Path, dim: int, numb
 
 
 class Watch(threading.Thread):
-    """Samples a process's resident memory in bytes: `idle` at first, and the `peak` since then."""
+    """Samples a process's resident memory in bytes: `idle` at the start, then the `peak`."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
@@ -161,7 +161,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--kinds", nargs="+", default=list(KINDS))
-    parser.add_argument("--steps", type=Path, help="folder of a run: seconds by step, and no more")
+    parser.add_argument("--steps", type=Path, help="print the steps of this run folder")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     if given.steps is not None:
@@ -216,7 +216,7 @@ def tell_steps(folder: Path) -> None:
     print("| step | median, s | share |")
     print("|---|---|---|")
     medians = {step: statistics.median(t[step] for t in timings) for step in timings[0]}
-    # Some updates are loaded while others are still collected.
+    # The step `load` overlaps with the collection of updates, so it does not count twice.
     total = sum(medians.values()) - medians["load"]
     for step, seconds in medians.items():
         share = "within collect" if step == "load" else f"{100 * seconds / total:.1f} %"

@@ -1,11 +1,12 @@
-"""Slope of memory and disk over many runs, each of which is deleted when it has ended.
+"""Measures the growth of memory and disk over many runs, each of which is deleted at its end.
 
     python -m benchmarks.runs [--runs 200] [--rounds 3] [--clients 10] [--json FILE]
 
-Processes, clients and intervals are those of `benchmarks.soak`. After each run, its keys and blobs
-are deleted. Then everything should be as it was before, except for the audit log, which keeps an
-entry for each submission and each deletion. Redis also holds the check of a submission for five
-minutes, so its memory grows until the checks of the first runs expire.
+Processes, clients and intervals are those of `benchmarks.soak`. After each run, the benchmark
+deletes the run's keys and blobs. Memory and disk should then be the same as before the run, except
+for the audit log, which keeps an entry for each submission and each deletion. Redis also keeps the
+check of a submission for five minutes, so its memory grows until the checks of the first runs
+expire.
 """
 
 import argparse
@@ -37,11 +38,11 @@ MEASURES = {
     "files": "blobs, files",
 }
 POLL = 0.02
-"""Seconds between two looks at a run."""
+"""Seconds between two polls of a run."""
 
 
 def sample(federation: TwoProcesses, client: "redis.Redis[str]") -> dict[str, float]:
-    """What everything holds between two runs, in bytes."""
+    """The bytes that api, worker, Redis and blobs hold between two runs, and numbers of keys."""
     sizes = blobs_of(federation)
     lasting = [key for key in client.scan_iter() if client.ttl(key) == -1]
     held = {key: client.memory_usage(key, samples=0) or 0 for key in lasting}
@@ -60,14 +61,14 @@ def finish(operator: Operator, federation: TwoProcesses, client: "redis.Redis[st
     """Waits for the end of the run, and deletes it with its keys and blobs."""
     while operator.info().state not in OVER:
         federation.processes.check("aggregator", "api", "redis")
-        # The samples are of memory, not of time, so asking now and then is enough.
+        # The samples measure memory, not time, so polling does not distort them.
         time.sleep(POLL)
     info = operator.info()
     assert info.state == "finished", info
     operator.delete(info.run)
     folder = federation.folder / "blobs/rampart" / info.run
     while folder.exists() or client.keys(f"{PREFIX}run:{info.run}:*"):
-        # No event says that the worker has removed the last blob.
+        # No event reports that the worker has removed the last blob, so poll.
         time.sleep(POLL)
 
 
@@ -76,7 +77,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clients", type=int, default=10)
-    parser.add_argument("--minutes", type=float, default=1e9, help="stop after so long")
+    parser.add_argument("--minutes", type=float, default=1e9, help="stop after this many minutes")
     parser.add_argument("--json", type=Path, help="file for all samples")
     given = parser.parse_args()
     experiment = Experiment.parse(EXPERIMENT.format(rounds=given.rounds, clients=given.clients))

@@ -1,4 +1,4 @@
-"""Times a round's mathematics on several processes that divide the coordinates, and on one.
+"""Times a round's mathematics on one process, and on several that divide the coordinates.
 
     python -m benchmarks.shards                          25 clients with 10^7 numbers each
     python -m benchmarks.shards --parameters 100000000   the same with 10^8: 20 GB of disk
@@ -33,7 +33,7 @@ RUN = "run"
 
 
 def cell(given: argparse.Namespace) -> None:
-    """One round on this rank; rank 0 prints what it took."""
+    """Computes one round on this rank; rank 0 prints the measurements."""
     ranks, folder = Ranks.started(), Path(given.folder)
     settings = Settings(role="worker", operator_token="not-used-by-this-run", threads=given.threads)
     if ranks.rank:
@@ -56,7 +56,7 @@ def cell(given: argparse.Namespace) -> None:
 
 
 def measured(given: argparse.Namespace, rule: str, size: int) -> dict[str, float | str]:
-    """What a round with this rule takes on some number of processes."""
+    """The measurements of a round with this rule on `size` processes."""
     command = [sys.executable, "-m"]
     if size > 1:
         command += ["torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
@@ -70,7 +70,7 @@ def measured(given: argparse.Namespace, rule: str, size: int) -> dict[str, float
 
 
 def row(given: argparse.Namespace, rule: str) -> list[str]:
-    """The medians of one rule, and how they compare with those of the first number."""
+    """The medians of one rule, and their ratios to those of the first number of processes."""
     found = {size: list[dict[str, float | str]]() for size in given.processes}
     for _ in range(given.repeats):
         for size, of_size in found.items():
@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1, help="of each process")
     parser.add_argument("--rules", nargs="+", default=list(RULES), choices=list(RULES))
-    parser.add_argument("--folder", default=None, help="on the disk to use")
+    parser.add_argument("--folder", default=None, help="folder on the disk to use")
     parser.add_argument("--cell", choices=list(RULES), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.cell:

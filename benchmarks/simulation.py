@@ -3,10 +3,10 @@
     python benchmarks/simulation.py [--rounds 2] [--device cpu] [--threads N] [--experiment NAME]
 
 A cell is 100 rounds of 20 clients with 400 training images each, 5 epochs in batches of 10, two
-models per client. The benchmark times some rounds after a warm-up round, and scales the time to the
-whole cell. In the same process it times some steps of a plain loop, which trains one client after
-the other with torch.optim.SGD, and scales that time, too. If other processes use the CPU, this
-process's CPU time is more meaningful than the wall-clock time.
+models per client. The benchmark times `--rounds` rounds after a warm-up round, and scales the time
+to the whole cell. In the same process, it times `STEPS` steps of a plain loop, which trains one
+client after another with torch.optim.SGD, and scales this time in the same way. If other processes
+use the CPU, this process's CPU time is more meaningful than the wall-clock time.
 """
 
 import argparse

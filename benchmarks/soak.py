@@ -1,14 +1,14 @@
-"""Slope of memory and disk over many rounds, with a real api, worker and Redis.
+"""Measures the growth of memory and disk over many rounds, with a real api, worker and Redis.
 
     python -m benchmarks.soak [--rounds 10000] [--clients 10] [--every 50] [--json FILE]
 
-Api and worker are separate processes. The clients run in this process: their uploads hardly differ
-from round to round, so that nearly all time goes into the aggregator. The model has 85 parameters
-and is customized by FedCAP, so every record has mixing weights.
+Api and worker are separate processes. The clients run in this process and do not train, so nearly
+all of the time is the aggregator's. The model has 85 parameters and is customized by FedCAP, so
+every record has mixing weights.
 
-Slopes are least squares over the samples after the first quarter, in which caches fill. Their 95 %
-intervals come from a bootstrap that resamples blocks of residuals, because successive samples
-depend on each other.
+Slopes are least-squares fits to the samples after the first quarter, in which caches fill. The 95 %
+intervals of the slopes come from a bootstrap that resamples blocks of residuals, because successive
+samples depend on each other.
 """
 
 import argparse
@@ -104,13 +104,13 @@ def blobs_of(federation: TwoProcesses) -> list[int]:
     """The sizes of all blobs in bytes."""
     sizes = list[int]()
     for path in (federation.folder / "blobs").glob("*/*/??/*"):
-        with contextlib.suppress(FileNotFoundError):  # The worker has deleted it meanwhile.
+        with contextlib.suppress(FileNotFoundError):  # The worker may delete a blob meanwhile.
             sizes.append(path.stat().st_size)
     return sizes
 
 
 def processes_of(federation: TwoProcesses, client: "redis.Redis[str]") -> dict[str, float]:
-    """What api, worker and Redis hold now, in bytes."""
+    """The bytes of memory that api, worker and Redis hold now."""
 
     def resident(name: str) -> int:
         return psutil.Process(federation.processes[name].pid).memory_info().rss
@@ -124,7 +124,7 @@ def processes_of(federation: TwoProcesses, client: "redis.Redis[str]") -> dict[s
 
 
 def sample(federation: TwoProcesses, client: "redis.Redis[str]") -> dict[str, float]:
-    """What everything holds now, in bytes."""
+    """The bytes that api, worker, Redis and blobs hold now, and numbers of blobs and segments."""
     sizes = blobs_of(federation)
     segments = len(list((federation.folder / "blobs").glob("*/*/segments/*")))
     usage = [client.memory_usage(RUN + name, samples=0) or 0 for name in RECORDS]
@@ -157,9 +157,9 @@ def table(
     """First and last figures in MiB, and slopes in bytes, after the first quarter.
 
     Args:
-        samples: the figures, each with its number under the key `per`.
-        measures: the columns of the samples and their names; those in `COUNTS` are no bytes.
-        per: what the samples are numbered by.
+        samples: the samples, each with its round or run under the key `per`.
+        measures: the titles of the samples' columns, by column; columns in `COUNTS` are no bytes.
+        per: the unit by which samples are numbered, such as `round`.
     """
     warm = [one for one in samples if one[per] >= samples[-1][per] / 4]
     numbers_T = np.array([one[per] for one in warm], dtype=float)
@@ -182,7 +182,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10_000)
     parser.add_argument("--clients", type=int, default=10)
     parser.add_argument("--every", type=int, default=50, help="rounds between two samples")
-    parser.add_argument("--minutes", type=float, default=1e9, help="stop after so long")
+    parser.add_argument("--minutes", type=float, default=1e9, help="stop after this many minutes")
     parser.add_argument("--json", type=Path, help="file for all samples")
     given = parser.parse_args()
     experiment = Experiment.parse(EXPERIMENT.format(rounds=given.rounds, clients=given.clients))
@@ -208,7 +208,7 @@ def main() -> None:
                     given.json.write_text(json.dumps(samples))
             if over:
                 break
-            time.sleep(0.05)  # The rounds are polled: a sample is due every so many of them.
+            time.sleep(0.05)  # Poll the rounds, because a sample is due every `--every` rounds.
         if phase == "done":
             clients.join(60)
     seconds = samples[-1]["at"] - samples[0]["at"]

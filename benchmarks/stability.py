@@ -1,10 +1,10 @@
-"""The effect of MSDFL and HMSDFL on accuracy and Jacobian, with and without the attack LIE.
+"""Measures the effect of MSDFL and HMSDFL on accuracy and Jacobian, with and without attack LIE.
 
     RAMPART_DATA_DIR=... python benchmarks/stability.py [--experiment mnist-hmsdfl] [--rounds N]
 
 Runs the experiment once for each of the cases below, with the experiment's seed. Prints the
 accuracy of the global model and the mean over honest clients of |∂z/∂w|_F² after the last round's
-training. All cases include HMSDFL with a weight of 0, which measures that norm without an effect on
+training. All cases include HMSDFL with a weight of 0, which measures this norm but does not affect
 training.
 """
 
@@ -38,7 +38,8 @@ def variant(
     tables: Mapping[str, Any], rule: str, z: float | None, term: dict[str, Any], rounds: int | None
 ) -> Experiment:
     """The experiment with another rule, attack and objective, and with the norm measured."""
-    # Without a z, the attack ends before it begins, so the same clients are measured.
+    # Without z, the attackers attack in no round. The honest clients, which are measured, are the
+    # same in every case.
     attack = {"name": "lie", "z": z or 0.0, "until_round": 0 if z is None else None}
     terms = [{"name": "hmsdfl", "lambda": 0.0}, *([term] if term else [])]
     return Experiment.from_tables(

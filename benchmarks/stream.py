@@ -1,14 +1,15 @@
-"""Times rounds whose updates do not fit into the memory that they may take, and their memory.
+"""Measures time and memory of rounds whose updates exceed the limit on the pool's memory.
 
     python benchmarks/stream.py            25 clients with 10^8 numbers each: 40 GB of disk
     python benchmarks/stream.py --dim 1e7 --rules median
 
-Each rule gets a process of its own, which runs the worker's round engine on blobs, as the service
-does. The table compares a round's mathematics (from the first pass to the last stored model) with
-two floors, measured in the same process:
+Each rule runs in a separate process, which runs the worker's round engine on blobs, as the service
+does. The table compares the time of a round's mathematics (from the first pass to the last stored
+model) with two lower bounds, called floors, which are measured in the same process:
 
-- reading: reading the pool's file once for each pass, and writing the models' bytes;
-- arithmetic: the same round on a pool in memory with fewer coordinates, scaled by coordinates.
+- reading: the time to read the pool's file once for each pass, and to write the models' bytes;
+- arithmetic: the time of the same round on a smaller pool in memory, scaled by the numbers of
+  coordinates.
 
 The page cache is dropped before the round and before each measurement. Memory is the largest
 resident size of the process, mapped pages included, minus its size before the round opened.
@@ -51,7 +52,7 @@ RULES: dict[str, tuple[dict[str, Any], int]] = {
         3,
     ),
 }
-"""The server's part of each experiment, and how many passes it takes over the pool."""
+"""The table `server` of each experiment, and how many times its round reads the pool."""
 PIECE = 8 << 20
 COLUMNS = (
     "rule",
@@ -119,14 +120,14 @@ def _size(span: str) -> int:
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Seconds that some work takes."""
+    """The duration of a call in seconds."""
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
 
 
 class Round:
-    """One round of the engine over uploads that are blobs already."""
+    """One round of the round engine; the uploads are stored as blobs before the round."""
 
     def __init__(
         self,
@@ -249,11 +250,11 @@ def options(doc: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--dim", type=lambda text: int(float(text)), default=10**8)
     parser.add_argument("--memory", type=int, default=1 << 30, help="RAMPART_POOL_MEMORY, in bytes")
     parser.add_argument(
-        "--scale", type=int, default=10, help="how much smaller the resident pool is"
+        "--scale", type=int, default=10, help="factor by which the pool in memory is smaller"
     )
     parser.add_argument("--rules", nargs="+", default=list(RULES), choices=list(RULES))
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--folder", default=None, help="on the disk to measure")
+    parser.add_argument("--folder", default=None, help="folder on the disk to measure")
     return parser
 
 

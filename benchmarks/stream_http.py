@@ -1,13 +1,13 @@
-"""Times a round over HTTP whose updates do not fit into the memory that it may take.
+"""Times a round over HTTP whose updates exceed the limit on the pool's memory.
 
     python -m benchmarks.stream_http               25 clients with 10^8 numbers each: 40 GB of disk
     python -m benchmarks.stream_http --dim 1e7 --rules median
 
-For each rule, Redis, the api and the worker start as in a deployment. One more process holds all
-clients. They join, and then each one loads the model and posts its update, one after another. The
-table compares the round's mathematics with the two floors of `stream.py`, measured after the
-servers have stopped. Memory is the largest resident size of the api and the worker together,
-mapped pages included, minus their size before the first client loads the model.
+For each rule, Redis, the api and the worker start as in a deployment. One more process hosts all
+clients. After all clients have joined, they take turns: each client loads the model and uploads its
+update. The table compares the time of the round's mathematics with the two floors of `stream.py`,
+measured after the servers have stopped. Memory is the largest resident size of the api and the
+worker together, including mapped pages, minus their size before the first client loads the model.
 """
 
 import argparse
@@ -46,7 +46,7 @@ from rampart_fl.shared.protocol import wire
 
 PARTS = ("api", "worker")
 HEARTBEAT = 5.0
-"""Seconds between two signs of life of a client that waits for its turn."""
+"""Seconds between two heartbeats of a client that waits for its turn."""
 LONGEST = 7200
 """Seconds after which a round closes even if updates are missing."""
 COLUMNS = (
@@ -83,7 +83,7 @@ def experiment(rule: str, dim: int, clients: int) -> Experiment:
 
 @contextlib.asynccontextmanager
 async def heard(connections: list[AggregatorClient]) -> AsyncIterator[None]:
-    """Sends signs of life for all clients meanwhile."""
+    """Sends heartbeats for all clients until the context ends."""
 
     async def beat() -> None:
         while True:
@@ -99,7 +99,7 @@ async def heard(connections: list[AggregatorClient]) -> AsyncIterator[None]:
 
 
 async def post_all(url: str, tokens: list[str], folder: Path, hidden: int) -> None:
-    """Joins as all clients, waits for a line on stdin, and posts one update after another."""
+    """Joins with all clients, waits for a line on stdin, and uploads one update after another."""
 
     async def accept(run: str, part: dict[str, Any]) -> tuple[bool, str, int | None]:
         del run, part
@@ -139,7 +139,7 @@ async def post_all(url: str, tokens: list[str], folder: Path, hidden: int) -> No
 
 
 class Memory(threading.Thread):
-    """Samples the resident bytes of processes: `idle` at first, and the `peak` since then."""
+    """Samples the resident bytes of processes: `idle` at the start, and the `peak` afterwards."""
 
     def __init__(self, pids: dict[str, int]) -> None:
         super().__init__(daemon=True)
@@ -160,7 +160,7 @@ class Memory(threading.Thread):
 
     @property
     def added(self) -> dict[str, float]:
-        """GiB at the peak above the idle size."""
+        """The peak minus the idle size, in GiB."""
         return {name: (self.peak[name] - idle) / 2**30 for name, idle in self.idle.items()}
 
 
@@ -195,7 +195,7 @@ def round_over_http(given: argparse.Namespace, rule: str, folder: Path) -> dict[
                 posting = time.perf_counter() - began
                 while not (records := operator.rounds()):
                     federation.processes.check(*PARTS, "redis")
-                    time.sleep(0.5)  # The round's own times come from its record.
+                    time.sleep(0.5)  # Polling is exact enough, because times come from the record.
                 memory.on = False
                 memory.join()
             finally:

@@ -1,21 +1,22 @@
-"""Processor seconds of a simulated round, beside pfl, Flower's simulation and a plain loop.
+"""Processor seconds of a simulated round: Rampart, pfl, Flower's simulation and a plain loop.
 
     make bench-peers                      once: installs the peers in a separate environment
-    python benchmarks/studies.py          both protocols, every way in three turns
+    python benchmarks/studies.py          both protocols, every program in three turns
     python benchmarks/studies.py --protocols mnist --rounds 10 --turns 1
 
-All ways train the same model on the same samples with one thread: one epoch of SGD on every drawn
-client, then the mean of the clients' models. Each turn of a way is a process of its own, and the
-ways take turns, so that other load on the machine affects all of them:
+All programs (`--ways`) train the same model on the same samples with one thread: one epoch of SGD
+on every selected client, then the mean of the clients' models. Each turn of a program is a separate
+process. The programs take turns, so that other load on the machine affects all of them:
 
     plain      one module and one torch.optim.SGD, client after client
     rampart    the simulator, as `rampart simulate` runs it
     pfl        SimulatedBackend and FederatedAveraging
     flower     run_simulation with FedAvg; all processes of its Ray cluster count
 
-Evaluation is counted apart, because every system evaluates something else: the plain loop and
-rampart each client's test and training samples before and after training, pfl its training samples
-before and after, Flower its test samples after aggregation.
+The time of evaluation is counted separately, because the programs evaluate on different samples.
+The plain loop and rampart evaluate on each client's test and training samples, before and after
+training. pfl evaluates on each client's training samples, before and after training. Flower
+evaluates on each client's test samples, after aggregation.
 """
 
 import argparse
@@ -42,7 +43,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / ".bench-peers"
 WAYS = ("plain", "rampart", "pfl", "flower")
 WARM = 2
-"""Rounds before the measured ones."""
+"""Number of warm-up rounds before the measured rounds."""
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "mnist": {
         "rounds": 100,
@@ -90,7 +91,7 @@ def main() -> None:
 
 
 def prepare(experiment: Experiment, folder: Path) -> None:
-    """Writes what every way reads: samples (clients, samples, ...), first model and cohorts."""
+    """Writes the input of all programs: samples (clients, samples, ...), first model, cohorts."""
     names = experiment.client_names
     data = [client_data(experiment.data, slot, experiment.seed) for slot in range(len(names))]
     for part in ("x_train", "y_train", "x_test", "y_test"):
@@ -110,9 +111,9 @@ def prepare(experiment: Experiment, folder: Path) -> None:
 
 
 def measure(way: str, folder: Path) -> dict[str, Any]:
-    """One turn of a way, in a process of its own."""
+    """One turn of a program, in a separate process."""
     python = PEERS / "bin/python" if way in ("pfl", "flower") else Path(sys.executable)
-    # Started like this, the cell is a module that Flower's actors can import.
+    # Flower's actors can import the cell only if it is a module, not the main program.
     start = "from benchmarks.studies_cell import main; main()"
     command = [str(python), "-c", start, way, str(folder), str(WARM)]
     environment = {
@@ -130,7 +131,7 @@ def measure(way: str, folder: Path) -> dict[str, Any]:
 
 
 def section(name: str, rounds: int, turns: list[dict[str, dict[str, Any]]]) -> str:
-    """One protocol's table; every figure is the median over turns."""
+    """The table of one protocol; every figure is the median over turns."""
     lines = [
         f"## {TITLES[name]}",
         "",
@@ -158,7 +159,7 @@ FIGURES = ("train", "evaluate", "accuracy")
 
 
 def report(sections: list[str]) -> str:
-    """The tables, under a line about the machine."""
+    """The tables, below a line about the machine."""
     machine = f"{platform.machine()}, {cpus.available():g} cores, torch {torch.__version__}"
     about = f"{machine}, one thread; load at the end {os.getloadavg()[0]:.1f}. `{command()}`"
     return "\n\n".join(["# Studies, compared with other libraries", about, *sections]) + "\n"

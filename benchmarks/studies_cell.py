@@ -1,7 +1,7 @@
-"""One turn of one way of `studies.py`, which starts `main` with WAY, FOLDER and WARM-UP-ROUNDS.
+"""One turn of a program of `studies.py`, which calls `main` with WAY, FOLDER and WARM-UP-ROUNDS.
 
-Prints processor seconds of training and of evaluation per round as one line of JSON. Only the way
-`rampart` imports the rest of this project, so that peers run in an environment of their own.
+Prints processor seconds of training and of evaluation per round as one line of JSON. Only the
+program `rampart` imports the rest of this project, so that peers can run in a separate environment.
 """
 
 import copy
@@ -20,11 +20,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 Rounds = list[tuple[float, float]]
-"""Processor seconds at the end of each round: of everything, and of evaluation."""
+"""Processor seconds until the end of each round: in total, and of evaluation alone."""
 
 
 class Study:
-    """A protocol as `studies.prepare` wrote it."""
+    """A protocol, read from the files that `studies.prepare` wrote."""
 
     def __init__(self, folder: Path) -> None:
         protocol = json.loads((folder / "protocol.json").read_text())
@@ -69,13 +69,13 @@ class Study:
 
 @cache
 def opened(folder: Path) -> tuple[Study, nn.Module]:
-    """A study and a module, once for each of Flower's actors."""
+    """A study and a module; each of Flower's actors creates them only once."""
     study = Study(folder)
     return study, study.module()
 
 
 class Apart:
-    """Counts the processor time of some calls."""
+    """Counts the processor time of the calls of a function, such as evaluations."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -92,7 +92,7 @@ class Apart:
 
 
 def plain(study: Study) -> tuple[Rounds, nn.Module]:
-    """The obvious loop: clients one after the other, then their mean."""
+    """The plain loop: trains one client after another, then computes the mean of their models."""
     module, own, rounds, apart = study.module(), study.module(), Rounds(), Apart()
 
     @apart
@@ -117,7 +117,7 @@ def plain(study: Study) -> tuple[Rounds, nn.Module]:
 
 
 def rampart(study: Study) -> tuple[Rounds, nn.Module]:
-    """The simulator; `_test` and `_loss` are all that evaluates."""
+    """Rampart's simulator, in which only `_test` and `_loss` evaluate."""
     from rampart_fl.shared.experiment import Experiment
     from rampart_fl.shared.learning.network.vector import load
     from rampart_fl.shared.learning.training import local
@@ -134,7 +134,7 @@ def rampart(study: Study) -> tuple[Rounds, nn.Module]:
 
 
 def pfl(study: Study) -> tuple[Rounds, nn.Module]:
-    """pfl's backend of one process."""
+    """pfl's simulation, with its backend for one process."""
     from pfl.aggregate.simulate import SimulatedBackend
     from pfl.algorithm.base import NNAlgorithmParams
     from pfl.algorithm.federated_averaging import FederatedAveraging
@@ -186,7 +186,7 @@ def pfl(study: Study) -> tuple[Rounds, nn.Module]:
 
 
 def flower(study: Study) -> tuple[Rounds, nn.Module]:
-    """Flower's simulation: every drawn client is a message to an actor of its Ray cluster."""
+    """Flower's simulation, which sends a message to an actor of its Ray cluster for each client."""
     from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid, ServerApp
@@ -262,7 +262,7 @@ def flower(study: Study) -> tuple[Rounds, nn.Module]:
 
 
 def tree_seconds() -> float:
-    """Processor seconds of this process and of all that it started and that still runs."""
+    """Processor seconds of this process and of its descendants that still run."""
     import psutil
 
     def each() -> Iterator[float]:
@@ -281,7 +281,7 @@ VERSIONS = {"pfl": ("pfl", "torch"), "flower": ("flwr", "ray", "torch")}
 
 
 def main() -> None:
-    """Runs the way, and prints its figures."""
+    """Runs the program, and prints its figures."""
     way, folder, warm = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     torch.set_num_threads(1)
     study = Study(folder)

@@ -102,7 +102,7 @@ class Work:
         )
 
     def plain(self) -> Tensor:
-        """Trains in the obvious way: one client after the other with torch.optim.SGD."""
+        """Trains one client after another with torch.optim.SGD."""
         after = []
         for k, model_D in enumerate(self.received_KD):
             module = load(self.module, model_D).train()
@@ -137,7 +137,7 @@ class Work:
 
 
 def drawn(clients: int, samples: int, spread: float) -> list[int]:
-    """Numbers of samples with this mean, in no order; the largest is `spread` times the smallest.
+    """Numbers of samples with this mean, unordered; the largest is `spread` times the smallest.
 
     >>> sorted(drawn(clients=3, samples=37, spread=100))
     [1, 10, 100]

@@ -54,7 +54,7 @@ def subpackages(service: str) -> tuple[str, ...]:
 
 
 def dependencies() -> Graph:
-    """The packages that each package imports, without the imports that `UPWARD` lists.
+    """The packages that each package imports, except the imports that `UPWARD` lists.
 
     A module directly in a service counts as part of each subpackage that imports it.
     """

@@ -18,7 +18,7 @@ UPWARD = {
     # A sweep validates all its experiments before the first experiment runs.
     ("rampart_fl.shared.experiment.sweep", "rampart_fl.shared.validation"),
 }
-"""Imports from a package of experiment files to a layer above it, each with its reason."""
+"""Exceptions from the rule that a package imports only lower layers, each with its reason."""
 
 
 @cache

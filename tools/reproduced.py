@@ -15,9 +15,9 @@ PATH = ROOT / "docs" / "papers" / "runs.md"
 KEPT = ROOT / "benchmarks" / "results" / "papers"
 PAPERS = ("fedcap", "sdea", "pawbrofl", "interpolated", "msdfl")
 SEEDS = 3
-"""Runs of a finished cell."""
+"""Number of runs of a finished cell."""
 MOST = 5
-"""Runs of a cell, at most."""
+"""Maximum number of runs of a cell."""
 HEAD = """\
 # Which tables have been run
 

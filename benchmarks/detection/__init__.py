@@ -1,4 +1,4 @@
-"""Tests detectors on held-out runs: which clients are evicted or kept out, and the accuracy left.
+"""Tests detectors on held-out runs: which clients they bar or reject, and the final accuracy.
 
     python -m benchmarks.detection SECTION [--detector NAME] [--seed N] [--jobs N]
 

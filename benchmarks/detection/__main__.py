@@ -35,23 +35,23 @@ def main() -> None:
         "--detector",
         type=member,
         action="append",
-        help="a name, or JSON; may be given several times (default: those of shipped experiments)",
+        help="name or JSON; may be repeated (default: the detectors of the shipped experiments)",
     )
-    parser.add_argument("--seed", type=int, default=1, help="of the sample, or the first seed")
-    parser.add_argument("--runs", type=int, help="how many, per cell where there are cells")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the sample, or first seed")
+    parser.add_argument("--runs", type=int, help="number of runs, per cell if there are cells")
     parser.add_argument(
         "--data-sets", nargs="+", default=FACTORS["data_set"], choices=FACTORS["data_set"]
     )
-    parser.add_argument("--paired", action="store_true", help="benign: without a detector, too")
+    parser.add_argument("--paired", action="store_true", help="benign: also run without detectors")
     parser.add_argument("--jobs", type=int, default=cpus.threads())
     parser.add_argument(
         "--cache",
         type=Path,
-        help="of finished runs (default: benchmarks/results/detection/SECTION.jsonl)",
+        help="file of finished runs (default: benchmarks/results/detection/SECTION.jsonl)",
     )
     parser.add_argument("--out", type=Path, default=OUT)
-    parser.add_argument("--plan", action="store_true", help="say what would be run, and stop")
-    parser.add_argument("--limit", type=int, help="run the first so many of the plan only")
+    parser.add_argument("--plan", action="store_true", help="print the plan, and run nothing")
+    parser.add_argument("--limit", type=int, help="run only this many runs, from the plan's start")
     given = parser.parse_args()
     options = Options(
         detectors=tuple(given.detector or DEFAULT),
@@ -82,7 +82,7 @@ def main() -> None:
 
 
 def describe(runs: list[Run], kept: Cache) -> None:
-    """Prints how many runs are planned, and how long the missing ones take on one core."""
+    """Prints the number of planned runs, and how long the missing runs take on one core."""
     left = [run for run in runs if run.key not in kept.found]
     longest = max((run.seconds for run in left), default=0.0)
     print(
@@ -101,4 +101,4 @@ if __name__ == "__main__":
     try:
         main()
     except KeyboardInterrupt:
-        sys.exit("interrupted: finished runs are kept; the same command goes on")
+        sys.exit("interrupted; to continue after the finished runs, repeat the command")

@@ -1,4 +1,4 @@
-"""No attackers: a random sample of combinations with the detector and, if paired, also without."""
+"""Runs without attackers: a sample of combinations with detectors and, if paired, without."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -23,7 +23,7 @@ def sample(seed: int, count: int, data_sets: tuple[str, ...]) -> Sample:
 
 
 def plan(options: Options) -> list[Run]:
-    """One run per combination, which includes one without the detector if paired."""
+    """One run per combination; if paired, it includes a second simulation without detectors."""
     drawn = sample(options.seed, options.runs or RUNS, options.data_sets)
     return [
         Run(one.tables(options.detectors), asdict(one), one.seconds, paired=options.paired)

@@ -8,8 +8,8 @@ from typing import Any
 DEFAULT: tuple[dict[str, Any], ...] = ({"name": "response"}, {"name": "challenge"})
 """The default detectors."""
 IMBALANCE = 160
-"""Requested imbalance if client sizes should range over two orders of magnitude. The actual range
-is smaller, because of rounding and because only some clients hold each class."""
+"""Imbalance requested for client sizes that range over two orders of magnitude. The actual range is
+smaller, because of rounding and because only some clients hold each class."""
 LEAST = 4
 """Minimum number of samples per client, training and test samples together."""
 DIRICHLET: dict[str, Any] = {"name": "dirichlet", "minimum": LEAST}
@@ -34,7 +34,8 @@ PARTITIONS: dict[str, dict[str, Any]] = {
 }
 SIZED = ("sizes 1 to 100", "2 classes, sizes 1 to 100")
 WIDE = ("1 class", "Dirichlet 0.1", "Dirichlet 0.1 unbalanced")
-"""Partitions with such a wide spread of honest updates that attacks within it have no target."""
+"""Partitions with a wide spread of honest updates. For these partitions, there is no detection
+target for attacks that stay within the spread."""
 HELD_OUT = ("hapt", "phishing")
 """Held-out data sets: they are not run before the detector is committed."""
 FACTORS: dict[str, tuple[Any, ...]] = {
@@ -71,14 +72,15 @@ PASS = {
     ("hapt", "mlp"): 45e-6,
     ("phishing", "mlp"): 12e-6,
 }
-"""Measured seconds on one core per training sample and epoch with FedCAP. For the held-out data
-sets they were measured on noise of the same shape."""
+"""Measured seconds on one core per training sample and epoch with FedCAP. The times of the held-out
+data sets were measured on random numbers of the same shape."""
 UPLOAD = 0.002
 """Seconds on one core per client and round that do not depend on the number of samples."""
 LONGEST = 60.0
 """Largest estimated seconds of a run on one core; it limits the samples per client."""
 SAMPLES, SAMPLES_SIZED = 100, 200
-"""Mean number of samples per client if nothing caps it; the second if the partition is `SIZED`."""
+"""Mean number of samples per client if nothing caps it. `SAMPLES_SIZED` is for partitions in
+`SIZED`, and `SAMPLES` is for all others."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ class Combination:
     def samples(self) -> int:
         """Mean number of samples per client, training and test samples together.
 
-        The cap applies to the mean and not to each client, which would make all sizes similar.
+        The cap applies to the mean. A cap on each client would make all clients' sizes similar.
         """
         if self.partition == "users":
             return _total(self.data_set) // self.clients
@@ -120,7 +122,7 @@ class Combination:
 
     @property
     def _pass(self) -> float:
-        # Pairs of data set and network without a measured time are refused anyway.
+        # The default is never used, because combinations without a measured time are refused.
         under_fedcap = PASS.get((self.data_set, self.network), 1e-5)
         return under_fedcap if self.method == "fedcap" else 0.7 * under_fedcap
 

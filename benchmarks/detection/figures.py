@@ -1,4 +1,4 @@
-"""The figures of a run: evictions and their rounds, updates kept out, and the final accuracy."""
+"""The figures of a run: evictions and their rounds, excluded updates, and the final accuracy."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from rampart_fl.shared.figures.final import final_figures, sides
 from rampart_fl.shared.protocol.messages import RoundRecord
 
 SILENCED = ("rejected", "quarantined")
-"""Decisions that keep an update out of a round."""
+"""Decisions that exclude an update from a round."""
 ACCURACIES = {"received": "customized", "local": "local", "personal": "personalized"}
 """Name of each accuracy in the final figures, keyed by its name in the report."""
 

@@ -3,7 +3,8 @@
 The benchmark runs no federation. A detector objects to a client in a round if the client fails the
 detector's test. The benchmark draws these objections at random for each round, with the largest
 probability that the detectors' assumption allows. It then computes the evidence from the drawn
-objections as the detectors do. In a share of the rounds, responses and answers are uninformative.
+objections as the detectors do. In a share `SILENT` of the rounds, responses and answers are
+uninformative.
 
 Legend: R federations of one batch, N clients, B bets.
 """
@@ -23,7 +24,7 @@ from rampart_fl.shared.robust.detectors.response import ResponseDetector
 
 RUNS, BATCH = 100_000, 2_000
 CLIENTS, LATER, ROUNDS = 20, 5, 100
-"""Numbers of initial clients, of clients that join halfway, and of rounds."""
+"""Numbers of initial clients, of clients that join after half of the rounds, and of rounds."""
 LEVELS = (0.1, 0.01, 1e-3)
 SILENT = 0.3
 """Share of rounds in which responses or answers are uninformative."""

@@ -1,4 +1,4 @@
-"""Tests whether, and when, attackers with loud attacks are evicted; they are 30% of the clients."""
+"""Tests whether and when attackers with loud attacks are evicted, if 30% of the clients attack."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -30,9 +30,11 @@ partitions whose spread is not wide."""
 HOSTILE = 0.3
 ROUNDS = 100
 RUNS, RUNS_WIDE = 20, 10
-"""Runs per attack and fraction, and additional ones with a wide spread for attacks in `WITHIN`."""
+"""Number of runs per attack and fraction; and number of additional runs, on partitions with a wide
+spread, for attacks in `WITHIN`."""
 SMALLEST = {0.2: 20}
-"""Minimum number of clients, keyed by fraction: with ten clients only two would be drawn."""
+"""Minimum number of clients, keyed by the fraction selected in each round. Of ten clients, the
+fraction 0.2 would select only two."""
 NARROW = tuple(name for name in PARTITIONS if name not in WIDE)
 
 

@@ -13,7 +13,7 @@ from benchmarks.detection.runs import Figures
 TITLE = "# Detection"
 PART = re.compile(r"<!-- part (\w+) -->\n(.*?)\n<!-- end \1 -->", re.DOTALL)
 WORST = 0.05
-"""No honest client should be kept out of more than this share of its own rounds."""
+"""No honest client's update should be excluded in more than this share of the client's rounds."""
 
 
 def renew(path: Path, section: str, text: str, order: Sequence[str]) -> None:
@@ -62,7 +62,7 @@ SILENCED = ("honest rounds silenced", "worst client", "runs above 5%")
 
 
 def silenced(found: Sequence[Figures]) -> list[str]:
-    """The share of honest clients' rounds that kept them out, also for the worst client."""
+    """The share of rounds that excluded honest clients' updates: for all clients, and the worst."""
     total = sum(one["client_rounds"] for one in found)
     worst = [one["worst_silenced"] for one in found]
     share = sum(one["silenced"] for one in found) / total if total else None
@@ -81,7 +81,7 @@ def mean_of(found: Sequence[Figures], name: str) -> float | None:
 
 
 def provenance(command: str, found: Sequence[Figures]) -> Iterator[str]:
-    """The command, the number of runs, their time on one core, and the commits."""
+    """The command, the number of runs, the time of these runs on one core, and the commits."""
     commits = ", ".join(sorted({one["commit"] for one in found})) or "none"
     hours = sum(one["core_s"] for one in found) / 3600
     yield f"`{command}`; {len(found)} runs in {hours:.2f} core-hours, commit {commits}."

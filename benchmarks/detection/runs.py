@@ -29,8 +29,8 @@ JUDGES = (
     "shared/robust/trials.py",
     "shared/round",
 )
-"""Source files that decide which clients are evicted; a change of their code, comments and
-docstrings excepted, invalidates cached runs."""
+"""Source files that decide which clients are evicted. A change of their code invalidates cached
+runs; a change of comments or docstrings does not."""
 SETTLED = 30
 """Minimum number of rounds of a run that ends once all attackers are evicted."""
 Figures = dict[str, Any]
@@ -44,7 +44,7 @@ class Run:
         tables: tables of the run's experiment.
         label: factors by which the report groups runs, with their levels.
         seconds: estimated time of the run on one core.
-        settles: whether it ends once all attackers are evicted and `SETTLED` rounds have passed.
+        settles: whether the run ends once all attackers are evicted and `SETTLED` rounds are over.
         claim: sample count that attackers claim; None for the true count.
         network: whether the real services run over HTTP instead of the simulation.
         paired: whether the figures include `without`: accuracies of the same run without detectors.
@@ -97,7 +97,7 @@ class Cache:
 
 
 def finish(runs: Sequence[Run], kept: Cache, jobs: int) -> list[tuple[Run, Figures]]:
-    """Executes the runs that are not cached; returns all runs with figures, without failed ones."""
+    """Executes the runs that are not cached; returns all runs that did not fail, with figures."""
     from rampart_fl.services.console.studies.batch import each
     from rampart_fl.services.console.studies.pools import pool
 
@@ -139,7 +139,7 @@ def simulated(run: Run, experiment: Any) -> Figures:
 
     found = simulate(run, experiment)
     if run.paired:
-        # A detector that keeps no update out and changes no model leaves the run as it is.
+        # If detectors exclude no update and change no model, the run without detectors is the same.
         touched = found["silenced"] or found["honest_evicted"] or found["challenged"]
         bare = {**run.tables, "server": {**run.tables["server"], "detectors": []}}
         other = simulate(run, type(experiment).from_tables(bare)) if touched else found
@@ -172,7 +172,7 @@ def simulate(run: Run, experiment: Any) -> Figures:
 
 
 def _claim(simulation: Any, hostile: set[str], samples: int) -> None:
-    """Makes attackers claim this many samples; none of the project's attacks can do that."""
+    """Makes attackers claim this many samples, because no attack of Rampart has such a setting."""
     train = simulation.clients.train
 
     def lying(names: Any, *rest: Any) -> Any:
@@ -239,7 +239,7 @@ def bare(source: str) -> str:
         body = getattr(node, "body", None)
         if isinstance(body, list):
             kept = [one for one in body if not _is_text(one)]
-            node.body = kept or [ast.Pass()]  # type: ignore[attr-defined]
+            node.body = kept or [ast.Pass()]  # type: ignore[attr-defined]  # it has a body, see above
     return ast.unparse(ast.fix_missing_locations(tree))
 
 

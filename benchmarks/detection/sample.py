@@ -21,8 +21,8 @@ class Sample:
     """Combinations, and the reasons why others were refused.
 
     Args:
-        combinations: admissible combinations; the first `free` ones were drawn uniformly from all
-            levels, and the others to add levels that were too rare among the first ones.
+        combinations: admissible combinations. The first `free` of them were drawn uniformly from
+            all levels; the rest were drawn to add levels that were too rare among the first ones.
         free: number of combinations that were drawn uniformly.
         refused: number of refused draws, keyed by reason.
         missing: the last reason for each unavailable level, keyed by (factor, level).
@@ -80,7 +80,7 @@ def draw(
 
 
 def _short(sample: Sample, levels: Levels, often: int) -> Iterator[tuple[str, Any]]:
-    """Yields each level that is in too few combinations, repeatedly until it is in enough."""
+    """Yields each level that is in fewer than `often` combinations, until it is in `often`."""
     for key in sample.counts(levels):
         while sample.count(*key) < often and key not in sample.missing:
             yield key

@@ -20,7 +20,8 @@ class Scenario:
         before: the result of `robust_distance`.
         seeds: number of runs, each with its own seed.
         base: the shipped experiment that the scenario changes.
-        changes: replacements for the experiment's tables; the table `data` is merged instead.
+        changes: new values of the experiment's tables. They replace the old values, except in the
+            table `data`, which is merged.
         hostile: number of attackers.
         attack: attack on updates.
         data_attack: attack on samples.

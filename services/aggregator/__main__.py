@@ -11,7 +11,7 @@ from rampart_fl.shared.runtime.process import run_service
 
 
 def main() -> int:
-    """Runs the process until SIGTERM; requests in flight are completed before it exits."""
+    """Runs the process until SIGTERM; the process completes requests in flight before it exits."""
     return run_service("aggregator", Settings, serve, own_signals=True)
 
 

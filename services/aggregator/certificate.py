@@ -11,10 +11,10 @@ EVERY = 60.0
 
 
 async def renew(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
-    """Reloads the certificate and the key whenever their files change; new connections use them.
+    """Loads the certificate and the key whenever their files change, for all later connections.
 
-    If the new files cannot be used, the previous certificate stays in use, and the next check tries
-    again.
+    If the changed files cannot be used, the previous certificate stays in use. `renew` tries the
+    files again at every check until it can use them.
     """
     loaded = _state(certificate, key)
     while True:
@@ -32,7 +32,7 @@ async def renew(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
 
 
 def _state(*paths: Path) -> tuple[tuple[int, int], ...] | None:
-    """The files' modification times and inodes, which show changes; None if a file is missing."""
+    """Each file's modification time and inode, to detect changes; None if a file is missing."""
     try:
         return tuple((found.st_mtime_ns, found.st_ino) for found in map(Path.stat, paths))
     except OSError:

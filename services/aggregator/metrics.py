@@ -60,7 +60,9 @@ class Metrics:
             "rampart_evicted_clients", "Clients barred permanently", registry=registry
         )
         self.quarantines = Gauge(
-            "rampart_quarantined_clients", "Clients in quarantine or proposed", registry=registry
+            "rampart_quarantined_clients",
+            "Clients in quarantine or proposed for eviction",
+            registry=registry,
         )
         self.proposals = Gauge(
             "rampart_proposals", "Evictions that wait for an operator", registry=registry
@@ -128,4 +130,4 @@ def _disk_bytes(folder: Path, part: str) -> float:
     try:
         return float(getattr(shutil.disk_usage(folder), part))
     except OSError:
-        return nan  # The other metrics are needed even if the disk is gone.
+        return nan  # Without the disk, the process still has to report its other metrics.

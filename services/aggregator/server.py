@@ -21,10 +21,14 @@ DRAIN = 30
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that neither handles signals nor exits the process; `serve` does both."""
+    """A uvicorn server that ignores signals and raises errors instead of exiting the process."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Starts listening; on failure, uvicorn logs the cause; raises `ConfigurationError`."""
+        """Starts listening.
+
+        Raises:
+            ConfigurationError: the server cannot listen at its address; uvicorn logs the cause.
+        """
         try:
             await super().startup(sockets)
         except SystemExit:
@@ -60,7 +64,10 @@ async def serve_metrics(runtime: Runtime, host: str, port: int) -> None:
 
 
 async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
-    """Runs an aggregator until SIGTERM or SIGINT; raises the error of a part that fails.
+    """Runs an aggregator until SIGTERM or SIGINT.
+
+    If the HTTP server or a background task fails, `serve` stops the aggregator and raises the
+    error.
 
     Args:
         settings: the deployment's settings.
@@ -115,7 +122,7 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
     server = Server(config)
 
     def drain() -> None:
-        """Completes all long polls, and stops the server once requests in flight are answered."""
+        """Answers all long polls now, and stops the server once it has answered all requests."""
         runtime.hub.close()
         server.should_exit = True
 

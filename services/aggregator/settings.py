@@ -12,8 +12,8 @@ from rampart_fl.shared.runtime import cpus
 from rampart_fl.shared.runtime.process import ServiceSettings
 
 TAPPED = (
-    "RAMPART_TEST_TAP is set: whoever has that token can read every client's update. Use this "
-    "federation for tests only; it protects nobody's data"
+    "RAMPART_TEST_TAP is set: this token gives access to every client's update. Use this "
+    "federation for tests only, because it does not protect the clients' data"
 )
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
@@ -24,20 +24,20 @@ def processes() -> int:
 
 
 class Settings(ServiceSettings):
-    """Everything that a deployment may set; the variable RAMPART_<FIELD> sets a field."""
+    """The settings of a deployment; the variable RAMPART_<FIELD> sets the field of that name."""
 
     role: Literal["all", "api", "worker"] = "all"
-    """`api` admits uploads (many replicas, without torch), `worker` decides rounds (one at a time,
-    by a lease), `all` does both."""
+    """Role of the process. `api` admits uploads (many replicas, without torch). `worker` decides
+    rounds (one worker at a time, by a lease). `all` combines both roles in one process."""
     experiment: str | None = None
-    """Experiment file, or the name of a shipped experiment; the worker starts the federation with
-    it."""
+    """Experiment file, or the name of a shipped experiment. The worker starts the federation with
+    this experiment."""
     host: str = "127.0.0.1"
     """Address to listen on. Listen beyond this machine only with TLS, or behind a TLS proxy."""
     port: int = Field(default=8440, ge=0, le=65_535)
     """Port to listen on."""
     metrics_port: int | None = Field(default=None, ge=0, le=65_535)
-    """Port that serves `/metrics`, without TLS; by default, the port above serves it too."""
+    """Separate port for `/metrics`, without TLS; by default, the API's port serves `/metrics`."""
     redis_url: str = Field(
         default="redis://127.0.0.1:6379/0", pattern=r"^(rediss?(\+sentinel)?|unix)://"
     )
@@ -48,12 +48,12 @@ class Settings(ServiceSettings):
     sentinel_password: SecretStr | None = None
     """Password of the Sentinels, if they have one."""
     redis_replicas: int = Field(default=0, ge=0, le=10)
-    """Number of replicas of Redis that must confirm a write before it is acknowledged. With at
-    least one, a failover loses nothing that was acknowledged."""
+    """Number of Redis replicas that must confirm a write before the aggregator acknowledges it.
+    With at least one replica, a failover of Redis loses no acknowledged write."""
     namespace: str = Field(default="rampart", pattern=r"^[a-z0-9-]{1,40}$")
     """Prefix of all Redis keys, and name of the folder with the blobs; unique per federation."""
     blobs: str = "blobs"
-    """Where blobs are kept: a folder, or an object store's URL (s3://bucket/prefix, gs://,
+    """Location of the blobs: a folder, or an object store's URL (s3://bucket/prefix, gs://,
     az://)."""
     blob_cache: Path = Path("blob-cache")
     """Local folder that caches the blobs of an object store."""
@@ -79,10 +79,11 @@ class Settings(ServiceSettings):
     """Device that holds the update pools and runs the round engine: cpu, cuda or cuda:1."""
     threads: int = Field(default_factory=lambda: max(1, cpus.threads() // processes()), ge=1)
     """Threads of the round engine in each of the worker's processes. By default, the processes
-    share the processors that the container may use. The same number gives bit-identical results."""
+    share the processors that the container may use. Results are bit-identical if this number is the
+    same."""
     worker_id: str = Field(default_factory=socket.gethostname)
-    """Name of this worker in the lease; a worker restarted under the same name gets its lease back
-    at once."""
+    """Name of this worker in the lease. A worker that restarts under the same name gets its lease
+    back at once."""
     lease: float = Field(default=10.0, gt=0.5)
     """Seconds after which another worker may take over if the lease is not renewed."""
     tls_certificate: Path | None = None
@@ -122,8 +123,8 @@ class Settings(ServiceSettings):
             raise ValueError("RAMPART_OPERATOR_TOKEN begins or ends with white space")
         if processes() > 1 and self.role != "worker":
             raise ValueError(
-                f"torchrun started {processes()} processes, which only RAMPART_ROLE=worker uses, "
-                f"not {self.role}"
+                f"torchrun started {processes()} processes, but the role {self.role} uses only "
+                "one; set RAMPART_ROLE=worker"
             )
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("TLS needs both RAMPART_TLS_CERTIFICATE and RAMPART_TLS_KEY")
@@ -148,7 +149,7 @@ class Settings(ServiceSettings):
         }
         if wrong := [name for name, found in production.items() if found]:
             raise ValueError(
-                "RAMPART_TEST_TAP shows every client's update, only for tests on one machine; "
-                f"these settings show that this is not such a test: {', '.join(wrong)}"
+                "RAMPART_TEST_TAP shows every client's update, so it is for tests on one machine. "
+                f"These settings do not belong to such a test: {', '.join(wrong)}"
             )
         return self

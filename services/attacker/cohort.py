@@ -143,7 +143,7 @@ class Cohort:
                     await meeting.changed.wait()
         except TimeoutError:
             log.warning(
-                "continuing with %d of %d members",
+                "the wait for members timed out; continuing with %d of %d members",
                 len(meeting.shared),
                 self._members,
                 extra={"round": round_},

@@ -27,7 +27,7 @@ PATIENCE = 120.0
 
 @dataclass(frozen=True)
 class Honest:
-    """What an attacker with full knowledge additionally knows about a round.
+    """What only an attacker with full knowledge knows about a round.
 
     Args:
         updates: the honest clients' updates (D,), keyed by client.
@@ -76,7 +76,8 @@ class CohortClient:
         path, both = f"{self._run}/rounds/{round_}/{kind}", update_D.tobytes() + sent_D.tobytes()
         query = f"wait={str(wait).lower()}&member={self._member}"
         found: dict[str, NDArray[np.float32]] = {}
-        # If the cohort restarted between the two requests, the update is lost, so repeat both.
+        # If the cohort restarts between the two requests, it loses the update. So repeat both
+        # requests.
         while self._member not in found:
             await self._send("PUT", f"{path}/{self._member}", both)
             answer = await self._send("GET", f"{path}?{query}")

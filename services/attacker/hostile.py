@@ -1,4 +1,4 @@
-"""A hostile client: it uses the same protocol as honest clients, but crafts its uploads.
+"""A hostile client, which uses the same protocol as honest clients but crafts its uploads.
 
 Legend: M colluders of the round, B honest clients, D parameters.
 """

@@ -15,8 +15,9 @@ class ClientSettings(AgentSettings):
     """Settings of a process that hosts honest clients; RAMPART_<FIELD> sets a field."""
 
     client: str | None = None
-    """MODULE:FUNCTION that makes your own clients: it is called with a slot and returns a client
-    (see docs/your-own-client.md). By default, the experiment determines what a client computes."""
+    """MODULE:FUNCTION that makes your own clients. The agent calls FUNCTION with a slot, and gets a
+    client (see docs/your-own-client.md). By default, the experiment determines what a client
+    computes."""
 
 
 async def run(settings: ClientSettings) -> None:

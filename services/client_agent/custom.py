@@ -234,7 +234,8 @@ def take_part(
         client: your client.
         aggregator: URL of the aggregator.
         join_token: join token; needed only the first time.
-        state: folder for the client's identity; with the same folder it stays the same client.
+        state: folder for the client's identity. With the same folder, a restarted process is the
+            same client.
         settings: further fields of `AgentSettings`, such as `ca_certificate`.
     Raises:
         ExceptionGroup: the exceptions that made the client fail.

@@ -35,7 +35,8 @@ class FinishedRun:
         experiment: the experiment.
         records: the records of all rounds, without mixing weights.
         figures: the final metrics; empty if the run was interrupted.
-        provenance: who ran it, and with which versions; only in exported runs.
+        provenance: who ran the experiment, and with which versions; empty unless the run was
+            exported.
         slots: the clients' slots.
         digests: SHA-256 of each file that was read, keyed by the file's name.
     """
@@ -140,7 +141,7 @@ def read_run(folder: Path) -> FinishedRun:
     """Reads the run in a folder.
 
     Raises:
-        ConfigurationError: the folder holds no run, or a file of it is damaged.
+        ConfigurationError: the folder holds no run, or one of its files is damaged.
     """
     digests: dict[str, str] = {}
 
@@ -192,5 +193,5 @@ def read_run(folder: Path) -> FinishedRun:
 
 def _facts(line: bytes) -> RoundFacts:
     fields = json.loads(line)
-    fields.pop("mixing", None)  # One weight for each pair of clients; most of a record.
+    fields.pop("mixing", None)  # Most of a record's size: one weight for each pair of clients.
     return RoundFacts.model_validate(fields)

@@ -31,12 +31,12 @@ def percent(share: float | None) -> str:
 
 
 def largest(norms: dict[str, float], clients: Collection[str]) -> float | None:
-    """The largest norm of these clients' updates; None if none of them has a norm."""
+    """The largest norm of these clients' updates; None if no update has a norm."""
     return max((norm for client, norm in norms.items() if client in clients), default=None)
 
 
 class LiveTable:
-    """Shows a live table on standard error, or one line per round if that is not a terminal.
+    """Shows a live table on standard error, or one line per round without a terminal.
 
     Args:
         hostile: ids of the attackers, if known; only the program that starts attackers knows them.
@@ -89,7 +89,7 @@ class LiveTable:
         for decision in ("rejected", "abstained"):
             named = [v.client for v in record.verdicts if v.decision == decision]
             notes += [f"{decision} {', '.join(named)}"] if named else []
-        for asked in ("evicted", "rejected"):  # in mode `observe`
+        for asked in ("evicted", "rejected"):  # Mode `observe` accepts clients nevertheless.
             named = [
                 v.client for v in record.verdicts if v.decision == "accepted" and v.asked == asked
             ]

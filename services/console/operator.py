@@ -51,7 +51,7 @@ class Operator(AggregatorConnection):
         patience: seconds to wait for an aggregator that does not answer.
         run: the id of the run to which the methods about a single run refer. By default, this is
             the run that is being executed at the first call of such a method, or the newest run if
-            none is.
+            no run is being executed.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Operator(AggregatorConnection):
         Args:
             experiment: the experiment.
             name: first part of the run's id; by default, the experiment's name.
-            submission: a key, so that submissions with the same key are one run.
+            submission: a key; submissions with the same key create only one run.
             wait_seconds: maximum time in seconds until the run's first round.
             reason: kept in the audit log.
         """

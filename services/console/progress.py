@@ -11,8 +11,8 @@ from rich.progress import Progress as Bar
 PERIOD = 600.0
 """The time left is estimated from the pace of the last `PERIOD` seconds."""
 QUIET = 5.0
-"""Without a terminal, the minimum number of seconds between two lines. Shorter estimates are not
-shown."""
+"""Minimum number of seconds between two lines if there is no terminal. An estimate of less than
+`QUIET` seconds is not shown."""
 
 
 class Pace:

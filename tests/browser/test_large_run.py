@@ -79,7 +79,7 @@ def test_hostile_names_and_reasons_are_text(visit: Visit, large: MadeUpRun) -> N
     large.operator.decide("client-0002", "evict", reason)
     page = visit(large.url, f"runs/{large.run}", large.token, refused=(404, 422))
     expect(page.get_by_role("region", name="Clients of the run")).to_contain_text(reason)
-    trail = page.get_by_role("list", name="Acts on this run, newest first")
+    trail = page.get_by_role("list", name="Actions on this run, newest first")
     expect(trail).to_contain_text(reason)
     go(page, f"runs/{large.run}/rounds/0", "Round 0")
     table = page.get_by_role("region", name="Verdicts of the round")

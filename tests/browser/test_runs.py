@@ -120,7 +120,7 @@ def test_each_act_says_what_will_happen_and_leaves_its_reason(host: Host, visit:
     hosted = start(host, hold, by="operator")
     hosted.wait("collecting", 1)
     page = visit(hosted.url, f"runs/{hosted.run}", token(hosted), refused=(422,))
-    trail = page.get_by_role("list", name="Acts on this run, newest first")
+    trail = page.get_by_role("list", name="Actions on this run, newest first")
     proposals = page.get_by_role("region", name="2 proposals to evict")
 
     def proposal(client: str, verb: str) -> Any:

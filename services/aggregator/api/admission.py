@@ -1,7 +1,7 @@
 """Admission: turns an upload's bytes into a checked, durable blob, or refuses the upload.
 
 The event loop counts the body's bytes while they arrive. Threads write and hash the bytes, and
-check them against the model's spec. Decompression stops at the maximum size of a file for the
+check them against the model's spec. Decompression stops at the maximum size of an upload for this
 model. Small bodies that arrive during a write are batched: the next write makes all of them durable
 with one fsync.
 """
@@ -46,7 +46,7 @@ class Limits:
 
 
 def check_length(length: str | None, size_cap: int) -> int:
-    """Parses the Content-Length; refuses one that is missing, malformed or too large.
+    """Parses the Content-Length; refuses a missing, malformed or too large Content-Length.
 
     Raises:
         LengthRequired, Malformed, TooLarge.
@@ -61,7 +61,7 @@ def check_length(length: str | None, size_cap: int) -> int:
 
 
 def check_encoding(encoding: str | None) -> bool:
-    """Whether the encoding is zstd; raises `UnsupportedMedia` unless it is zstd or identity."""
+    """Whether the encoding is zstd; raises an error unless it is zstd or identity."""
     name = (encoding or "identity").strip().lower()
     if name not in {"identity", "zstd"}:
         raise UnsupportedMedia(f"unsupported content encoding {name[:40]!r}; use identity or zstd")
@@ -70,7 +70,7 @@ def check_encoding(encoding: str | None) -> bool:
 
 @dataclass(frozen=True)
 class Admitted:
-    """A complete body: its digest and size, and its report if it was admitted."""
+    """A complete body: its digest, its size, and the client's report if the body was admitted."""
 
     digest: str
     size: int
@@ -173,7 +173,7 @@ class Admission:
     async def _stream(
         self, body: AsyncIterator[bytes], length: int, limits: Limits, upload: "_Upload"
     ) -> bytearray:
-        """Writes all pieces of a body but the last on the disk threads; returns the last piece."""
+        """Writes all pieces of a body except the last one, which it returns."""
         loop = asyncio.get_running_loop()
         last_moment = loop.time() + limits.idle + length / limits.rate
         buffer, received = bytearray(), 0
@@ -185,7 +185,7 @@ class Admission:
                         raise TooLarge(f"more bytes arrived than the {length} declared")
                     buffer += chunk
                     if len(buffer) >= PIECE:
-                        limit.reschedule(None)  # Time spent on the disk does not count.
+                        limit.reschedule(None)  # The client is not to blame for a slow disk.
                         if upload.pending is not None:
                             await upload.pending
                         upload.pending = loop.run_in_executor(self._disk, upload.write, buffer)
@@ -201,7 +201,7 @@ class Admission:
 
 
 class _Upload:
-    """The file of one body; writing the first piece creates it."""
+    """The file of one body; the first write creates the file."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
@@ -233,7 +233,7 @@ def _admit_small(
     for body, judge in bodies:
         try:
             report = judge(body)
-        except Exception as error:  # One body does not affect the others.
+        except Exception as error:  # A bad body must not cause the refusal of other bodies.
             found.append(error)
             continue
         if report is not None:

@@ -23,7 +23,7 @@ from rampart_fl.shared.runtime.tokens import token_hash
 
 
 async def get_runtime(request: Request) -> Runtime:
-    """The parts that all requests of the process share."""
+    """The objects that all requests of the process share."""
     return cast(Runtime, request.app.state.runtime)
 
 
@@ -102,7 +102,7 @@ async def identify_operator(request: Request, runtime: RuntimeDep, token: Bearer
 
 
 def permitted(request: Request, actor: Actor) -> Actor:
-    """Refuses a viewer's request if it may change something."""
+    """Refuses a viewer's request unless its method is GET."""
     if actor.role == "viewer" and request.method != "GET":
         raise ReadOnly(f"{actor.name} is a viewer; this request needs the role operator")
     return actor
@@ -143,8 +143,8 @@ async def of_path(
 
 
 RunDep = Annotated[RunParts, Depends(of_path)]
-"""Routes authenticate the caller before this dependency, so that only callers with a valid token
-can learn which runs exist."""
+"""The parts of the run named in the path. Routes authenticate the caller before they look up the
+run, so that only callers with a valid token can learn which runs exist."""
 
 
 async def require_member(caller: CallerDep, run: RunDep) -> None:

@@ -23,7 +23,7 @@ from rampart_fl.shared.runtime.memory import release_unused_memory
 log = logging.getLogger(__name__)
 
 PAUSE = 0.005
-"""Pause between two reads of the stream in seconds, so that one read gets all events of a burst."""
+"""Seconds between two reads of the stream, so that one read gets all events of a burst."""
 FOR_ONE = frozenset(
     {
         *("ticket", "evicted", "confirmed", "reinstated", "dismissed", "released", "customized"),
@@ -36,7 +36,7 @@ ANYONE = ""
 
 
 class Listener:
-    """A waiting request; it takes less memory than an `asyncio.Event`.
+    """A waiting request; the object takes less memory than an `asyncio.Event`.
 
     Args:
         loop: the event loop.
@@ -55,7 +55,7 @@ class Listener:
         self._end()
 
     async def wait(self, seconds: float) -> bool:
-        """Waits for an event unless one was noted already; returns whether one came in time."""
+        """Waits for an event, unless an event was noted before; returns whether one was noted."""
         if not self.heard:
             self._waiting = self._loop.create_future()
             timer = self._loop.call_later(seconds, self._end)
@@ -106,7 +106,7 @@ class EventHub:
         return len(self._waiters.get(topic, ()))
 
     def saw(self, client: str, software: str = "") -> None:
-        """Records that a client has sent a request just now, and the software that it named."""
+        """Records that a client has just sent a request, and the software that the client named."""
         self._seen[client] = time.time(), software
 
     @contextmanager
@@ -114,8 +114,8 @@ class EventHub:
         """Listens for events about a topic, which is the id of a client or of a request.
 
         Yields a function that waits up to a number of seconds for the next event, and returns
-        whether one came. Events since the context was entered count, so none is missed before the
-        wait starts.
+        whether an event came. An event between the start of the context and the call ends the wait
+        at once, so the caller misses no event.
         """
         listener = Listener(asyncio.get_running_loop())
         self._waiters[topic].append(listener)
@@ -170,7 +170,7 @@ class EventHub:
                 self._wake_all()
 
     def _lose_track(self) -> dict[str, str]:
-        """Invalidates all cached state; returns no positions, so that reading starts anew."""
+        """Invalidates all cached state; returns an empty mapping, so that reading starts anew."""
         self.listening = False
         self.token_changes += 1
         self.deletions += 1

@@ -8,7 +8,7 @@ from rampart_fl.services.aggregator.state.client_store import ClientStore
 
 @dataclass(frozen=True)
 class Known:
-    """The owner of a token, and the limit on its sample count (None: each run sets its own)."""
+    """The client that owns a token, and the cap on its sample count; None for each run's cap."""
 
     client: str
     expires_at: float
@@ -20,7 +20,8 @@ class Identities:
 
     Args:
         clients: the store of clients.
-        hub: reports rotated and revoked tokens; while it cannot read events, nothing is cached.
+        hub: reports rotated and revoked tokens. While the hub cannot read events, the cache adds
+            no client.
     """
 
     def __init__(self, clients: ClientStore, hub: EventHub) -> None:

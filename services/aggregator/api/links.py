@@ -35,16 +35,16 @@ OF_RUN = _named(
     *(link(name, run="run") for name in ("one_run", "current", "events", "verdicts")),
     *(link(name, run="run") for name in ("pause", "stop", "delete_run")),
 )
-"""From a run to its status and records, and to operators' actions on it."""
+"""Links from a run to its status and records, and to operators' actions on the run."""
 OF_STATUS = _named(link("one_round", run="run", round="round"), link("rounds", run="run"))
-"""From a run's status to its rounds."""
+"""Links from a run's status to the run's rounds."""
 OF_CLIENT = _named(link("client", client_id="client_id"), link("ticket"))
-"""From a client that has joined to its entry, and to its first ticket."""
+"""Links from a client that has joined to the client's entry and first ticket."""
 OF_TICKET = _named(
     link("model", run="run", name="models/model"),
     link("upload", run="run", round="round"),
     link("acceptance", run="run"),
 )
-"""From a ticket to the model that it names, and to the upload that it asks for."""
+"""Links from a ticket to the model that it names, and to the upload that it asks for."""
 OF_JOIN_TOKENS = _named(link("join"))
-"""From join tokens to the request that uses one of them."""
+"""Links from join tokens to the request that uses a join token."""

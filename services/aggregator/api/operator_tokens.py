@@ -48,7 +48,8 @@ class OperatorTokens:
         if found is None:
             return None
         name, record = found
-        # An operator whose token was revoked or has expired may get a new token with the same name.
+        # Once a token is revoked or has expired, its name may get a new token. A hash that differs
+        # from the record's hash belongs to an older token of the name.
         if record["revoked_at"] is not None or record["token_hash"] != hash_:
             raise OperatorRevoked(f"the token of {name} was revoked")
         if record["expires_at"] is not None and record["expires_at"] <= time.time():

@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from rampart_fl.services.aggregator.state.blobs import Blobs
 
 LARGEST = 8 << 20
-"""Maximum size of a cached model in bytes; a larger one is sent from its file in pieces."""
+"""Maximum size of a cached model in bytes; a larger model is sent from its file in pieces."""
 TOTAL = LARGEST
 """Maximum total size of the cached models in bytes."""
 

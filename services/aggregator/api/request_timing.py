@@ -19,7 +19,7 @@ class RequestTiming:
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on, and records how long it took."""
+        """Passes a request to the application, and records the request's duration."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

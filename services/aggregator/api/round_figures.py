@@ -1,4 +1,4 @@
-"""Summarizes a round's record in a few metrics, and in what one client did.
+"""Summarizes a round's record: a few metrics of the round, and what one client did in it.
 
 The record of a round with 1,000 clients takes hundreds of kilobytes; its summary takes a few
 hundred bytes.
@@ -18,7 +18,7 @@ def round_figures(record: bytes, client: str | None = None) -> RoundFigures:
 
     Args:
         record: the round's record, as JSON of a `StoredRound`.
-        client: a client whose part in the round is added; it may have had none.
+        client: the client to summarize as well; None for no client.
     """
     facts: dict[str, Any] = json.loads(record)
     metrics, norms = facts["metrics"], list(facts["norms"].values())
@@ -40,7 +40,7 @@ def round_figures(record: bytes, client: str | None = None) -> RoundFigures:
 
 
 def client_figures(facts: dict[str, Any], client: str) -> ClientFigures:
-    """What one client did in the round with this record."""
+    """What one client did in a round, from the fields of the round's record."""
     verdicts = (verdict for verdict in facts["verdicts"] if verdict["client"] == client)
     return ClientFigures(
         verdict=next(verdicts, None),

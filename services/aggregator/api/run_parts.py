@@ -1,4 +1,4 @@
-"""The parts of an aggregator process that belong to one run."""
+"""The objects of an aggregator process that belong to one run."""
 
 from concurrent.futures import Executor
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Creates the parts of one aggregator process; importing this module opens no connection."""
+"""The objects that the requests of a process share; importing this module opens no connection."""
 
 import asyncio
 import logging
@@ -22,12 +22,12 @@ from rampart_fl.shared.runtime.tokens import token_hash
 
 log = logging.getLogger(__name__)
 FORGETFUL = (
-    "Redis does not report appendonly yes with appendfsync always: an acknowledged update may be "
-    "lost with it"
+    "Redis does not report the settings `appendonly yes` and `appendfsync always`: a crash of "
+    "Redis may lose acknowledged updates"
 )
 OPEN = 16
-"""Maximum number of runs whose parts a process keeps; the least recently used run is dropped
-first."""
+"""Maximum number of runs whose `RunParts` a process keeps; it drops those of the least recently
+used run first."""
 CONVERSION = 20.0
 """Seconds for which requests wait for a worker to convert the state of an older schema."""
 RETRY = 1.0
@@ -35,7 +35,7 @@ RETRY = 1.0
 
 
 class Runtime:
-    """The parts of a process, shared by all its requests.
+    """The objects of a process that all its requests share.
 
     Args:
         settings: the deployment's settings.
@@ -51,8 +51,8 @@ class Runtime:
             watchers.get_secret_value() if watchers else None,
             settings.redis_replicas,
         )
-        # Each federation needs a separate folder.
-        # A worker deletes every blob that the runs of its own federation do not refer to.
+        # Each federation needs a separate folder, because a worker deletes every blob that no run
+        # of its federation refers to.
         self.blobs = RunBlobs(
             f"{settings.blobs.rstrip('/')}/{settings.namespace}",
             settings.blob_cache / settings.namespace,
@@ -76,7 +76,7 @@ class Runtime:
         self._converted_as_of = -1
 
     async def run(self, run: str) -> RunParts:
-        """The parts shared by the requests about one run.
+        """The objects shared by the requests about one run.
 
         Raises:
             RunNotFound: there is no such run.
@@ -101,8 +101,9 @@ class Runtime:
     async def require_ready(self) -> None:
         """Raises `Unavailable` until a worker has taken over the federation.
 
-        A process of a new version is ready before its worker converts the state of an older schema.
-        Otherwise, a rolling update would never replace the processes of the previous version.
+        An older schema of the stored state does not delay readiness. Otherwise, a rolling update
+        would never replace the processes of the previous version: a new worker converts the state
+        only after they have stopped.
         """
         if await self._schema() is None:
             raise Unavailable("no worker has taken over this federation yet")
@@ -123,8 +124,8 @@ class Runtime:
                     break
                 if not await wait(max(0.0, give_up - time.monotonic())):
                     raise Unavailable(
-                        f"Redis holds schema {found}, which no worker of this version has "
-                        f"converted to {SCHEMA} yet"
+                        f"Redis holds schema {found}; no worker has converted it to schema "
+                        f"{SCHEMA} of this version yet"
                     )
         if found is not None and self.hub.listening:
             self._converted_as_of = as_of

@@ -1,9 +1,9 @@
 """Middleware that calls the two busiest routes directly: `GET /v1/ticket` and the upload.
 
-Each client sends one of these requests per round. FastAPI takes longer to resolve the dependencies
-of these requests than all other work takes, and its stack frames account for most of the memory of
-a waiting request. A shortcut bypasses FastAPI: it calls the same functions with the same arguments.
-It passes malformed requests to the regular route, which reports the error.
+Each client sends one of these requests per round. FastAPI's dependency resolution takes most of the
+time of these requests, and its stack frames account for most of the memory of a waiting request. A
+shortcut bypasses FastAPI: the shortcut calls the same functions with the same arguments. The
+shortcut passes malformed requests to the regular route, which reports the error.
 """
 
 import re
@@ -30,7 +30,7 @@ class Shortcuts:
 
     Args:
         app: the application to which other requests are passed.
-        runtime: the parts of the process.
+        runtime: the objects that all requests of the process share.
     """
 
     def __init__(self, app: Any, runtime: Runtime) -> None:
@@ -95,5 +95,5 @@ class Shortcuts:
 
 
 def _route_of(router: APIRouter, endpoint: Callable[..., Any]) -> Any:
-    """The route of an endpoint; metrics use it as a label."""
+    """The route of an endpoint; metrics use the route as a label."""
     return next(route for route in router.routes if getattr(route, "endpoint", None) is endpoint)

@@ -30,7 +30,7 @@ class UploadSlots:
         """Waits for a slot, in order of arrival, and holds it until the `with` block ends.
 
         Raises:
-            TooMany: this client already holds or awaits a slot, or no slot was free for too long.
+            TooMany: this client already holds or awaits a slot, or no slot became free in time.
         """
         if client in self._clients:
             raise TooMany("another upload of this client is already being read", retry_after=1)

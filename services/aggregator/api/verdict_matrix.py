@@ -17,8 +17,11 @@ MOST = 4 << 20
 
 
 def verdict_matrix(entries: Mapping[int, RoundEntry], client: str | None = None) -> VerdictMatrix:
-    """The verdicts on all clients, or on one, in the rounds of `entries`, which are sorted.
+    """The verdicts of several rounds.
 
+    Args:
+        entries: the entries of the rounds, sorted by round.
+        client: the only client to include; None for all clients.
     Raises:
         InvalidRequest: the matrix would have too many cells.
     """

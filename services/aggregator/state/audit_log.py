@@ -33,13 +33,14 @@ local function recorded()
   return true
 end
 """
-"""The beginning of every script that acts for an operator. After the script has checked that the
-action is possible, it calls `recorded()`. If the head is still the expected one, `recorded()`
-writes the entry and returns true, and the script acts. Otherwise, the script returns {'moved'}."""
+"""The beginning of every script that carries out an operator's action. After the script has checked
+that the action is possible, it calls `recorded()`. If the head is still the expected head,
+`recorded()` writes the entry and returns true, and the script carries out the action. Otherwise,
+the script returns {'moved'}."""
 UNAUDITED = """
 local function recorded() return true end
 """
-"""Replaces `AUDITED` when a client itself calls the script; it writes no entry."""
+"""Replaces `AUDITED` if a client itself asks for a change, so that no entry is written."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class AuditLog:
         If the head has changed before the script runs, the script runs again with a new entry.
 
         Args:
-            act: what the script does. Its entry is written if and only if the script acts.
+            act: the action. The script writes the action's entry only if it carries out the action.
             script: the script.
             keys: the keys that the script works on, without the keys of the log.
             args: the arguments of the script, without those of `AUDITED`.

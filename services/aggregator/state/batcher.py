@@ -17,8 +17,8 @@ class RequestBatcher(Generic[Question, Answer]):
     """Collects questions while an earlier batch is being answered.
 
     Args:
-        answer: returns the answers to a batch of questions, in the same order. If it raises an
-            error, every question of the batch raises that error.
+        answer: returns the answers to a batch of questions, in the same order. If `answer` raises
+            an error, `ask` raises this error for every question of the batch.
     """
 
     def __init__(self, answer: Callable[[Sequence[Question]], Awaitable[Sequence[Answer]]]) -> None:
@@ -27,7 +27,7 @@ class RequestBatcher(Generic[Question, Answer]):
         self._settling: asyncio.Task[None] | None = None
 
     async def ask(self, question: Question) -> Answer:
-        """The answer to one question, which is never older than this call."""
+        """The answer to one question; Redis computes the answer after this call."""
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Answer] = loop.create_future()
         self._asked.append((question, answered))

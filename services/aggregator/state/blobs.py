@@ -2,8 +2,8 @@
 
 A blob is written to a temporary file, fsynced and renamed to its digest; then its folder is
 fsynced. Small blobs that arrive together share one file (segments.py), which is written in the same
-way. So once a digest has been returned, its blob survives a power failure. On Kubernetes, an object
-store holds the blobs (see object_blobs.py). Each run has its own blobs (run_blobs.py).
+way. So a blob survives a power failure once its writer has returned the digest. On Kubernetes, an
+object store holds the blobs (see object_blobs.py). Each run has its own blobs (run_blobs.py).
 """
 
 import hashlib
@@ -37,7 +37,7 @@ def touching(*expected: type[OSError]) -> Iterator[None]:
 
 
 class BlobWriter:
-    """A blob that is being written; without `commit`, leaving the context discards the bytes."""
+    """A blob that is being written; the end of the context discards bytes without a `commit`."""
 
     def __init__(self, store: "Blobs", path: Path) -> None:
         self._store = store
@@ -148,7 +148,7 @@ class Blobs:
 
     @touching()
     def delete(self, digests: Iterable[str]) -> None:
-        """Deletes blobs; those that do not exist are ignored."""
+        """Deletes blobs; ignores blobs that do not exist."""
         for digest in digests:
             if not self._bury(self.path(digest)):
                 self._segments.delete([digest])

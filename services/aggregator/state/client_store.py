@@ -142,14 +142,14 @@ return {'readmitted'}
 
 
 class ClientFacts(NamedTuple):
-    """What the federation knows of a client beside its record."""
+    """Facts about a client that are not part of its record."""
 
     seen: float | None
     """Unix time of the client's last request."""
     software: str
-    """The software that this request named."""
+    """The software that the client named in its last request."""
     barred: dict[str, Any] | None
-    """Why the client is barred from the federation; None if it is not."""
+    """Why the client is barred from the federation; None if it is not barred."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class ClientStore:
             join_hash: hash of the join token.
             token_hash: hash of the client's own token.
             wished: the id that the client requests, if any.
-            fresh: the id to use if neither the join token nor the client names one.
+            fresh: the id to use if neither the join token nor the client names an id.
             now: Unix time.
             expires: Unix time at which the client's token expires.
         Returns:
@@ -228,7 +228,7 @@ class ClientStore:
             client: the client's id.
             token_hash: hash of the new token.
             expires: Unix time at which the new token expires.
-            by: the operator that changes the token; None if the client does so itself.
+            by: the operator that changes the token; None if the client itself changes it.
         Returns:
             "done", "unknown" (there is no such client) or "taken" (another client has this token).
         """
@@ -276,7 +276,7 @@ class ClientStore:
         return by_client(await self.redis.ask("hgetall", self.keys.clients))
 
     async def facts(self, clients: Sequence[str]) -> dict[str, ClientFacts]:
-        """What is known of these clients, keyed by client."""
+        """The `ClientFacts` of these clients, keyed by client id."""
         if not clients:
             return {}
         async with asking(), self.redis.client.pipeline(transaction=False) as pipe:
@@ -295,7 +295,7 @@ class ClientStore:
         return {client: float(at) for client, at in raw}
 
     async def saw(self, requests: Mapping[str, tuple[float, str]]) -> None:
-        """Stores the Unix time of each client's last request, and the software it named."""
+        """Stores the time of each client's last request, and the software that it named."""
         if not requests:
             return
         async with asking(), self.redis.client.pipeline(transaction=False) as pipe:

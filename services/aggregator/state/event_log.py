@@ -37,7 +37,7 @@ class EventLog:
     key: str
 
     async def read(self, after: str, block: float, count: int = 1000) -> list[Event]:
-        """The events after a position; waits up to `block` seconds for the first one."""
+        """The events after a position; waits up to `block` seconds for the first event."""
         found = await read_streams(self.redis, {self.key: after}, block, count)
         return [event for _, event in found]
 
@@ -47,7 +47,7 @@ class EventLog:
         return raw[0][0] if raw else "0-0"
 
     async def trim(self, kept: int = 1000) -> None:
-        """Deletes old events, and keeps about the newest `kept`.
+        """Deletes old events; keeps approximately the newest `kept` events.
 
         Publishing a round also deletes old events of its run, so only the federation's log needs
         this method.

@@ -45,7 +45,7 @@ CONFIRM = (
     AUDITED
     + """
 -- KEYS quarantined evicted events; ARGV client proposal why reason
--- The proposal stands in full, so that no other than the one that was read is confirmed.
+-- The caller passes the proposal that it read, so that a newer proposal is never confirmed.
 if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return {'gone'} end
 if not recorded() then return {'moved'} end
 redis.call('HDEL', KEYS[1], ARGV[1])
@@ -77,7 +77,7 @@ class EvictionStore:
         run: the run's id.
         keys: the keys of the run.
         federation: keys of the federation, among them the registered clients.
-        audit: the log of what operators do.
+        audit: the log of operators' actions.
     """
 
     redis: RedisAccess

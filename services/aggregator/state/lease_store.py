@@ -17,7 +17,7 @@ ACQUIRE = (
     STATE
     + """
 -- KEYS lease fence current
--- ARGV worker ttl_ms now own ('1' to take over one's own name's lease) prefix
+-- ARGV worker ttl_ms now own ('1' to take over a lease held under the same name) prefix
 local holder = redis.call('GET', KEYS[1])
 if holder and (holder ~= ARGV[1] or ARGV[4] == '0') then return {'held', holder} end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
@@ -69,15 +69,15 @@ class LeaseStore:
 
     Args:
         redis: the connection to Redis.
-        keys: the keys of the federation. After a time without a worker, the deadline of the current
-            run's open round is extended.
+        keys: the keys of the federation, among them the current run, whose deadline `acquire`
+            extends.
     """
 
     redis: RedisAccess
     keys: FederationKeys
 
     async def acquire(self, worker: str, ttl: float, now: float, own: bool = True) -> int | None:
-        """Acquires the lease; returns its fencing token, or None while another worker holds it.
+        """Acquires the lease; returns its fencing token, or None if another worker holds the lease.
 
         The time during which no worker held the lease is added to the deadline of an open round.
 

@@ -47,7 +47,8 @@ class ObjectBlobs(Blobs):
         url: URL of the object store.
         cache: the local folder.
         most: bytes that the cache may hold; the least recently read blobs are removed first.
-        caches: folder of the caches of all runs, to which `most` applies; by default, `cache`.
+        caches: folder with the caches of all runs; `most` limits their total size. By default,
+            `cache`.
     """
 
     groups = False
@@ -62,7 +63,8 @@ class ObjectBlobs(Blobs):
         self._obstore = obstore
         self._most = most
         self._caches = caches
-        # The cache may contain files of earlier processes, so the first new blob triggers a check.
+        # The cache may contain files of earlier processes, so the first new blob triggers a check
+        # of the cache's size.
         self._grown = most
         self._trimming = threading.Lock()
 

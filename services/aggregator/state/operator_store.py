@@ -54,7 +54,7 @@ class OperatorStore:
     Args:
         redis: the connection to Redis.
         keys: the keys of the operators and their tokens.
-        audit: the log of what operators do.
+        audit: the log of operators' actions.
     """
 
     redis: RedisAccess

@@ -3,8 +3,8 @@
 A round has up to two blobs: its record as compressed JSON, and its mixing weights as a tensor.
 Redis has an entry for each of the newest rounds, with the digests of these blobs (see
 round_entry.py). When there are more than `ROUNDS` entries, or when they would exceed `bound` bytes,
-the older ones move to a blob, a *segment*, and Redis keeps only the segment's digest. So the
-entries in Redis never exceed `bound` bytes, and an older round takes only a few bytes in Redis.
+the older entries move to a blob, called a *segment*, and Redis keeps only the segment's digest. So
+the entries in Redis never exceed `bound` bytes, and an older round takes only a few bytes in Redis.
 
 In addition to the entries, Redis has notes on clients whose update came after the end of a round.
 Readers add these notes to the entries. The notes become part of the entries when they move to a
@@ -77,7 +77,7 @@ class RecordStore:
     # -- writing -------------------------------------------------------------------------------
 
     async def file(self, record: RoundRecord) -> FiledRecord:
-        """Writes a record to durable blobs; readers find it once the round is published."""
+        """Writes a record to durable blobs; readers find the record once the round is published."""
         facts = record.model_dump_json(exclude={"mixing"})
         entry = await self._on_disk(self._write, json.loads(facts), record.mixing)
         entries, late = await self._held()
@@ -203,7 +203,7 @@ class RecordStore:
         try:
             return await self._on_disk(self._load_segment, digest)
         except FileNotFoundError:
-            return {}  # The segment was deleted after its digest was read.
+            return {}  # The segment was deleted after this process had read its digest.
 
     def _load_segment(self, digest: str) -> dict[int, RoundEntry]:
         with self.blobs.open(digest) as file:

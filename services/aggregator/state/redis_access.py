@@ -19,7 +19,7 @@ from rampart_fl.shared.errors import RampartError, Unavailable
 REPLICATING = 5.0
 """Seconds that replicas have to confirm a write."""
 Call = tuple[Sequence[str], Sequence[str | int | float]]
-"""Names of the keys that a script works on, and its arguments."""
+"""Names of the keys that a script works on, and the script's arguments."""
 
 
 FENCED = """
@@ -52,8 +52,8 @@ class RedisAccess:
 
     Args:
         client: a Redis client made by `connect`.
-        replicas: number of replicas that must confirm the writes of a script. With at least one,
-            a failover to the most recent replica loses no write that a script has confirmed.
+        replicas: number of replicas that must confirm the writes of a script. With at least one
+            replica, a failover to the most recent replica loses no confirmed write.
     """
 
     def __init__(self, client: "redis.asyncio.Redis", replicas: int = 0) -> None:

@@ -13,8 +13,8 @@ from rampart_fl.shared.errors import ConfigurationError
 SENTINEL = "+sentinel://"
 """Suffix of the URL scheme for Sentinels."""
 RETRIES = 5
-"""Number of retries of a command, and of each connection attempt for it. The retries bridge a
-restart of Redis of about ten seconds."""
+"""Number of retries of a command, and of each attempt to connect for the command. The retries span
+about ten seconds, the duration of a restart of Redis."""
 CONNECTIONS = 64
 """Maximum number of connections to Redis per process."""
 PATIENCE = 30.0
@@ -27,7 +27,7 @@ class PrimaryPool(SentinelConnectionPool, BlockingConnectionPool):
     """A pool of connections to the primary; callers wait if all connections are in use."""
 
     async def disconnect(self, inuse_connections: bool = True) -> None:
-        """Closes the connections, also those to the Sentinels unless some are in use."""
+        """Closes the connections; with `inuse_connections`, also those to the Sentinels."""
         await super().disconnect(inuse_connections)
         if inuse_connections:
             for sentinel in self.sentinel_manager.sentinels:
@@ -50,7 +50,7 @@ def connect(
         ConfigurationError: the URL names no Sentinel or no primary.
     """
     options: dict[str, Any] = {
-        # When a round opens, every long poll wakes at once; their requests share these connections.
+        # When a round opens, all long polls wake at once and send commands over these connections.
         "max_connections": CONNECTIONS,
         "timeout": PATIENCE,
         "password": password,

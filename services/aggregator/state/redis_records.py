@@ -40,7 +40,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Brief:
-    """The small fields of a run's state."""
+    """The fields of a run's state that are small and quick to parse."""
 
     schema: str
     digest: str
@@ -102,7 +102,7 @@ class Barred:
 
 @dataclass(frozen=True)
 class ClientStanding:
-    """A client's ticket, slot and bars in a run, and the run's small fields."""
+    """A client's ticket, slot, and eviction or bar in a run, and the run's small fields."""
 
     brief: Brief | None
     ticket: Ticket | None

@@ -22,9 +22,9 @@ from rampart_fl.shared.protocol.stored_rounds import ABSENT, LATE, ROUND_FAILED,
 ROUNDS = 64
 """The maximum number of rounds in a segment."""
 OVERHEAD = 100
-"""Overhead in bytes of a hash field in Redis, in addition to its name and value."""
+"""Bytes that a hash field takes in Redis in addition to its name and value."""
 DIGITS = np.uint32(12)
-"""Number of low mantissa bits that are cleared in a score; the others hold three decimal digits."""
+"""Number of low mantissa bits to clear in a score; the other bits hold three decimal digits."""
 
 
 class RoundEntry(BaseModel):

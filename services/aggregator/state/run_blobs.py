@@ -12,16 +12,16 @@ from rampart_fl.services.aggregator.state.blobs import Blobs, touching
 from rampart_fl.services.aggregator.state.object_blobs import ObjectBlobs, open_store, reaching
 
 ROOM = bytes(1 << 16)
-"""The bytes that a check writes; too many for a file system to store in the inode."""
+"""The bytes that `check` writes. They are too many for a file's inode, so they need free blocks."""
 OPEN = 16
-"""Maximum number of runs whose blobs a process keeps open; the least recently used is closed
-first."""
+"""Maximum number of runs whose blobs a process keeps open; it closes those of the least recently
+used run first."""
 
 
 class RunBlobs:
     """The blobs of a federation: each run has its own folder or prefix.
 
-    So no run can read, replace or delete another run's blobs, even if their bytes are the same.
+    Therefore no run can read, replace or delete another run's blobs, even if their bytes are equal.
 
     Args:
         location: a folder's path, or an object store's URL (s3://, gs://, az://, memory://).

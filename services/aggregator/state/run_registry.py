@@ -104,7 +104,7 @@ class RunRegistry:
     Args:
         redis: the connection to Redis.
         keys: the keys of the registry.
-        audit: the log of what operators do.
+        audit: the log of operators' actions.
     """
 
     redis: RedisAccess
@@ -195,14 +195,14 @@ class RunRegistry:
     # -- the end of runs that have not started, and of deleted runs ----------------------------
 
     async def cancel(self, run: str, by: Attribution) -> str:
-        """Cancels a queued run; returns "cancelled", "unknown", or its state if not queued."""
+        """Cancels a queued run; returns "cancelled", "unknown", or the state of any other run."""
         keys = (self.keys.runs, self.keys.queue, self.keys.events)
         act = Act("cancel", by, run)
         answer = await self.audit.perform(act, AUDITED + CANCEL, keys, run, by.time, by.reason)
         return answer[0]
 
     async def drop(self, fence: int, run: str, now: float, state: str, reason: str) -> None:
-        """Removes from the queue a run that failed or waited for too long."""
+        """Removes a run from the queue, because it failed or waited for too long."""
         keys = (self.keys.runs, self.keys.queue, self.keys.events, self.keys.fence)
         await self.redis.run(FAIL_QUEUED, keys, fence, run, now, reason, state)
 
@@ -241,11 +241,11 @@ class RunRegistry:
             ConfigurationError: this version can neither read nor convert the state.
         """
         found: str | None = await self.redis.ask("get", self.keys.schema)
-        # Schemas 1 and 2 stored their version elsewhere.
+        # Schemas 1 and 2 stored their version in the hash `federation`.
         found = found or await self.redis.ask("hget", f"{self.keys.prefix}federation", "schema")
         if found not in (None, SCHEMA, *MIGRATED):
             raise ConfigurationError(
-                f"Redis holds schema {found}; this version reads {SCHEMA} and takes over "
+                f"Redis holds schema {found}; this version reads {SCHEMA} and converts "
                 f"{' and '.join(MIGRATED)}: use the version of Rampart that wrote this state"
             )
         return found

@@ -102,7 +102,7 @@ END = (
 if fenced(KEYS[2], ARGV[1]) then return {'fenced'} end
 if redis.call('GET', KEYS[7]) ~= ARGV[2] then return {'ended'} end
 local state, reason = ARGV[4], ARGV[5]
--- A run that was stopped before its first round did not take place.
+-- A run that was stopped before its first round counts as cancelled.
 if state == 'finished' and redis.call('HEXISTS', KEYS[1], 'founders') == 0 then
   state = 'cancelled'
 end
@@ -113,7 +113,7 @@ if ARGV[7] ~= '' then
   redis.call('UNLINK', KEYS[9], KEYS[14])
   redis.call('HSET', KEYS[10], ARGV[6], ARGV[7])
 end
-redis.call('PERSIST', KEYS[11])  -- It has the measurements of the final models.
+redis.call('PERSIST', KEYS[11])  -- These receipts have the measurements of the final models.
 local info = cjson.decode(redis.call('HGET', KEYS[6], ARGV[2]))
 info.state, info.reason, info.ended_at = state, reason, tonumber(ARGV[3])
 info.round = tonumber(redis.call('HGET', KEYS[1], 'round'))
@@ -136,7 +136,7 @@ class RunStore:
         run: the run's id.
         keys: the keys of the run.
         federation: keys of the federation: the worker's fencing token, and the registry of runs.
-        audit: the log of what operators do.
+        audit: the log of operators' actions.
     """
 
     redis: RedisAccess
@@ -154,7 +154,7 @@ class RunStore:
         now: float,
         deadline: float | None = None,
     ) -> str:
-        """Starts the run at the head of the queue, which clients may join from now on.
+        """Starts the run at the head of the queue, so that clients may join it.
 
         Args:
             fence: the worker's fencing token.
@@ -222,7 +222,7 @@ class RunStore:
         return answer[0], answer[1] if len(answer) > 1 else ""
 
     async def expire(self, fence: int, reason: str) -> None:
-        """Stops the run if it still waits for clients; its final state is then `cancelled`."""
+        """Stops the run, with the final state `cancelled`, if it still waits for clients."""
         keys = (self.keys.state, self.federation.fence, self.keys.events)
         await self.redis.run(EXPIRE, keys, fence, reason)
 
@@ -234,7 +234,7 @@ class RunStore:
         reason: str = "",
         segment: tuple[int, str] | None = None,
     ) -> None:
-        """Ends the run, so that the next one can start.
+        """Ends the run, so that the next run can start.
 
         Args:
             fence: the worker's fencing token.

@@ -1,8 +1,8 @@
 """Segments: files that each hold many small blobs, so that one fsync makes all of them durable.
 
 A segment consists of the length of its index (u64, little-endian), the index, and the blobs' bytes.
-The index is a JSON list of [digest, size], in the order of the blobs. A segment never changes. It
-is deleted together with its last blob.
+The index is a JSON list of [digest, size], in the order of the blobs. A segment never changes. The
+deletion of its last blob also deletes the segment.
 """
 
 import json
@@ -32,7 +32,7 @@ class Segments:
     """The segments in one folder, which several processes may share.
 
     Args:
-        folder: folder of the segments; created with the first one.
+        folder: folder of the segments; created with the first segment.
         unfinished: folder for unfinished files, on the same file system.
         remove: deletes a file.
     """
@@ -109,8 +109,8 @@ class Segments:
         """Deletes segments that were written before a Unix time and are not needed.
 
         A segment is needed if one of its blobs is referenced and no newer segment contains this
-        blob. So clients that upload the same bytes in every round do not keep one segment per round
-        alive.
+        blob. So if clients upload the same bytes in every round, only the newest of the segments
+        with these bytes remains.
 
         Returns:
             The number of deleted segments.

@@ -43,7 +43,7 @@ return {'asked'}
 
 
 class TicketStore:
-    """Issues tickets in an open round, and reads tickets; `RoundStore.open` issues the first ones.
+    """Reads tickets, and issues tickets in an open round after those that `RoundStore.open` issues.
 
     Args:
         redis: the connection to Redis.

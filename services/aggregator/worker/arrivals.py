@@ -60,7 +60,7 @@ class RememberedDigests:
         return self.snapshot.origins[client]
 
     def challenged(self, client: str) -> str | None:
-        """The digest of the model that the client trained from, if its row has another origin."""
+        """The digest of the model that the client trained from, if this is not the row's origin."""
         started = {receipt.client: receipt.started for receipt in self.snapshot.pool}
         return started[client] if client in self.snapshot.origins else None
 
@@ -76,7 +76,7 @@ class Arrivals:
         rounds: defines which models calibrate a row.
         vectors: reads models and updates from blobs.
         served: the models that the clients were served.
-        pool: the pool to fill; its reference is that of `served`.
+        pool: the pool to fill; the pool and `served` have the same reference.
     """
 
     def __init__(self, rounds: Rounds, vectors: Vectors, served: Served[str], pool: Pool) -> None:

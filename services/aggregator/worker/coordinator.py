@@ -308,12 +308,7 @@ class Coordinator:
         )
 
     async def drop(self, digests: set[str], position: str) -> None:
-        """Deletes the given blobs, except blobs that are still referenced.
-
-        Args:
-            digests: digests of the blobs.
-            position: position of the last event that the round has handled.
-        """
+        """Deletes blobs, except those still referenced, for example by events after `position`."""
         kept = self.snapshot.blobs() | await handed_out(self.stores, position)
         kept |= set(self.kept_models.models.values())
         await self.compute(self.blobs.delete, sorted(digests - kept))
@@ -326,7 +321,7 @@ class Coordinator:
     # -- the end of the run --------------------------------------------------------------------
 
     async def open_evaluation(self, command: commands.OpenEvaluation) -> None:
-        """Issues a last ticket to every member that is not evicted, to measure the final models."""
+        """Asks every member that is not evicted to measure the final models, with a last ticket."""
         evicted = await self.stores.evictions.evicted()
         clients = [c for c in await self.stores.members.slots() if c not in evicted]
         number, deadline, ticket = command.number, command.deadline, self.ticket_issuer.last_ticket

@@ -20,11 +20,11 @@ log = logging.getLogger(__name__)
 
 
 def checked(experiment: Experiment, start_models: Path | None) -> Experiment:
-    """Checks that a federation can run the experiment; returns it with `packages` filled in.
+    """Checks an experiment; returns it with the field `packages` filled in.
 
     Args:
         experiment: the experiment of a submission.
-        start_models: folder of the files with which it may start.
+        start_models: folder of the model files with which an experiment may start.
     Raises:
         RampartError: a federation cannot run the experiment; the error says why.
     """
@@ -42,8 +42,8 @@ def _check_start(start: Start | None, folder: Path | None) -> None:
         return
     if folder is None:
         raise ConfigurationError(
-            "model.start: this federation starts runs with no files, because RAMPART_START_MODELS "
-            'is not set; give a run, as in { run = "..." }'
+            "model.start: this federation cannot start a run from a file, because "
+            'RAMPART_START_MODELS is not set; name a run instead, as in { run = "..." }'
         )
     if not Path(start.file).resolve().is_relative_to(folder.resolve()):
         raise ConfigurationError(
@@ -93,14 +93,15 @@ async def _model_of(start: Start, stores: Stores, blobs: RunBlobs, models_kept: 
         if digest not in {state.snapshot.global_model, *kept.models.values()}:
             raise ConfigurationError(
                 f"model.start: the model of run {start.run!r} after round {start.round} is not "
-                f"kept; RAMPART_MODELS_KEPT keeps those of the newest rounds, here {models_kept}"
+                f"kept; RAMPART_MODELS_KEPT limits the kept models to those of the newest "
+                f"{models_kept} rounds"
             )
     try:
         with held.open(digest) as file:
             return Path(file.name)
     except FileNotFoundError:
         raise ConfigurationError(
-            f"model.start: the blobs of run {start.run!r} lack this model; restore them"
+            f"model.start: the blobs of run {start.run!r} lack this model; restore the blobs"
         ) from None
 
 

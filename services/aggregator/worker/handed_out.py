@@ -5,8 +5,8 @@ from rampart_fl.services.aggregator.state.stores import RunStores
 
 async def handed_out(stores: RunStores, position: str) -> set[str]:
     """Digests of the blobs named by a run's tickets, or by its events after a position."""
-    # Tickets are read before events, because an upload between the two reads may consume a ticket.
-    # The events then include this upload.
+    # Read tickets before events. If an upload consumes a ticket between the two reads, the events
+    # include this upload.
     tickets = await stores.tickets.outstanding()
     found = {digest for ticket in tickets.values() for digest in ticket.models.values()}
     while waiting := await stores.events.read(position, 0):

@@ -31,7 +31,7 @@ class Housekeeping:
         self._fence = fence
         self._models_kept = models_kept
         self._swept: set[str] = set()
-        """Runs that were swept after their end, and therefore have no unused blobs."""
+        """Ended runs that were swept after their end, so they have no unused blobs."""
 
     async def sweep_regularly(self) -> None:
         """Sweeps the blobs of all runs while the worker holds the lease."""
@@ -59,7 +59,7 @@ class Housekeeping:
             kept = state.snapshot.blobs() | await records.referenced()
         except FileNotFoundError:
             log.error(
-                "a segment of records is missing from the blobs, so nothing is swept",
+                "a segment of records is missing from the blobs, so no blob of this run is deleted",
                 extra={"run": run},
             )
             return False

@@ -9,7 +9,7 @@ from rampart_fl.services.aggregator.state.member_store import MemberStore
 
 
 class Liveness:
-    """Determines which clients are online, from the view of one worker.
+    """Determines which clients are online, as known to one worker.
 
     Args:
         clients: the clients of the federation, with the times of their last requests.
@@ -36,7 +36,7 @@ class Liveness:
     async def online(self) -> set[str]:
         """Clients that sent a request within the last `offline_after` seconds.
 
-        Until the worker has run for that long, it treats every member as online.
+        During its first `offline_after` seconds, the worker treats every member as online.
         """
         since = self._clock() - self._offline_after
         if self._started_at > since:

@@ -55,7 +55,7 @@ class Arrow(NamedTuple):
 ANSWERS = (AnswerProbe, GrantTicket, AnswerCustomize, LoadUpdates)
 """The commands that answer events of an open round."""
 ALWAYS = "always"
-CLIENTS = "enough clients have accepted, or the least number at the deadline"
+CLIENTS = "enough clients have accepted, or the minimum number by the deadline"
 CANDIDATES = "candidates, or every client is quarantined"
 MORE = "more updates may come"
 ENOUGH = "enough updates"

@@ -101,7 +101,7 @@ class PhaseMachine:
         return Step(state, (prepare,), commands.CatchUp(state.position))
 
     def _join(self, state: State, event: events.ClientsRead, now: float) -> Step:
-        """Waits until enough clients have accepted; after the deadline, fewer are enough."""
+        """Waits until enough clients have accepted; after the deadline, fewer clients suffice."""
         state = replace(state, status=event.status, deadline=event.deadline)
         if event.status == "stopping":
             return self._open_evaluation(state, 0, now)
@@ -125,8 +125,8 @@ class PhaseMachine:
         deadline = None if limit is None else now + limit
         if self._buffered:
             selected = event.candidates
-            # A repeated request for a ticket is ignored. So each client that asked gets a ticket,
-            # even if it is offline by now.
+            # Repeated requests for a ticket are ignored, so a client asks only once. Therefore each
+            # client that has asked gets a ticket, even if the client is now offline.
             tickets = event.candidates if number == 0 else state.pulls
         else:
             selected = tickets = self.experiment.draw(number, event.candidates)
@@ -166,7 +166,7 @@ class PhaseMachine:
     # -- the open round ------------------------------------------------------------------------
 
     def _collect(self, state: State, heard: Sequence[Event], now: float) -> Step:
-        """Handles events of the open round; in a buffered round, only until the buffer is full."""
+        """Handles events of the open round; in a buffered round, stops once the buffer is full."""
         full = self._quota(state.expected) if self._buffered else None
         after, answers = handle_events(state, heard, self._buffered, full)
         if after.stale:
@@ -203,7 +203,8 @@ class PhaseMachine:
     def _close(self, state: State, answers: tuple[Command, ...]) -> Step:
         after = replace(state, phase="aggregating", closing=state.position)
         close = commands.CloseRound(state.round, state.position)
-        # A buffered round ends with its last handled event; other rounds read all new events.
+        # A buffered round ends with its last handled event, so it needs no further events. Other
+        # rounds first read all new events.
         question = commands.DecideRound() if self._buffered else commands.CatchUp(state.position)
         return Step(after, (*answers, close), question)
 

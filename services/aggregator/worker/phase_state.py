@@ -6,7 +6,7 @@ from typing import Literal
 from rampart_fl.shared.protocol.messages import Phase, RunState
 
 MachinePhase = Phase | Literal["selecting"]
-"""Redis does not store the phase `selecting`; it keeps the previous phase until a round opens."""
+"""Redis does not store the phase `selecting`, but keeps the previous phase until a round opens."""
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,11 @@ from rampart_fl.shared.robust import shards
 from rampart_fl.shared.robust.shards import Group, Part
 
 PATIENCE = timedelta(minutes=30)
-"""Maximum time for which a rank waits for another one during a computation."""
+"""Maximum time for which a rank waits for another rank during a computation."""
 IDLE = timedelta(days=365)
 """Maximum time for which a rank waits for a call of rank 0. If rank 0 exits, the wait ends."""
 Refused = (ConfigurationError, PreconditionError)
-"""Errors that depend on the arguments of a call alone, so that every rank raises them."""
+"""Errors that depend only on the arguments of a call, so that all ranks raise the same error."""
 
 P = ParamSpec("P")
 Call = tuple[str, tuple[Any, ...], dict[str, Any]]
@@ -66,7 +66,7 @@ class Ranks:
         if size == 1:
             return Ranks()
         if os.environ["LOCAL_WORLD_SIZE"] == str(size) and sys.platform == "linux":
-            # Ranks trust each other, so nothing else should be able to connect to them.
+            # Ranks trust each other, so no other machine should be able to connect to them.
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         distributed.init_process_group("gloo", timeout=PATIENCE)
         calls = distributed.new_group(timeout=IDLE)
@@ -95,7 +95,7 @@ class Ranks:
         """Makes the other ranks call the method that rank 0 runs in this context.
 
         Raises:
-            RankFailed: an error occurred that other ranks may not have noticed.
+            RankFailed: the method failed on this rank, and other ranks may not know of the failure.
         """
         if self.calls is None or self.rank:
             yield

@@ -71,8 +71,8 @@ def check_networked(experiment: Experiment) -> Experiment:
     """
     if personalizers.parse(experiment.personalizer).simulated_only:
         raise ConfigurationError(
-            f"personalizer {experiment.personalizer['name']!r} takes everyone's gradients at each "
-            "client's model: it runs in simulation only (rampart simulate)"
+            f"personalizer {experiment.personalizer['name']!r} needs every client's gradient at "
+            "each client's model, so it runs in simulations only (rampart simulate)"
         )
     return experiment
 
@@ -85,7 +85,7 @@ class RoundEngine:
         spec: the model's tensors.
         blobs: the store of models and updates.
         device: the torch device that holds the vectors.
-        pool_memory: maximum size in bytes of a pool in memory; larger ones are kept on disk.
+        pool_memory: maximum size in bytes of a pool in memory; larger pools are kept on disk.
         ranks: the processes across which the coordinates of vectors are split.
     Raises:
         ConfigurationError: a stage cannot work under these conditions; the message says why.
@@ -120,10 +120,10 @@ class RoundEngine:
         self._spare: Block | None = None
 
     def _check_streams(self, pool_memory: int | None) -> None:
-        """Refuses stages that need all updates in memory if these exceed the memory limit.
+        """Refuses stages that need all updates in memory, if the updates exceed the memory limit.
 
         Raises:
-            ConfigurationError: there is such a stage; the message says how much memory it needs.
+            ConfigurationError: there is such a stage; the message names the memory that it needs.
         """
         holder = self.rounds.plan.unstreamed()
         clients = drawn_of(self.experiment.data.clients, self.experiment.fraction)

@@ -47,7 +47,7 @@ def handle_events(
             case "joined" if buffered:
                 joined.add(event.client)
                 stale = True
-            case "opened":  # Only later evictions can take away a ticket of this round.
+            case "opened":  # Clients that were evicted before this event got no ticket.
                 evicted.clear()
             case "evicted":
                 stale = True
@@ -63,7 +63,7 @@ def handle_events(
         answers.append(commands.LoadUpdates(tuple(updates.values())))
     after = replace(
         state,
-        # A union copies the whole set, so it is computed only if there is a client to add.
+        # A union copies the whole set, so skip it if there is no client to add.
         selected=state.selected | joined if joined else state.selected,
         arrived=state.arrived.union(updates) if updates else state.arrived,
         evicted=frozenset(evicted),

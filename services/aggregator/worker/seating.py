@@ -20,8 +20,9 @@ async def count_accepted(
 ) -> int:
     """The number of clients that have accepted a run whose first round has not begun.
 
-    As long as too few clients have answered, this is the number of answers. Rereading thousands of
-    answers for each new one would dominate the time of the joining phase.
+    While the number of answers is too low for a start, the function returns this number, which is
+    also too low. It then need not read the answers. Reading thousands of answers after each new
+    answer would take most of the time of the joining phase.
 
     Args:
         members: the clients' answers.

@@ -1,4 +1,4 @@
-"""Stores the state that stages carry from round to round as a blob, and loads it."""
+"""Stores and loads, as a blob, the state that stages carry from round to round."""
 
 import io
 import json

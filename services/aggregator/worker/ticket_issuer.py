@@ -80,7 +80,7 @@ class TicketIssuer:
     # -- answers -------------------------------------------------------------------------------
 
     async def answer_probe(self, event: Event, number: int, opened: OpenRound) -> None:
-        """For a client that answered a probe: makes a model, and a ticket to train from it."""
+        """Makes a model for a client that answered a probe, and a ticket for training from it."""
         probe = event.receipt
         opened.probed[event.client] = probe.size
         if await self._stores.uploads.receipt(event.round, "update", event.client):
@@ -107,7 +107,7 @@ class TicketIssuer:
         number = (await self._brief()).round
         try:
             digest = await self._compute(self._round_engine.customize_newcomer, probe, number)
-        except FileNotFoundError:  # An old event was read again; its blob was deleted long ago.
+        except FileNotFoundError:  # The event is an old one whose blob has been deleted.
             return
         await customizations.answer(self._fence, request, digest)
 

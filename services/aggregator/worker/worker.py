@@ -86,8 +86,8 @@ class Worker:
                     tasks.create_task(self._execute_runs(self._fence))
                     tasks.create_task(housekeeping.sweep_regularly())
             except* Fenced:
-                # The other worker may have the same name, and would then take the lease back. So
-                # this worker no longer takes over a lease held under its own name.
+                # The other worker may have the same name as this worker. If each of them took over
+                # leases held under its own name, they would take the lease from each other forever.
                 own = False
                 log.warning("another worker took the lease; standing by")
             except* Unavailable as errors:
@@ -198,7 +198,7 @@ class Worker:
             await found(run, self._stores, self._blobs, self.compute, fence, kept)
         except (Fenced, Unavailable):
             raise
-        except Exception as error:  # The next run must start, whatever is wrong with this one.
+        except Exception as error:  # An error of one run must not stop the next run.
             reason = why(error)
             log.warning("run failed: %s", reason, exc_info=error, extra={"run": run})
             await self._stores.runs.drop(fence, run, time.time(), "failed", reason)
@@ -245,7 +245,7 @@ class Worker:
             await coordinator.run()
         except (Fenced, Unavailable, RankFailed):
             raise
-        except Exception as error:  # The next run must start, whatever is wrong with this one.
+        except Exception as error:  # An error of one run must not stop the next run.
             log.exception("run failed", extra={"run": run})
             rest = await records.seal_rest()
             await stores.state.end(fence, time.time(), "failed", why(error), rest)

@@ -60,7 +60,7 @@ def list_(as_json: Json = False) -> None:
 def fetch(
     names: Annotated[list[str], typer.Argument(help="Data sets.")], as_json: Json = False
 ) -> None:
-    """Downloads missing data sets into the cache. Exits with code 1 if one is unavailable."""
+    """Downloads missing data sets to the cache. Exits with code 1 if a data set is unavailable."""
 
     def one(name: str) -> dict[str, Any]:
         from rampart_fl.services.console import downloads
@@ -142,7 +142,7 @@ def show(
     seed: Annotated[int | None, typer.Option(min=0, help="Random seed.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Shows each client's number of samples per class; a sweep shows those of its base."""
+    """Shows each client's number of samples per class; for a sweep, of its base experiment."""
     from rampart_fl.services.console.studies.class_counts import counted, picture, table, tables
     from rampart_fl.shared.experiment import Experiment
     from rampart_fl.shared.experiment.sweep import Sweep
@@ -188,7 +188,7 @@ def _each(
     """Calls `one` for every name and prints the results; reports errors as they occur.
 
     After an error, the function continues with the other names; the command then exits with code 1.
-    With `counts`, a progress bar shows the number of names; without, `one` shows its own progress.
+    If `counts` is true, a progress bar shows the number of names; otherwise, `one` shows progress.
     """
     rows: list[dict[str, Any]] = []
     failed = 0

@@ -109,7 +109,7 @@ def _show_rounds(records: list[RoundRecord]) -> None:
 
 
 def _show_verdicts(record: RoundRecord) -> None:
-    """Prints one row per client, and the reasons below the table, which stays narrow."""
+    """Prints one row per client, and the reasons below the table, to keep the table narrow."""
     table = Table(title=f"round {record.round}: {record.status} {record.reason}")
     for name in ("client", "decision", "detector", "score", "threshold", "weight"):
         table.add_column(name, no_wrap=name != "detector", overflow="fold")
@@ -184,4 +184,4 @@ def follow(operator: Operator) -> None:
             view.show(found, records)
             if found.phase == "done":
                 return
-            time.sleep(0.5)  # Polling is enough for the table.
+            time.sleep(0.5)  # The table needs no more frequent updates.

@@ -82,7 +82,7 @@ def _moment(at: float) -> str:
 
 
 def _validity(one: OperatorInfo) -> str:
-    """Until when a token is valid, or when it was revoked or expired, as text."""
+    """The time until which a token is valid, or at which it was revoked or expired, as text."""
     if one.revoked_at is not None:
         return f"revoked {_moment(one.revoked_at)}"
     if one.expires_at is None:

@@ -14,5 +14,5 @@ Ray = Annotated[
 ]
 Gpus = Annotated[
     float | None,
-    typer.Option(min=0.01, max=1, help="Share of a GPU for each run on Ray; by default all of it."),
+    typer.Option(min=0.01, max=1, help="Share of a GPU for each run on Ray; by default, 1."),
 ]

@@ -30,7 +30,7 @@ def reproduce(
         ),
     ] = "reduced",
     seeds: Annotated[
-        int, typer.Option(min=1, help="Runs per cell, with consecutive seeds; smoke has one.")
+        int, typer.Option(min=1, help="Runs per cell, with consecutive seeds; smoke has one run.")
     ] = 3,
     only: Annotated[
         list[str] | None,
@@ -160,5 +160,5 @@ def _list(as_json: bool) -> None:
     Console().print(table)
     sys.stdout.write(
         "h: hours on one core with three seeds, estimated from single rounds of a few cells "
-        "(benchmarks/hours.py); empty where none was timed\n"
+        "(benchmarks/hours.py); empty if no round was timed\n"
     )

@@ -40,7 +40,7 @@ def run(
         typer.Option(help="First part of the run's id; by default, the experiment's name."),
     ] = None,
     submission: Annotated[
-        str | None, typer.Option(help="A key: submissions with the same key are one run.")
+        str | None, typer.Option(help="A key; submissions with the same key create only one run.")
     ] = None,
     wait: Annotated[
         float | None, typer.Option(min=0, help="Maximum wait for the first round, in seconds.")
@@ -48,7 +48,7 @@ def run(
     followed: Annotated[bool, typer.Option("--follow", help="Follow the run to its end.")] = False,
     checked: Annotated[
         bool,
-        typer.Option("--check", help="Only check, and estimate memory, disk and traffic."),
+        typer.Option("--check", help="Submit nothing; check, and estimate the resources."),
     ] = False,
     reason: Reason = UNSAID,
     url: Url = None,
@@ -88,10 +88,10 @@ def _needs(found: Estimate) -> str:
         ["clients in a round", f"{found.clients:,}"],
         ["memory of the worker", size(found.memory_bytes)],
         ["disk for blobs, at most", size(found.disk_bytes)],
-        ["  of it for records, which stay", size(found.record_bytes)],
+        ["disk for records, included above", size(found.record_bytes)],
         ["received by a client in a round", size(found.down_bytes)],
         ["sent by a client in a round", size(found.up_bytes)],
-        ["both, in all rounds", size(found.client_bytes)],
+        ["traffic of a client in all rounds", size(found.client_bytes)],
     ]
     return aligned(rows)
 

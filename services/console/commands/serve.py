@@ -22,15 +22,16 @@ PATIENCE = 120.0
 def serve(
     agents: Annotated[int, typer.Option(min=0, help="Clients to start on this machine.")] = 0,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Return once it is ready; `rampart shutdown` stops it.")
+        bool, typer.Option("--detach", help="Return once ready; stop with `rampart shutdown`.")
     ] = False,
     folder: Folder = FEDERATION,
     port: Annotated[
-        int, typer.Option(envvar="RAMPART_PORT", min=0, max=65_535, help="Port; 0 is any free one.")
+        int,
+        typer.Option(envvar="RAMPART_PORT", min=0, max=65_535, help="Port; 0 is any free port."),
     ] = 8440,
     as_json: Json = False,
 ) -> None:
-    """Serves a federation without a run on this machine until it is interrupted.
+    """Serves a federation without a run on this machine until Ctrl-C or `rampart shutdown`.
 
     Starts Redis, an aggregator and clients, and restarts them when they die. The federation, its
     clients and its runs are kept in the folder. To continue, serve the folder again.
@@ -69,7 +70,8 @@ def _detached(place: "ServedFolder", agents: int, port: int) -> tuple[str, int]:
             start_new_session=True,
         )
     url = place.await_ready(child, log, PATIENCE)
-    child.returncode = 0  # Nobody waits for the child: it outlives this process.
+    # The child outlives this process. Without an exit code, `Popen` would warn that it still runs.
+    child.returncode = 0
     return url, child.pid
 
 

@@ -38,8 +38,8 @@ def simulate(
         typer.Option(
             min=1,
             envvar="RAMPART_THREADS",
-            help="Number of threads; by default, 1 if the model is small or the runs are a "
-            "sweep's. The same number gives bit-identical results.",
+            help="Number of threads; by default, 1 for a small model or a sweep. Results are "
+            "bit-identical if this number is the same.",
         ),
     ] = None,
     accuracy: Annotated[
@@ -82,7 +82,7 @@ def simulate(
         return
     if where is not None:
         raise ConfigurationError(
-            f"{experiment} is one run: --jobs and --ray execute the runs of a file with a [sweep]"
+            f"{experiment} has no [sweep], so it is a single run; omit --jobs and --ray"
         )
     chosen = Experiment.from_tables({**Experiment.load(experiment).tables(), **given})
     downloads.fetch_all([chosen])

@@ -93,7 +93,7 @@ def _enrolled(found: list[ClientInfo], as_json: bool) -> None:
 
 
 def _notes(member: Member) -> str:
-    """The reason why a client declined, or why and until when it is barred."""
+    """Why a client declined, or why it is barred and until which round."""
     if member.eviction is not None:
         return f"evicted: {member.eviction.get('reason', '')}"
     if member.quarantine is not None:
@@ -114,7 +114,7 @@ def proposals(
         emit([one.model_dump(mode="json") for one in found])
         return
     for one in found:
-        since = f"proposed in round {one.round}, dismissed with round {one.until}"
+        since = f"proposed in round {one.round}, expires in round {one.until}"
         sys.stdout.write(f"{one.client_id} {since}: {one.detector}: {one.reason}\n")
     if not found:
         sys.stdout.write("no proposals\n")
@@ -249,7 +249,7 @@ def tokens(
         typer.Option(min=1, help="Seconds until they expire.", show_default="86400"),
     ] = None,
     revoke: Annotated[
-        str | None, typer.Option(metavar="TOKEN", help="Revoke this join token; make none.")
+        str | None, typer.Option(metavar="TOKEN", help="Revoke this join token; make no tokens.")
     ] = None,
     label: Labels = None,
     reason: Reason = UNSAID,

@@ -29,7 +29,7 @@ def track(
     ],
     to: Annotated[Literal["mlflow", "tensorboard"], typer.Option(help="The tracker.")],
     name: Annotated[
-        str | None, typer.Option(help="The run's name; by default, its folder's.")
+        str | None, typer.Option(help="The run's name; by default, the name of its folder.")
     ] = None,
     url: Url = None,
     token: Token = None,

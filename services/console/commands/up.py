@@ -15,7 +15,7 @@ def up(
     ],
     beside: Annotated[
         list[str] | None,
-        typer.Option(help="Also run this experiment, and compare both side by side."),
+        typer.Option(help="Also run this experiment, and compare the two side by side."),
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Random seed.")] = None,
@@ -26,7 +26,7 @@ def up(
     open_page: Annotated[
         bool,
         typer.Option(
-            "--open", help="Open the operators' page in a browser, and keep it until Ctrl-C."
+            "--open", help="Open the operators' page in a browser; the page stays until Ctrl-C."
         ),
     ] = False,
     as_json: Json = False,

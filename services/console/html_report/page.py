@@ -43,7 +43,7 @@ def page(kind: str, title: str, about: str, sections: Sequence[Html]) -> str:
 
 
 def tiles(values: Mapping[str, Any]) -> Html:
-    """The most important numbers, large."""
+    """The most important numbers, in large type."""
     return tag(
         "dl",
         [tag("div", tag("dt", name), tag("dd", value)) for name, value in values.items()],

@@ -19,7 +19,7 @@ def report(source: Path) -> str:
         source: the folder that `rampart up`, `simulate` or `matrix` wrote, or its `matrix.json` or
             `sweep.json`.
     Raises:
-        ConfigurationError: the path holds none of these, or a file of it is damaged.
+        ConfigurationError: the path holds no run, matrix or sweep, or one of its files is damaged.
     """
     if source.is_dir() and is_run(source):
         return run_report(read_run(source))

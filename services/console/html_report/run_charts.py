@@ -92,7 +92,9 @@ def _evidence_of(run: FinishedRun, detector: str) -> Html:
     if min(values) < bounds[0] or max(values) > bounds[1]:
         about.append("Values beyond the axis are drawn at its edge.")
     if len(shown) > SHOWN:
-        about.append(f"{SHOWN} of {len(shown)} clients: the barred ones, then the largest values.")
+        about.append(
+            f"{SHOWN} of {len(shown)} clients: barred clients, then those with the largest scores."
+        )
     keys = [("limit", "limit"), ("barred", "barred clients"), ("others", "other clients")]
     return section(
         f"Evidence of {detector}",

@@ -1,8 +1,8 @@
 """Child processes that start fast: they are forked from a process with the services imported.
 
 A new interpreter takes about two seconds to import the modules, mostly torch. Tests and the matrix
-start many processes, so they fork them instead. A forked process is an ordinary process: it has its
-own session, log and environment, and can be killed.
+start many processes, so they fork these processes instead. A forked process is an ordinary process:
+it has its own session, log and environment, and can be killed.
 """
 
 import multiprocessing
@@ -32,7 +32,7 @@ SERVICES = [
 
 @cache
 def _server() -> "multiprocessing.context.ForkServerContext":
-    """The process from which all others are forked; it exits when this process exits."""
+    """The process from which all other processes are forked; it exits when this process exits."""
     context = multiprocessing.get_context("forkserver")
     everything = pkgutil.walk_packages(rampart_fl.shared.__path__, "rampart_fl.shared.")
     context.set_forkserver_preload([*SERVICES, *(module.name for module in everything)])
@@ -104,7 +104,7 @@ class ForkedProcess:
 
 
 class ForkedProcesses(Processes):
-    """Like `Processes`, but forks the processes that run one of our modules."""
+    """Like `Processes`, but forks each process that runs one of Rampart's modules."""
 
     def python(self, name: str, module: str, *arguments: str, **environment: str) -> None:
         """Forks a process that runs a Python module, such as one of the services."""

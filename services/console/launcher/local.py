@@ -31,7 +31,7 @@ class LocalFederation(LocalServers):
         folder: folder for state, logs and records; created if missing.
         per_process: maximum number of clients per process.
         settings: further RAMPART_ variables of the aggregator.
-        processes: starts the processes; by default, each one is a new interpreter.
+        processes: starts the processes; by default, each process is a new interpreter.
     """
 
     def __init__(

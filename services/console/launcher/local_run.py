@@ -64,7 +64,7 @@ class LocalRun(LocalFederation):
 
     def _end(self, run: str) -> None:
         """Stops a run, evicts the members that the stop would wait for, and deletes the run."""
-        with suppress(RampartError):  # It may be over.
+        with suppress(RampartError):  # The run may have ended already.
             self.operator.steer("stop")
         while self.operator.info().state not in OVER:
             with suppress(RampartError):

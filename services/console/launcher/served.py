@@ -108,7 +108,7 @@ class ServedFolder:
         """Stops the process that serves the folder, and waits until it exits.
 
         Returns:
-            Whether there was one.
+            Whether a process served the folder.
         Raises:
             StillServed: the process did not exit in time.
         """

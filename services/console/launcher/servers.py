@@ -27,11 +27,11 @@ class LocalServers:
     Args:
         folder: folder for state and logs; created if missing.
         settings: further RAMPART_ variables of the aggregator.
-        port: port of the aggregator; by default, any free one.
-        processes: starts the processes; by default, each one is a new interpreter.
+        port: port of the aggregator; by default, any free port.
+        processes: starts the processes; by default, each process is a new interpreter.
 
-    The object is a context manager. On exit, for whatever reason, it stops every process that it
-    started, and no other process.
+    The object is a context manager. On every exit, also after an error, the object stops all
+    processes that it started, and no other processes.
     """
 
     def __init__(

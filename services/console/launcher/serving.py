@@ -28,7 +28,7 @@ class Served:
 
     Args:
         federation: the federation, with Redis and aggregator already running.
-        folder: where the federation is kept.
+        folder: the folder with the federation's state.
         clock: the time in seconds.
     """
 

@@ -58,9 +58,9 @@ def up(
     Args:
         experiment: the experiment.
         folder: folder for state, logs and records.
-        per_process: number of clients that one process hosts, at most.
-        open_page: whether to open the operators' page in a browser; the federation then stays
-            until Ctrl-C.
+        per_process: maximum number of clients per process.
+        open_page: whether to open the operators' page in a browser; the federation then keeps
+            running until Ctrl-C.
     """
     experiment = validate(experiment)
     # Download missing data sets once here. Otherwise, each process would download them itself.

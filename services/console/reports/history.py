@@ -30,10 +30,10 @@ class Part:
         run: id of the run.
         state: state of the run.
         answer: "accepted", "declined", or "" if the client gave no answer.
-        slot: the client's slot; None if it is not a member.
+        slot: the client's slot; None if the client is not a member.
         decisions: how often each decision was made about the client, and how often its update was
             late or absent.
-        barred: why the client is evicted or in quarantine; "" if it is not.
+        barred: why the client is evicted or in quarantine; "" if the client is not barred.
         reason: why the client declined.
     """
 

@@ -33,12 +33,12 @@ def simulated(
 def each(
     run: Callable[[T], R], items: Sequence[T], pool: Pool | None = None
 ) -> Iterator[tuple[T, R]]:
-    """Runs items; yields each item and its result as soon as it ends.
+    """Runs items; yields each item and its result as soon as the item's run ends.
 
     Args:
         run: runs one item; must be picklable if another process calls it.
         items: the items to run.
-        pool: where to run them; by default, one after another in this process.
+        pool: where to run the items; by default, one after another in this process.
     """
     if pool is None:
         yield from ((item, run(item)) for item in items)
@@ -113,7 +113,8 @@ def follow(
 ) -> None:
     """Consumes all runs and shows a progress bar on standard error.
 
-    If standard error is not a terminal, prints one line per run instead. Both show the time left.
+    If standard error is not a terminal, prints one line per run instead. The bar and the lines show
+    the time left.
 
     Args:
         title: title of the progress bar.

@@ -13,7 +13,7 @@ from rampart_fl.shared.experiment import Experiment
 SHADES = "·░▒▓█"
 """Characters for a count: one for 0, and one for each quarter of the largest count."""
 IN_FIGURES = 12
-"""Maximum number of classes for which a table shows counts; for more classes, it shows shades."""
+"""Maximum number of classes with which a table shows counts; with more classes, it shows shades."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Held:
 
     Args:
         client: name of the client.
-        train, test: number of its training samples and of its test samples.
-        classes: number of its samples per class, including training and test samples.
+        train, test: number of the client's training samples and of its test samples.
+        classes: number of the client's samples per class, including training and test samples.
     """
 
     client: str

@@ -38,8 +38,8 @@ DETECTORS: dict[str, list[Any]] = {
 """Detectors of the defences that customize models, keyed by defence."""
 LOCAL_ONLY = "local_only"
 REFERENCES = {LOCAL_ONLY: "local", "fine_tuned": "fine_tune"}
-"""Personalizers of the two baselines, keyed by baseline. One baseline trains without any exchange.
-The other is plain averaging, in which each client keeps its locally trained model."""
+"""Personalizers of the two baselines, keyed by baseline. In `local_only`, clients train without any
+exchange. `fine_tuned` is plain averaging, but each client keeps its locally trained model."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def plan(
     """Builds and validates all cells, seed by seed, so that errors are found before the first run.
 
     Args:
-        base: the experiment that all cells modify; its seed is the first one.
+        base: the experiment that all cells modify; its seed is the first seed.
         attacks, defences: the rows and columns.
         seeds: number of consecutive seeds.
         rounds: number of rounds of every run; by default, the number of the base experiment.
@@ -154,7 +154,7 @@ def plan(
             hostile = sum(group["count"] for group in tables["attackers"])
             for defence in defences:
                 chosen = defended(tables, defence, hostile)
-                if defence == LOCAL_ONLY:  # Attacks have no effect here.
+                if defence == LOCAL_ONLY:  # No attack affects a client that receives nothing.
                     chosen["attackers"] = attacked(base, NOBODY)["attackers"]
                 experiment = validate(Experiment.from_tables(chosen))
                 cells.append(Cell(attack, defence, experiment, network))

@@ -118,7 +118,7 @@ class Matrix:
         return [f for f in FIGURES if any(cell for row in self.grid(f) for cell in row)]
 
     def worst(self, defence: str, figure: str) -> Mean | None:
-        """The value of a metric under the attack that lowers it most."""
+        """The value of a metric under the attack that lowers this metric most."""
         hostile = [self.mean(a, defence, figure) for a in self.attacks if a != NOBODY]
         return min((one for one in hostile if one), key=lambda one: one.value, default=None)
 

@@ -71,7 +71,8 @@ def _summary(matrix: Matrix) -> list[str]:
         "",
         "## Summary",
         "",
-        f"Accuracy {' / '.join(ACCURACIES.values())}; the worst of each is of its own attack.",
+        f"Accuracy {' / '.join(ACCURACIES.values())}; "
+        "the worst attack may differ from model to model.",
         "",
         f"| defence | nobody attacks | worst attack | attacks costing {100 * COSTLY:g} or more |",
         "|---|---:|---:|---:|",

@@ -46,14 +46,14 @@ def pool(
     """
     if ray is None:
         if gpus is not None:
-            raise ConfigurationError("--gpus is a run's share of a GPU on Ray: it needs --ray")
+            raise ConfigurationError("--gpus sets a run's share of a GPU on Ray; add --ray")
         if jobs == 1:
             return None
         return partial(Threads if threads else Processes, jobs)
     if jobs > 1:
         raise ConfigurationError(
-            f"--jobs {jobs} counts processes on this machine, but --ray runs as many at a time as "
-            "the cluster has room for: give one of them"
+            f"--jobs {jobs} sets the number of processes on this machine, but with --ray, the "
+            "cluster's size limits the number of runs; give only one of these options"
         )
     if device == "cpu" and gpus is not None:
         raise ConfigurationError("--gpus needs runs on a GPU: give --device cuda")

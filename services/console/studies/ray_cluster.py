@@ -22,7 +22,7 @@ AUTO = "auto"
 PATIENCE = 5.0
 """Seconds that a cluster has to respond."""
 RETRIES = 5
-"""How often a run is restarted elsewhere because its node or its process died."""
+"""Maximum number of restarts of a run whose node or process died."""
 
 P = ParamSpec("P")
 T = TypeVar("T")

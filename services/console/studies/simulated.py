@@ -103,7 +103,7 @@ def run(
         resume: whether to continue an interrupted run in the folder.
         every: number of rounds between checkpoints.
         accuracy: the rounds from which the final accuracies are computed.
-        threads: number of compute threads; by default the simulation chooses it.
+        threads: number of compute threads; by default, the simulation chooses the number.
         live: whether to show the live table.
     """
     simulation = Simulation.of(experiment, device)

@@ -24,7 +24,7 @@ from rampart_fl.shared.protocol.runs import OVER
 PAGE = 100
 """Number of records in one response."""
 ACTS = frozenset({"evicted", "confirmed", "dismissed", "reinstated", "released"})
-"""Events that change who is barred; a round's own verdicts override them."""
+"""Events that change which clients are barred; a round's own verdicts override these events."""
 CLOSES = frozenset({"published", "failed"})
 """Events after which the record of their round can be read."""
 PATIENCE = 60.0
@@ -85,7 +85,7 @@ def rounds(reader: RunReader) -> Iterator[TrackedRound]:
 def heard(operator: Operator) -> Iterator[dict[str, str]]:
     """Yields the events of a run; reconnects after a lost connection.
 
-    If there are no further events, it yields an empty event from time to time.
+    If there are no further events, yields an empty event for each of the aggregator's ticks.
 
     Raises:
         Unavailable: the aggregator has not responded for too long.
@@ -97,5 +97,5 @@ def heard(operator: Operator) -> Iterator[dict[str, str]]:
                 last = event.get("id", last)
                 yield event
         except Unavailable:
-            pass  # The aggregator is restarting. The records contain what it cannot send again.
+            pass  # The aggregator is restarting. The records contain the events that are lost.
         operator.ready(PATIENCE)

@@ -1,4 +1,4 @@
-"""Copies a run to a tracker: a finished run at once, or a running one as it proceeds."""
+"""Copies a run to a tracker: a finished run at once, or a run in progress round by round."""
 
 import json
 import shutil

@@ -123,7 +123,7 @@ def test_proposals_are_listed_and_decided_and_the_mode_is_switched(
         assert [one["client_id"] for one in waiting] == ["mallory", "oscar"]
         lines = rampart("proposals").out.splitlines()
         assert lines[0].startswith(
-            "mallory proposed in round 0, dismissed with round 10: norm_bound: norm of"
+            "mallory proposed in round 0, expires in round 10: norm_bound: norm of"
         )
         assert "proposed, until round 10: norm of" in rampart("clients").out
         assert "is evicted" in rampart("confirm", "mallory", "--reason", "I looked").out

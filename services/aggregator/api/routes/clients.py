@@ -198,7 +198,7 @@ async def described(runtime: Runtime, known: Mapping[str, Mapping[str, Any]]) ->
     """Clients as operators see them.
 
     Args:
-        runtime: the parts of the process.
+        runtime: the objects that all requests of the process share.
         known: the clients' records, keyed by id.
     """
     facts = await runtime.stores.clients.facts(list(known))

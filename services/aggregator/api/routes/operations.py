@@ -17,8 +17,8 @@ watched = APIRouter(
 )
 measured = APIRouter(tags=["operations"], responses=PROBLEMS)
 PATIENCE = 2.0
-"""Timeout of a health check in seconds, for Redis and then again for the blobs. The platform's own
-timeout is a little longer."""
+"""Timeout in seconds of each of the two parts of a health check: Redis and the blobs. The
+platform's timeout for the whole check has to be longer."""
 
 
 @asynccontextmanager

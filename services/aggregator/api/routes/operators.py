@@ -46,7 +46,7 @@ async def operators(runtime: RuntimeDep) -> list[OperatorInfo]:
 async def add_operator(
     runtime: RuntimeDep, actor: ActorDep, body: OperatorRequest
 ) -> OperatorToken:
-    """Adds an operator, and makes its token, which is shown only once.
+    """Adds an operator, and makes the operator's token, which is shown only once.
 
     A name can be reused after its operator's token was revoked or has expired.
     """

@@ -1,7 +1,7 @@
 """Serves the operators' page: one HTML file at `/`, and its scripts and styles below `/assets/`.
 
-Anybody may load the page. The page shows nothing until an operator signs in; it then calls the API
-with that operator's token.
+Anybody may load the page. The page shows no data until an operator signs in. After that, the page
+calls the API with the operator's token.
 """
 
 from functools import cache
@@ -55,5 +55,5 @@ async def asset(name: str) -> Response:
 
 
 def served(path: Path) -> Response:
-    """Sends a file with headers that keep the page from loading or running anything else."""
+    """Sends a file with headers that forbid the page to load or run content of other hosts."""
     return Response(path.read_bytes(), media_type=TYPES[path.suffix], headers=HEADERS)

@@ -72,7 +72,7 @@ async def figures(
     limit: Annotated[int, Query(ge=1, le=SUMMED, description="number of rounds")] = 100,
     client: Annotated[ClientId | None, Query(description="also summarize this client")] = None,
 ) -> list[RoundFigures]:
-    """Summarizes each finished round in a few metrics, and in what one client did.
+    """Summarizes each finished round: a few metrics, and what one client did in the round.
 
     The metrics are counts of verdicts, accuracies that clients report, and the spread of norms.
     """

@@ -41,8 +41,8 @@ TICK = 2.0
 UNEXPLAINED = Decision()
 """The body of a request that gives no reason."""
 ABSTAINING = (
-    "the detector abstains: it would bar {} more of the last round's clients, but as many are "
-    "barred as may be; evict or reinstate by hand"
+    "the detector abstains: it would bar {} more of the last round's clients, but the maximum "
+    "number of clients is already barred; evict or reinstate clients by hand"
 )
 
 
@@ -88,7 +88,7 @@ async def current(runtime: RuntimeDep, run: RunDep) -> RunStatus:
 
 @router.get("/evaluations")
 async def evaluations(run: RunDep) -> dict[str, dict[str, float]]:
-    """Shows each member's measurements of the final models, which exist once the run has ended."""
+    """Shows each member's measurements of the final models; empty before the run's evaluation."""
     receipts = await run.stores.uploads.receipts((await run.brief()).round)
     return {r.client: r.metrics for r in receipts if r.kind == "evaluation"}
 

@@ -116,7 +116,7 @@ async def check(runtime: Runtime, given: dict[str, Any] | str) -> tuple[Experime
     """The experiment as checked by a worker, and an estimate of its memory, disk space and traffic.
 
     Args:
-        runtime: the parts of the process.
+        runtime: the objects that all requests of the process share.
         given: the tables of an experiment's file, or the file's text.
     Raises:
         InvalidExperiment: the experiment cannot be run; the error says why.
@@ -162,8 +162,8 @@ async def described(runtime: Runtime, run: str) -> RunInfo:
 async def ahead(runtime: Runtime) -> tuple[list[str], str | None]:
     """The queued runs, and the run that is executed now.
 
-    Read entries of runs only afterwards: a run that is executed now then has no entry that says
-    that it is queued.
+    Callers must read the entries of runs after this call. Otherwise, the entry of the current run
+    might still say that the run is queued.
     """
     return await runtime.stores.runs.queue(), await runtime.stores.runs.current()
 
@@ -174,14 +174,14 @@ async def present(
     """A run's entry with its current state and what it waits for.
 
     Args:
-        runtime: the parts of the process.
+        runtime: the objects that all requests of the process share.
         info: the entry.
         queue: the queued runs.
         current: the current run.
     """
     if info.state == "queued":
         earlier = queue[: queue.index(info.run)] if info.run in queue else []
-        # The run that is executed now may have been queued when the queue was read.
+        # The current run is in the queue as well if it started after the queue was read.
         runs = list(dict.fromkeys([*([current] if current else []), *earlier]))
         more = f" and {len(runs) - 1} more runs" if len(runs) > 1 else ""
         waits = f"the end of {runs[0]}{more}" if runs else "a worker"

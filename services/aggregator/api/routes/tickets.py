@@ -88,7 +88,7 @@ async def eligible(runtime: Runtime, client: str, experiment: Experiment) -> boo
     response_model=Ticket,
     responses={
         200: {
-            "description": "The ticket; or its model, the ticket in a header",
+            "description": "The ticket as JSON; or its model, with the ticket in a header",
             "content": BYTES,
             **OF_TICKET,
         },
@@ -112,9 +112,9 @@ async def ticket(
 ) -> Response:
     """Shows the client's ticket, which names its run and what the client has to do now.
 
-    A member of a run passes the run's id as `run` until the ticket is `done` or `evicted`. The
-    client then learns that the run has ended even if the next run has already started. If the named
-    run does not exist any more, the response is the ticket for the current run.
+    A member of a run passes the run's id as `run` until the ticket is `done` or `evicted`. In this
+    way, the client learns that the run has ended even if the next run has already started. If the
+    named run does not exist any more, the response is the ticket for the current run.
 
     `If-None-Match` may name the ETag of the ticket that the client already has. With
     `Prefer: wait=N`, the response is then delayed for up to N seconds until there is another
@@ -163,10 +163,10 @@ async def await_ticket(
 
 
 async def ticket_response(runtime: Runtime, found: Ticket, held: str | None) -> Response:
-    """The response with a ticket: its model, with the ticket as a header; or the ticket as JSON.
+    """The response that sends a ticket: as JSON, or in a header with the ticket's model as body.
 
     Args:
-        runtime: the parts of the process.
+        runtime: the objects that all requests of the process share.
         found: the ticket.
         held: digest of the model that the client holds ("" for none); None if the client wants no
             model sent along.
@@ -196,7 +196,10 @@ async def current_ticket(runtime: Runtime, client: str, run: str | None) -> Tick
 
 
 async def ticket_of_run(runtime: Runtime, client: str, run: str | None) -> Ticket | None:
-    """A client's ticket for a run; None if no such run concerns the client."""
+    """A client's ticket for a run; None if the run does not exist or does not involve the client.
+
+    `run` is None if there is no current run.
+    """
     if run is None:
         return None
     with contextlib.suppress(refusals.RunNotFound):
@@ -210,7 +213,7 @@ def out(barred: Mapping[str, Any]) -> Ticket:
 
 
 async def ticket_in(runtime: Runtime, client: str, run: RunParts) -> Ticket | None:
-    """A client's ticket for one run; None if the run does not concern the client."""
+    """A client's ticket for one run; None if the run neither offers nor gives the client a slot."""
     standing = await run.stores.tickets.standing(client)
     brief, slot = standing.brief, standing.slot
     if standing.barred is not None:

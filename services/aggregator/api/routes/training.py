@@ -188,7 +188,7 @@ async def take_upload(
 async def bounds_of_body(
     request: Request, runtime: Runtime, run: RunParts
 ) -> tuple[int, bool, Limits]:
-    """The length of a request's body, whether it is zstd, and the limits on reading it."""
+    """The length of a request's body, whether the body is zstd, and the limits on reading it."""
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media not in {wire.MEDIA_TYPE, "application/octet-stream"}:
         raise refusals.UnsupportedMedia(f"content type {media[:80]!r}; send {wire.MEDIA_TYPE}")
@@ -199,7 +199,7 @@ async def bounds_of_body(
 
 
 def check_standing(run: RunParts, standing: ClientStanding, round_: int, kind: str) -> None:
-    """Refuses an upload before reading its body if the script ACCEPT would refuse it."""
+    """Refuses an upload before its body is read, if the Redis script `ACCEPT` would refuse it."""
     brief, held, out = standing.brief, standing.ticket, standing.barred or standing.eviction
     if brief is None:
         raise run.not_started
@@ -217,7 +217,7 @@ async def record(run: RunParts, receipt: Receipt) -> Receipt:
     """Records a stored upload, and returns its receipt.
 
     Raises:
-        Refusal: another upload, an eviction or the end of the round came first.
+        Refusal: another upload, an eviction or the end of the round preceded this upload.
     """
     answer, stands = await run.stores.uploads.accept(receipt)
     if stands is not None:
@@ -226,7 +226,7 @@ async def record(run: RunParts, receipt: Receipt) -> Receipt:
         "evicted": refusals.Evicted("this client was evicted"),
         "conflict": refusals.Conflict("other bytes were accepted for this round"),
         "late": refusals.Late(f"round {receipt.round} has closed"),
-        "no-ticket": refusals.NoTicket("no ticket asks for this"),
+        "no-ticket": refusals.NoTicket("no ticket asks this client for this upload"),
     }
     raise errors[answer]
 
@@ -262,7 +262,7 @@ async def customize(
     length, zstd, limits = await bounds_of_body(request, runtime, run)
     definition = await run.definition()
     if (await run.brief()).phase == "done":
-        raise refusals.RunOver(f"run {run.run} has ended, so that no worker computes for it")
+        raise refusals.RunOver(f"run {run.run} has ended, so no worker can make the model")
     async with runtime.upload_slots.take(caller or "operator"):
         cap = definition.experiment.server.sample_cap
         admitted = await run.admission.admit(

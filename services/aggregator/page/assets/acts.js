@@ -65,14 +65,14 @@ export const acts = {
   pause: (run) => ({
     title: `Pause ${run}`,
     verb: "Pause",
-    outcome: "The present round ends as usual. No further round opens until you resume the run.",
+    outcome: "The current round ends as usual. No further round opens until you resume the run.",
     perform: (reason) => send("POST", `/v1/runs/${run}/pause`, body(reason)),
   }),
   /** @param {string} run @returns {Act} */
   resume: (run) => ({
     title: `Resume ${run}`,
     verb: "Resume",
-    outcome: "The run goes on with its next round.",
+    outcome: "The run continues with its next round.",
     perform: (reason) => send("POST", `/v1/runs/${run}/resume`, body(reason)),
   }),
   /** @param {string} run @returns {Act} */
@@ -80,7 +80,7 @@ export const acts = {
     title: `Stop ${run}`,
     verb: "Stop",
     grave: true,
-    outcome: "The present round is abandoned. Clients measure the final models, and then the run ends. A run that waits is cancelled. This cannot be undone.",
+    outcome: "The current round is abandoned. Clients measure the final models, and then the run ends. A queued run is cancelled. This cannot be undone.",
     perform: (reason) => send("POST", `/v1/runs/${run}/stop`, body(reason)),
   }),
   /** @param {string} run @param {string} mode @returns {Act} */
@@ -110,7 +110,7 @@ export const acts = {
   readmit: (client) => ({
     title: `Readmit ${client} to the federation`,
     verb: "Readmit",
-    outcome: `${client} may take part in later runs. A run that evicted it keeps it out until it is reinstated there.`,
+    outcome: `${client} may take part in later runs. If a run has evicted ${client}, the eviction lasts until an operator reinstates ${client} in that run.`,
     perform: (reason) => send("POST", `/v1/clients/${encodeURIComponent(client)}/reinstate`, body(reason)),
   }),
   /** @param {string} client @returns {Act} */

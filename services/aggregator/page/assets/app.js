@@ -4,7 +4,7 @@ import { html, render, useEffect, useState } from "./vendor/preact.js";
 import { useSession } from "./hooks.js";
 import { SignIn } from "./views/sign_in.js";
 
-/** The view after signing in. It is most of the page, so it is loaded after the first frame. */
+/** The view after signing in. This view is most of the page's code, so it is loaded after the first frame. */
 const shell = new Promise((done) => requestAnimationFrame(done)).then(() => import("./shell.js"));
 
 function Page() {

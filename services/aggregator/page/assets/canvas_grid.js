@@ -2,7 +2,8 @@
  * A matrix on a canvas. It draws only the visible cells, and redraws only cells that change.
  *
  * The canvas stays in place while the box below it scrolls, so the drawing time depends on the
- * number of visible cells, not on the size of the matrix. Cells measure whole device pixels.
+ * number of visible cells, not on the size of the matrix. A cell's side is a whole number of device
+ * pixels.
  */
 
 const AXIS = 20;
@@ -250,7 +251,7 @@ export class CanvasGrid {
   }
 
   /**
-   * A colour's mark, drawn once; null if it has none.
+   * A colour's mark, drawn once and then reused; null if the colour has no mark.
    *
    * @param {number} colour
    */

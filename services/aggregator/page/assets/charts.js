@@ -17,7 +17,7 @@ import { html, useEffect, useRef } from "./vendor/preact.js";
  * @property {(value: number) => string} format
  * @property {boolean} [log]
  * @property {number} [height]
- * @property {string} [none] what stands in place of a chart without values
+ * @property {string} [none] the text that replaces a chart without values
  */
 
 /** The library, loaded when the first chart is drawn. */
@@ -81,7 +81,7 @@ export function Chart(props) {
       })}
     </figcaption>
     <div class="plot" role="img" aria-label=${props.label} hidden=${empty} ref=${host} style=${{ height: `${props.height || 180}px` }}></div>
-    ${empty && html`<p class="empty">${props.none || "There are no figures yet."}</p>`}
+    ${empty && html`<p class="empty">${props.none || "There are no values yet."}</p>`}
   </figure>`;
 }
 

@@ -31,7 +31,7 @@ export const DECISIONS = [
   {
     code: "p",
     name: "proposed",
-    title: "waits for an operator",
+    title: "an eviction that waits for an operator",
     severity: 5,
     mark: (pen, s) => {
       pen.beginPath();

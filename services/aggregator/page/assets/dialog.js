@@ -70,7 +70,7 @@ export function ActDialog() {
       <label for="act-reason">Reason</label>
       <textarea id="act-reason" rows="3" maxlength="500" required value=${reason}
         onInput=${(/** @type {any} */ event) => write(event.target.value)}></textarea>
-      <p class="hint">The audit log keeps it with your name, ${session.name}.</p>
+      <p class="hint">The audit log keeps the reason with your name, ${session.name}.</p>
       ${state.error && html`<p class="error" role="alert">${state.error}</p>`}
       <div class="buttons">
         <button type="button" onClick=${close}>Cancel</button>

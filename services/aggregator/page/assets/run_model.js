@@ -8,17 +8,17 @@ import { VerdictTable } from "./verdict_table.js";
 const CHUNK = 100;
 /** Minimum time between requests for the run's state, in milliseconds. */
 const CALM = 400;
-/** Milliseconds until a request that failed while a run is loaded is repeated. */
+/** Milliseconds until the page repeats a request that failed while it loads a run. */
 const RETRY = 2000;
 /** Number of events that are kept. */
 const KEPT = 5000;
 const OVER = new Set(["finished", "failed", "cancelled"]);
 /** Events after which a round has ended. */
 const ENDS = new Set(["published", "failed", "evaluating", "ended"]);
-/** Events that change who is barred. */
+/** Events that change which clients are barred, or which clients take part. */
 const STANDING = new Set(["evicted", "quarantined", "proposed", "confirmed", "dismissed", "reinstated", "released", "seated", "accepted", "declined"]);
 
-/** Its topics are `status`, `verdicts`, `rows`, `sorted`, `figures`, `standing`, `events`, `connection`. */
+/** Reports changes as events of the types `status`, `verdicts`, `rows`, `sorted`, `figures`, `standing`, `events`, `connection`. */
 export class RunModel extends EventTarget {
   /** @param {string} run */
   constructor(run) {
@@ -39,7 +39,7 @@ export class RunModel extends EventTarget {
     this.events = [];
     this.lost = "";
     this.error = "";
-    /** Whether the last error is a refusal, which stays as it is if the page asks again. */
+    /** Whether the last error is a refusal, which a repeated request would only repeat. */
     this.refused = false;
     this.abort = new AbortController();
     this.next = 0;
@@ -122,7 +122,7 @@ export class RunModel extends EventTarget {
   async load_rounds(first, last) {
     try {
       const figures = this.ask(`/figures?from=${first}&limit=${last - first + 1}`);
-      figures.catch(() => {}); // It is awaited below.
+      figures.catch(() => {}); // The error is handled below; the browser must not report it earlier.
       const matrix = await this.ask(`/verdicts?from=${first}&to=${last}`);
       const before = this.table.rounds.length ? this.table.clients.length : -1;
       this.table.add(matrix);
@@ -150,7 +150,7 @@ export class RunModel extends EventTarget {
     this.tell("status");
   }
 
-  /** Waits after a failure, and tells whether to ask again: an aggregator may come back. */
+  /** Waits after a failure; returns whether to repeat the request, because an aggregator may restart. */
   async may_retry() {
     if (!this.refused) await new Promise((done) => setTimeout(done, RETRY));
     return !this.refused && !this.abort.signal.aborted;

@@ -53,9 +53,9 @@ export function Shell() {
     </header>
     <main id="content" tabindex="-1">${view(route)}</main>
     <footer>
-      This page shows client ids, when each client was last heard, the verdicts on it with their evidence, and the figures
-      that it reports, to everybody with an operator's or a viewer's token. It shows no training data. An operator may
-      also download the models.
+      Everybody with an operator's or a viewer's token sees each client's id, the time of its last request, the verdicts
+      on the client with their evidence, and the metrics that the client reports. The page shows no training data. An
+      operator may also download the models.
     </footer>
     <${ActDialog} />
   `;
@@ -63,7 +63,7 @@ export function Shell() {
 
 /** @param {Event} event */
 function skip(event) {
-  event.preventDefault(); // The address names the view.
+  event.preventDefault(); // Following the link would replace the view's name in the address.
   const content = document.getElementById("content");
   if (content) content.focus();
 }

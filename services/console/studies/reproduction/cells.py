@@ -15,12 +15,12 @@ class Cell:
     """One cell of a table.
 
     Args:
-        at: its choice on every axis.
+        at: the cell's choice on every axis.
         value: the paper's value.
-        measure: the metric of its runs that the table shows.
+        measure: the metric that the table shows.
         accuracy: the rounds from which final accuracies are computed.
-        runs: its experiment with each seed; empty if it cannot be run.
-        reason: why it cannot be run.
+        runs: the cell's experiment with each seed; empty if the cell cannot be run.
+        reason: why the cell cannot be run; None if it can.
     """
 
     at: At

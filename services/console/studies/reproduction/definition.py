@@ -18,7 +18,7 @@ ROUNDS = "rounds"
 """The name of the horizontal axis of a figure that shows the rounds of a run. It is not an axis of
 the table."""
 At = dict[str, str]
-"""One choice of some axes, keyed by axis."""
+"""The choice on each of several axes, keyed by axis."""
 
 
 class Choice(Table):
@@ -38,12 +38,12 @@ class Somewhere(Table):
     at: dict[str, str | list[str]] = {}
 
     def holds(self, at: Mapping[str, str]) -> bool:
-        """Whether a cell is one of these cells."""
+        """Whether a cell has all of the given choices."""
         return all(at.get(axis) in _listed(wanted) for axis, wanted in self.at.items())
 
 
 class Setting(Somewhere):
-    """Changes to the experiments of some cells."""
+    """Changes to the experiments of the cells that have all of the given choices."""
 
     change: dict[str, Any]
 
@@ -91,7 +91,7 @@ class Definition(Paper):
     axes: dict[str, dict[str, Choice]] = Field(min_length=1)
     """The choices of each axis; the last axis makes the columns."""
     fixed: At = {}
-    """The choices of all cells on those axes of the paper that are not axes of the table."""
+    """The choice that all cells share on each axis of the paper that the table does not have."""
     smoke: At
     """The cell that the scale `smoke` runs."""
     values: dict[str, Any] = {}

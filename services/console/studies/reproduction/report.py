@@ -39,7 +39,7 @@ class Outcome:
         mean: mean over the seeds; None if no run has the metric.
         half: half the width of the 95 % confidence interval of the mean; None for one seed.
         missing: why there is no value.
-        runs: the results of its runs.
+        runs: the results of the cell's runs.
     """
 
     cell: Cell
@@ -262,7 +262,7 @@ def lines_of(
 
 
 def _kind(one: Outcome) -> str:
-    """The suffix of a metric's name for the kind of model, of which a table may have several."""
+    """The suffix of a metric's name that denotes the kind of model, such as `_local`; else ""."""
     return next((f"_{kind}" for kind in KINDS if one.cell.measure.endswith(f"_{kind}")), "")
 
 

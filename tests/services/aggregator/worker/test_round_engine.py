@@ -34,7 +34,7 @@ def test_a_method_whose_clients_see_each_others_models_is_refused() -> None:
         for mode in ("shared", "exact")
     )
     assert check_networked(shared) is shared
-    with pytest.raises(ConfigurationError, match="simulation only"):
+    with pytest.raises(ConfigurationError, match="simulations only"):
         check_networked(exact)
 
 

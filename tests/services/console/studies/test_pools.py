@@ -55,7 +55,7 @@ def test_ray_that_is_missing_is_named(
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--ray", "local", "--jobs", "2"], "--jobs 2 counts processes on this machine"),
+        (["--ray", "local", "--jobs", "2"], "--jobs 2 sets the number of processes"),
         (["--gpus", "0.5"], "it needs --ray"),
         (["--ray", "local", "--gpus", "0.5"], "give --device cuda"),
         (["--ray", "local", "--device", "cuda:1"], "Ray chooses the GPU"),
@@ -70,7 +70,7 @@ def test_options_that_do_not_fit_together_are_refused(
 
 def test_what_is_no_study_takes_no_pool(rampart: Rampart) -> None:
     said = rampart("simulate", "digits-benign", "--ray", "local")
-    assert said.code == 1 and "digits-benign is one run" in said.err
+    assert said.code == 1 and "digits-benign has no [sweep]" in said.err
     said = rampart("matrix", "--experiment", "digits-matrix", "--network", "--ray", "local")
     assert said.code == 1 and "--network runs the real services on this machine" in said.err
     said = rampart("certify", "digits-benign", "--jobs", "2")

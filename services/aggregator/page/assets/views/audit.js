@@ -16,18 +16,18 @@ export function AuditView() {
   return html`
     <div class="heading">
       <h1>Audit log</h1>
-      <p class="muted">${plural(entries.length, "entry").replace("entrys", "entries")}${head && html`, head <code title=${head}>${short(head)}</code>`}. <code>rampart audit verify</code> checks the chain.</p>
+      <p class="muted">${plural(entries.length, "entry").replace("entrys", "entries")}${head && html`, head <code title=${head}>${short(head)}</code>`}. <code>rampart audit --verify</code> checks that no entry was altered.</p>
       <input type="search" aria-label="Filter the log" placeholder="Filter, such as evict" value=${filter}
         onInput=${(/** @type {any} */ event) => write(event.target.value)} />
     </div>
     <${Failure} error=${error} />
-    <section class="panel" aria-label="Entries"><${AuditLines} entries=${found.slice(-SHOWN).reverse()} label="Acts, newest first" tall=${true} /></section>
+    <section class="panel" aria-label="Entries"><${AuditLines} entries=${found.slice(-SHOWN).reverse()} label="Actions, newest first" tall=${true} /></section>
   `;
 }
 
 /** @param {{entries: any[], label: string, tall?: boolean}} props */
 export function AuditLines({ entries, label, tall = false }) {
-  if (!entries.length) return html`<p class="empty">No operator has acted.</p>`;
+  if (!entries.length) return html`<p class="empty">No operator has taken an action yet.</p>`;
   return html`<ol class=${`log ${tall ? "tall" : ""}`} tabindex="0" aria-label=${label}>
     ${entries.map(
       (entry) => html`<li key=${entry.number}>

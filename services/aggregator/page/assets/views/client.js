@@ -39,11 +39,11 @@ export function ClientView({ client }) {
     <${Failure} error=${error} />
     ${data &&
     html`<dl class="facts">
-      <${Fact} name="Last heard">${relative(data.last_seen)}<//>
+      <${Fact} name="Last request">${relative(data.last_seen)}<//>
       <${Fact} name="Software">${data.software || "–"}<//>
       <${Fact} name="Registered">${clock(data.registered_at)}<//>
       <${Fact} name="Token">${token(data)}<//>
-      <${Fact} name="Most samples it may claim">${data.sample_cap ?? "set by each run"}<//>
+      <${Fact} name="Cap on claimed samples">${data.sample_cap ?? "set by each run"}<//>
       <${Fact} name="Labels">${Object.entries(data.labels).map(([key, value]) => `${key}=${value}`).join(", ") || "–"}<//>
       ${data.barred && html`<${Fact} name="Barred because">${String(data.barred.reason || "")}<//>`}
     </dl>`}

@@ -25,13 +25,13 @@ export function ClientsView() {
     <${Failure} error=${error} />
     <div class="table-box" tabindex="0" role="region" aria-label="Clients">
       <table class="stacks">
-        <thead><tr><th scope="col">Client</th><th scope="col">Liveness</th><th scope="col">Last heard</th><th scope="col">Software</th><th scope="col">Labels</th><th scope="col">Registered</th><th scope="col">Token</th></tr></thead>
+        <thead><tr><th scope="col">Client</th><th scope="col">Liveness</th><th scope="col">Last request</th><th scope="col">Software</th><th scope="col">Labels</th><th scope="col">Registered</th><th scope="col">Token</th></tr></thead>
         <tbody>
           ${found.slice(0, SHOWN).map(
             (/** @type {any} */ one) => html`<tr key=${one.client_id}>
               <th scope="row"><a class="id" href=${href("clients", one.client_id)}>${one.client_id}</a></th>
               <td>${one.barred ? html`<span class="alarm">barred</span>` : one.online ? html`<span class="good">online</span>` : html`<span class="muted">offline</span>`}</td>
-              <td data-label="Last heard">${relative(one.last_seen)}</td>
+              <td data-label="Last request">${relative(one.last_seen)}</td>
               <td data-label="Software">${one.software || "–"}</td>
               <td data-label="Labels">${Object.entries(one.labels).map(([key, value]) => `${key}=${value}`).join(", ") || "–"}</td>
               <td data-label="Registered">${clock(one.registered_at)}</td>

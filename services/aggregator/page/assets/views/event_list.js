@@ -39,7 +39,7 @@ export function EventList({ model }) {
         </li>`,
       )}
     </ol>
-    ${!shown.length && html`<p class="empty">${wanted ? "No event has this text." : "Nothing has happened yet."}</p>`}
+    ${!shown.length && html`<p class="empty">${wanted ? "No event contains this text." : "There are no events yet."}</p>`}
   </section>`;
 }
 

@@ -19,8 +19,8 @@ export function EvidenceUntil({ run, client, round }) {
 }
 
 /**
- * A detector's score is its evidence, or one round's measurement: the evidence is then a third line,
- * if the detector accumulates any.
+ * A detector's score is either its evidence or the measurement of one round. In the second case, the
+ * chart shows the evidence as a third line, if the detector accumulates evidence.
  *
  * @param {{client: string, figures: any[]}} props figures of rounds with the client's part, in order
  */

@@ -19,7 +19,7 @@ export function Proposals({ model }) {
         (one) => html`<li key=${one.client_id} class="proposal">
           <div>
             <a class="id" href=${href("clients", one.client_id)}>${one.client_id}</a>
-            <span class="muted"> ${one.detector}, score ${number(one.score)}, limit ${number(one.threshold)}, round ${one.round}, ${relative(one.at)}; dismissed in round ${one.until} unless somebody decides</span>
+            <span class="muted"> ${one.detector}, score ${number(one.score)}, limit ${number(one.threshold)}, round ${one.round}, ${relative(one.at)}; dismissed in round ${one.until} unless an operator decides</span>
             <p>${one.reason}</p>
           </div>
           <div class="actions">

@@ -44,6 +44,6 @@ export function RunView({ run }) {
 function Lost({ model }) {
   useTopics(model, "connection");
   return html`<p class="lost" role="alert" hidden=${!model.lost}>
-    ${model.lost && html`<b>Connection lost.</b> ${model.lost} What you see may be out of date; the page keeps trying.`}
+    ${model.lost && html`<b>Connection lost.</b> ${model.lost} The page may be out of date; it keeps trying to reconnect.`}
   </p>`;
 }

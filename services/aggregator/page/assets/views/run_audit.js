@@ -13,8 +13,8 @@ export function RunAudit({ model }) {
   const { entries, error } = useAudit();
   const own = entries.filter((entry) => entry.target === model.run || entry.details.run === model.run);
   return html`<section class="panel" aria-labelledby="run-audit">
-    <div class="panel-head"><h2 id="run-audit">Audit trail</h2><a href=${href("audit")}>All acts</a></div>
+    <div class="panel-head"><h2 id="run-audit">Audit trail</h2><a href=${href("audit")}>All actions</a></div>
     <${Failure} error=${error} />
-    <${AuditLines} entries=${own.slice(-SHOWN).reverse()} label="Acts on this run, newest first" />
+    <${AuditLines} entries=${own.slice(-SHOWN).reverse()} label="Actions on this run, newest first" />
   </section>`;
 }

@@ -30,8 +30,8 @@ export function SignIn() {
       ${state.error && html`<p class="error" role="alert">Sign-in refused: ${state.error}.</p>`}
       <button type="submit" class="primary" disabled=${state.busy}>Sign in</button>
       <p class="hint">
-        The token stays in this page's memory; a reload asks for it again. A viewer's token shows everything and changes
-        nothing. <code>rampart operators add</code> makes tokens.
+        The token stays in this page's memory, so you must enter it again after a reload. With a viewer's token, you see
+        everything and change nothing. <code>rampart operators add</code> makes tokens.
       </p>
     </form>
   </main>`;

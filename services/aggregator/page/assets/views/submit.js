@@ -30,7 +30,7 @@ export function Submit({ runs, done }) {
     return (
       `It can run: ${found.parameters} parameters, up to ${found.clients} updates in a round, ` +
       `${size(found.memory_bytes)} of memory, ${size(found.disk_bytes)} on disk, ` +
-      `${size(found.down_bytes)} down and ${size(found.up_bytes)} up for a client in a round.`
+      `${size(found.down_bytes)} received and ${size(found.up_bytes)} sent by a client in a round.`
     );
   });
   const submit = attempt(async (experiment) => {

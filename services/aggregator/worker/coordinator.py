@@ -107,8 +107,7 @@ class Coordinator:
         assert run is not None
         snapshot = run.snapshot
         await self.compute(self.round_engine.restore, snapshot)
-        count = self.kept_models.count
-        self.kept_models = await KeptModels.read(self.records, run.round, count)
+        await self.kept_models.restore(self.records, run.round)
         state = State(
             phase=run.phase,
             round=run.round,
@@ -286,9 +285,8 @@ class Coordinator:
         )
         self.observe(record, decided)
         used = {d for r in opened.receipts.values() for d in (r.digest, r.started) if d}
-        left = self.kept_models.add(state.round, record.models.get("global"))
-        unused = outcome.before.blobs() | used | opened.uploads | left
-        await self.drop(unused, state.position)
+        used |= self.kept_models.add(state.round, record.models.get("global"))
+        await self.drop(outcome.before.blobs() | used | opened.uploads, state.position)
 
     async def fail(self, state: State, reason: str) -> None:
         """Ends a round without an outcome; the models and the pool remain unchanged."""
@@ -309,8 +307,8 @@ class Coordinator:
 
     async def drop(self, digests: set[str], position: str) -> None:
         """Deletes blobs, except those still referenced, for example by events after `position`."""
-        kept = self.snapshot.blobs() | await handed_out(self.stores, position)
-        kept |= set(self.kept_models.models.values())
+        kept = self.snapshot.blobs() | self.kept_models.digests
+        kept |= await handed_out(self.stores, position)
         await self.compute(self.blobs.delete, sorted(digests - kept))
 
     def observe(self, record: RoundRecord, decided: Decided | None) -> None:

@@ -88,9 +88,10 @@ async def _model_of(start: Start, stores: Stores, blobs: RunBlobs, models_kept: 
     digest = state.snapshot.global_model
     if start.round is not None:
         digest = await _model_after(start, source.records(held))
-        kept = await KeptModels.read(source.records(held), state.round, models_kept)
+        kept = KeptModels(models_kept)
+        await kept.restore(source.records(held), state.round)
         # Other models of earlier rounds may still exist, but a sweep may delete them at any time.
-        if digest not in {state.snapshot.global_model, *kept.models.values()}:
+        if digest not in {state.snapshot.global_model, *kept.digests}:
             raise ConfigurationError(
                 f"model.start: the model of run {start.run!r} after round {start.round} is not "
                 f"kept; RAMPART_MODELS_KEPT limits the kept models to those of the newest "

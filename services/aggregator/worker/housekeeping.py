@@ -63,8 +63,9 @@ class Housekeeping:
                 extra={"run": run},
             )
             return False
-        models = await KeptModels.read(records, state.round, self._models_kept)
-        kept |= set(models.models.values())
+        models = KeptModels(self._models_kept)
+        await models.restore(records, state.round)
+        kept |= models.digests
         for ticket in (await stores.tickets.outstanding()).values():
             kept |= set(ticket.models.values())
         for receipt in await stores.uploads.every_receipt():

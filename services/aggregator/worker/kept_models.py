@@ -22,22 +22,23 @@ class KeptModels:
         self.models: dict[int, str] = {}
         """Digests of the kept models, keyed by round, in order."""
 
-    @staticmethod
-    async def read(records: RecordStore, newest: int, count: int) -> "KeptModels":
+    @property
+    def digests(self) -> set[str]:
+        """Digests of the kept models."""
+        return set(self.models.values())
+
+    async def restore(self, records: RecordStore, newest: int) -> None:
         """Reads the digests from the records of a run.
 
         Args:
             records: the records of the run.
             newest: the run's current or last round.
-            count: number of rounds whose models are kept.
         """
-        found = KeptModels(count)
-        entries = await records.entries(max(0, newest - count), newest)
+        entries = await records.entries(max(0, newest - self.count), newest)
         for round_ in entries:
             record = await records.record_json(entries[round_])
             models = StoredRound.model_validate_json(record).models if record else {}
-            found.add(round_, models.get("global"))
-        return found
+            self.add(round_, models.get("global"))
 
     def add(self, round_: int, digest: str | None) -> set[str]:
         """Adds a round's model, if it published one; returns digests that are no longer kept."""
@@ -45,4 +46,4 @@ class KeptModels:
             return set()
         self.models[round_] = digest
         oldest = [self.models.pop(n) for n in list(self.models)[: -self.count]]
-        return {*oldest} - {*self.models.values()}
+        return set(oldest) - self.digests

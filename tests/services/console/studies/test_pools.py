@@ -56,7 +56,7 @@ def test_ray_that_is_missing_is_named(
     ("words", "reason"),
     [
         (["--ray", "local", "--jobs", "2"], "--jobs 2 sets the number of processes"),
-        (["--gpus", "0.5"], "it needs --ray"),
+        (["--gpus", "0.5"], "add --ray"),
         (["--ray", "local", "--gpus", "0.5"], "give --device cuda"),
         (["--ray", "local", "--device", "cuda:1"], "Ray chooses the GPU"),
     ],

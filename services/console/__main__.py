@@ -9,8 +9,18 @@ import typer
 
 from rampart_fl.services.console.commands.audit import audit
 from rampart_fl.services.console.commands.certify import certify
+from rampart_fl.services.console.commands.clients import clients
 from rampart_fl.services.console.commands.connection import OPENED
 from rampart_fl.services.console.commands.data import data
+from rampart_fl.services.console.commands.decisions import (
+    confirm,
+    dismiss,
+    evict,
+    mode,
+    proposals,
+    reinstate,
+)
+from rampart_fl.services.console.commands.enrolment import label, revoke, tokens
 from rampart_fl.services.console.commands.matrix import matrix
 from rampart_fl.services.console.commands.monitoring import rounds, status, watch
 from rampart_fl.services.console.commands.operators import operators
@@ -21,21 +31,7 @@ from rampart_fl.services.console.commands.roles import roles
 from rampart_fl.services.console.commands.runs import delete, run, runs
 from rampart_fl.services.console.commands.serve import serve, shutdown
 from rampart_fl.services.console.commands.simulate import simulate
-from rampart_fl.services.console.commands.steering import (
-    clients,
-    confirm,
-    dismiss,
-    evict,
-    label,
-    mode,
-    pause,
-    proposals,
-    reinstate,
-    resume,
-    revoke,
-    stop,
-    tokens,
-)
+from rampart_fl.services.console.commands.steering import pause, resume, stop
 from rampart_fl.services.console.commands.track import track
 from rampart_fl.services.console.commands.up import up
 from rampart_fl.shared.errors import RampartError

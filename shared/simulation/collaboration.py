@@ -59,7 +59,9 @@ class Estimates:
     dissimilarity_N: Tensor
 
     def shares(self, f: int) -> Tensor:
-        """λ (N,). If (f/n) G² is 0, λ is 1 for a positive numerator, and 0 otherwise.
+        """λ of each client (N,), by the formula of this module.
+
+        If the denominator (f/n) G² is 0, λ is 1 where the numerator is positive, and 0 elsewhere.
 
         >>> two = torch.tensor([100.0, 100.0])
         >>> Estimates(4, two, torch.tensor([0.1, 0.3]), 2 * two / 100).shares(f=1).tolist()

@@ -44,7 +44,8 @@ class State:
     stale: bool = True
     """Whether the status or the barred clients may have changed since they were read."""
 
-    # The time of a set intersection depends on the smaller set, not on the number of all clients.
+    # `expected` and `counted` intersect sets, because this takes time in proportion to the smaller
+    # set. A difference takes time in proportion to the first set, which may have all clients.
 
     @property
     def expected(self) -> int:

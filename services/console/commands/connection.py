@@ -35,6 +35,8 @@ WhichRun = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 Reason = Annotated[str, typer.Option(help="Reason, recorded in the audit log.")]
+Where = tuple[str | None, str | None, str | None, str | None]
+"""The options of a connection: URL, token, CA bundle and run."""
 
 
 def connect(

@@ -11,7 +11,7 @@ from rampart_fl.services.console.tracking.tracker import NoTracker, missing
 LONGEST = 500
 """Maximum number of characters in a parameter; older servers reject longer parameters."""
 PARAMETERS, METRICS = 100, 1000
-"""Maximum number of parameters or tags, and of metrics, in one request to MLflow."""
+"""Maximum numbers in one request to MLflow: first of parameters or tags, then of metrics."""
 
 
 class MlflowTracker:

@@ -140,9 +140,9 @@ class LocalResult:
             if it has one). For an estimation task, these are instead the squared errors summed over
             the test samples (`error_customized`, ...). Mean training loss of the model before and
             after its training for upload: `loss_before`, `loss_after`. If the experiment has a
-            trigger: the number of test samples that are not of the target class
-            (`triggered_samples`), and how many of these samples each model assigns to the target
-            class when the samples show the trigger (`fooled_customized`, ...). Under differential
+            trigger: the number of test samples of other classes than the target
+            (`triggered_samples`), and how many of them each model assigns to the target class once
+            the trigger is added (`fooled_customized`, ...). Under differential
             privacy: the ε spent so far (`epsilon`). Also the measurements of the objective's terms
             on the trained model (`jacobian_norm`), and the numbers that the personalizer reports
             before training.

@@ -36,9 +36,10 @@ class NoRegret(QuasiGradientRule):
     breakdown = "f < n/2"
     complexity = "O(n²d + t n³) for t steps"
     radius: float | None = Field(default=None, gt=0)
-    """The radius, Ω(√(d log m)) in the paper, in units of the updates. None selects twice the
-    radius of the smallest ball that is centred on a row and contains n - f rows, so that no row of
-    that ball is removed. A radius that would remove all rows is ignored."""
+    """Distance beyond which a row counts as far from another one, in the units of the rows; the
+    paper uses Ω(√(d log m)). None selects twice the radius of the smallest ball that is centred on
+    a row and contains n - f rows, so that no row of that ball is removed. A radius that would
+    remove all rows is ignored."""
     sigma2: float | None = Field(default=None, gt=0)
     """σ², the bound on the honest covariance. If None, the step s is η / max g, with the maximum
     taken over rows whose weight is not negligible."""

@@ -14,8 +14,9 @@ TRIES = 1000
 class Dirichlet(Partition):
     """Divides each class in proportion to p ~ Dir(β·1_K); if β is small, clients have few classes.
 
-    With `balanced`, a client that already holds at least N/K of the N samples gets none of the next
-    class. The partition is drawn again until every client has at least `minimum` samples.
+    The classes are divided one after the other. With `balanced`, a client that already holds at
+    least N/K of the N samples gets no samples of later classes. The partition is drawn again until
+    every client has at least `minimum` samples.
 
     >>> y = torch.arange(10).repeat(40)
     >>> parts = Dirichlet(beta=0.5).split(y, 5, torch.Generator().manual_seed(0))

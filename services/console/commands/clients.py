@@ -1,0 +1,92 @@
+"""`rampart clients`: lists the clients of a run or of the federation."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from rampart_fl.services.console.commands.connection import Ca, Json, Run, Token, Url, connect, emit
+from rampart_fl.shared.protocol.messages import ClientInfo
+from rampart_fl.shared.protocol.runs import Member
+
+
+def clients(
+    client: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="One client, over all runs.")
+    ] = None,
+    run: Run = None,
+    everywhere: Annotated[
+        bool, typer.Option(help="List the clients of the federation, with labels.")
+    ] = False,
+    last: Annotated[
+        int, typer.Option(min=1, help="With an id: how many of the newest runs to show.")
+    ] = 20,
+    before: Annotated[
+        str | None, typer.Option(metavar="RUN", help="With an id: show runs older than this one.")
+    ] = None,
+    url: Url = None,
+    token: Token = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
+    """Lists a run's clients: slot, online or not, current activity, and why they are barred.
+
+    With an id, shows what this client did in the newest runs of the federation.
+    """
+    operator = connect(url, token, ca, run)
+    if client is not None:
+        if run is not None or everywhere:
+            raise typer.BadParameter(
+                "a client's history covers all runs; omit --run and --everywhere"
+            )
+        from rampart_fl.services.console.commands.client_history import show_history
+
+        show_history(operator, client, last, before, as_json)
+        return
+    if everywhere:
+        _enrolled(operator.clients(), as_json)
+        return
+    found = operator.members()
+    if as_json:
+        emit([client.model_dump(mode="json") for client in found])
+        return
+    table = Table()
+    for name in ("client", "slot", "online", "software", "ticket", "notes"):
+        table.add_column(name, no_wrap=name != "notes", overflow="fold")
+    for member in found:
+        doing = member.ticket.kind if member.ticket else "-"
+        slot = "-" if member.slot is None else str(member.slot)
+        online = "yes" if member.online else "no"
+        software = member.software or "-"
+        table.add_row(member.client_id, slot, online, software, doing, _notes(member))
+    Console().print(table)
+
+
+def _enrolled(found: list[ClientInfo], as_json: bool) -> None:
+    """Lists the clients of the federation."""
+    if as_json:
+        emit([client.model_dump(mode="json") for client in found])
+        return
+    table = Table()
+    for name in ("client", "online", "software", "labels", "barred"):
+        table.add_column(name, no_wrap=name == "client", overflow="fold")
+    for client in found:
+        labels = " ".join(f"{key}={value}" for key, value in client.labels.items())
+        barred = "" if client.barred is None else str(client.barred.get("reason", ""))
+        online, software = "yes" if client.online else "no", client.software or "-"
+        table.add_row(client.client_id, online, software, labels, barred)
+    Console().print(table)
+
+
+def _notes(member: Member) -> str:
+    """Why a client declined, or why it is barred and until which round."""
+    if member.eviction is not None:
+        return f"evicted: {member.eviction.get('reason', '')}"
+    if member.quarantine is not None:
+        kind = "proposed" if member.quarantine["kind"] == "proposal" else "quarantined"
+        until, reason = member.quarantine["until"], member.quarantine["reason"]
+        return f"{kind}, until round {until}: {reason}"
+    if member.accept is False:
+        return f"declined: {member.reason}"
+    return "" if member.slot is not None else "accepted"

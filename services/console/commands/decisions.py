@@ -1,0 +1,125 @@
+"""Commands that decide who takes part: evictions, proposals, and the mode of the detectors."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from rampart_fl.services.console.commands.connection import (
+    Ca,
+    Json,
+    Reason,
+    Run,
+    Token,
+    Url,
+    Where,
+    connect,
+    emit,
+    say,
+)
+from rampart_fl.shared.experiment.eviction import Mode
+from rampart_fl.shared.protocol.messages import UNSAID
+
+Everywhere = Annotated[
+    bool, typer.Option("--everywhere", help="In the whole federation, not only in one run.")
+]
+
+
+def evict(
+    client: str,
+    reason: Reason = UNSAID,
+    everywhere: Everywhere = False,
+    run: Run = None,
+    url: Url = None,
+    token: Token = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
+    """Evicts a client from a run, or bars it from the whole federation."""
+    decide = _decide_everywhere if everywhere else _decide
+    decide("evict", client, reason, (url, token, ca, run), as_json)
+
+
+def reinstate(
+    client: str,
+    reason: Reason = UNSAID,
+    everywhere: Everywhere = False,
+    run: Run = None,
+    url: Url = None,
+    token: Token = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
+    """Reverses an eviction or a quarantine."""
+    decide = _decide_everywhere if everywhere else _decide
+    decide("reinstate", client, reason, (url, token, ca, run), as_json)
+
+
+def proposals(
+    run: Run = None, url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False
+) -> None:
+    """Lists the evictions that wait for `confirm` or `dismiss`, with their evidence."""
+    found = connect(url, token, ca, run).proposals()
+    if as_json:
+        emit([one.model_dump(mode="json") for one in found])
+        return
+    for one in found:
+        since = f"proposed in round {one.round}, expires in round {one.until}"
+        sys.stdout.write(f"{one.client_id} {since}: {one.detector}: {one.reason}\n")
+    if not found:
+        sys.stdout.write("no proposals\n")
+
+
+def confirm(
+    client: str,
+    reason: Reason = UNSAID,
+    run: Run = None,
+    url: Url = None,
+    token: Token = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
+    """Confirms a proposal, which evicts the client."""
+    _decide("confirm", client, reason, (url, token, ca, run), as_json)
+
+
+def dismiss(
+    client: str,
+    reason: Reason = UNSAID,
+    run: Run = None,
+    url: Url = None,
+    token: Token = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
+    """Dismisses a proposal: readmits the client and discards the evidence."""
+    _decide("dismiss", client, reason, (url, token, ca, run), as_json)
+
+
+def mode(
+    mode: Annotated[Mode, typer.Argument(help="The strongest decision that the run may make.")],
+    reason: Reason = UNSAID,
+    run: Run = None,
+    url: Url = None,
+    token: Token = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
+    """Sets the strongest decision that a run may make about a client, from the next round on."""
+    found = connect(url, token, ca, run).switch(mode, reason)
+    text = f"{found.run} decides in mode {found.mode} from the next round that closes"
+    say(as_json, found.model_dump(mode="json"), text)
+
+
+def _decide(verb: str, client: str, reason: str, where: Where, as_json: bool) -> None:
+    found = connect(*where).decide(client, verb, reason)
+    now = "is evicted" if found.evicted else "may take part"
+    if found.quarantine is not None:
+        now = f"is quarantined until round {found.quarantine['until']}"
+    say(as_json, found.model_dump(mode="json"), f"{client} {now}")
+
+
+def _decide_everywhere(verb: str, client: str, reason: str, where: Where, as_json: bool) -> None:
+    found = connect(*where).decide_everywhere(client, verb, reason)
+    now = "may take part in runs" if found.barred is None else "is barred from the federation"
+    say(as_json, found.model_dump(mode="json"), f"{client} {now}")

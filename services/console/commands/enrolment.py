@@ -1,0 +1,88 @@
+"""Commands for join tokens, and for the labels and tokens of enrolled clients."""
+
+from typing import Annotated
+
+import typer
+
+from rampart_fl.services.console.commands.connection import (
+    Ca,
+    Json,
+    Reason,
+    Token,
+    Url,
+    connect,
+    say,
+)
+from rampart_fl.shared.protocol.messages import UNSAID
+
+Labels = Annotated[
+    list[str] | None,
+    typer.Option("--label", help="Label of the clients, such as site=eu; may be repeated."),
+]
+
+
+def tokens(
+    count: Annotated[
+        int | None, typer.Option(min=1, help="Number of tokens.", show_default="1")
+    ] = None,
+    lifetime: Annotated[
+        float | None,
+        typer.Option(min=1, help="Seconds until they expire.", show_default="86400"),
+    ] = None,
+    revoke: Annotated[
+        str | None, typer.Option(metavar="TOKEN", help="Revoke this join token; make no tokens.")
+    ] = None,
+    label: Labels = None,
+    reason: Reason = UNSAID,
+    url: Url = None,
+    token: Token = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
+    """Makes join tokens, and prints one per line. Each token lets one client join."""
+    if revoke is not None and (count is not None or lifetime is not None):
+        raise typer.BadParameter("--revoke makes no tokens; omit --count and --lifetime")
+    operator = connect(url, token, ca)
+    if revoke is not None:
+        operator.revoke_join_token(revoke, reason)
+        say(as_json, {"revoked": True}, "the join token is no longer valid")
+        return
+    made = operator.mint_unbound(count or 1, lifetime or 86_400, reason, _labels(label))
+    say(as_json, made.model_dump(mode="json"), "\n".join(made.tokens))
+
+
+def label(
+    client: str,
+    labels: Annotated[list[str] | None, typer.Argument(help="Labels as KEY=VALUE.")] = None,
+    reason: Reason = UNSAID,
+    url: Url = None,
+    token: Token = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
+    """Replaces a client's labels; later runs use labels to select their clients."""
+    found = connect(url, token, ca).label(client, _labels(labels), reason)
+    text = " ".join(f"{key}={value}" for key, value in found.labels.items())
+    say(as_json, found.model_dump(mode="json"), f"{client} {text or 'has no labels'}")
+
+
+def revoke(
+    client: str,
+    reason: Reason = UNSAID,
+    url: Url = None,
+    token: Token = None,
+    ca: Ca = None,
+    as_json: Json = False,
+) -> None:
+    """Revokes a client's token at once, for example after a leak. Evicts nobody."""
+    connect(url, token, ca).revoke(client, reason)
+    text = f"the token of {client} is no longer valid"
+    say(as_json, {"client_id": client, "revoked": True}, text)
+
+
+def _labels(given: list[str] | None) -> dict[str, str]:
+    """Labels from KEY=VALUE."""
+    pairs = [text.partition("=") for text in given or []]
+    if wrong := [key for key, sign, _ in pairs if not sign]:
+        raise typer.BadParameter(f"--label {wrong[0]}: write it as KEY=VALUE")
+    return {key: value for key, _, value in pairs}

@@ -23,6 +23,12 @@ BATCH_NORM = {"name": "wide_resnet", "depth": 10, "width": 1}
 MakeLearner = Callable[..., Learner]
 
 
+@pytest.fixture(autouse=True)
+def _unaccounted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No ε is read here, and Opacus takes longer for it than the steps take."""
+    monkeypatch.setattr("rampart_fl.shared.learning.training.privacy.epsilon", lambda *_: 0.0)
+
+
 def begun(learner: Learner, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Local]:
     """The models that three clients received, and what is trained from them."""
     draws = torch.Generator().manual_seed(8)
@@ -72,8 +78,8 @@ def test_groups_of_clients_train_in_turn_as_all_at_once(
     assert noised_K.tolist() == ([15, 10, 5] if learner.training.privacy else [0, 0, 0])
 
 
-SIZES = (3, 40, 1, 12, 17, 7, 2, 26)
-"""Samples of clients in no order, from one to eight batches."""
+SIZES = (3, 20, 1, 9, 12, 7, 2, 16)
+"""Samples of clients in no order, from one to four batches."""
 UNBALANCED = pytest.mark.parametrize(
     "tables",
     [
@@ -215,6 +221,7 @@ def test_no_step_waits_for_another_device_or_sends_to_it(
 ) -> None:
     training = {"batch_size": 4, **tables.get("training", {})}
     if tables.get("model") == BATCH_NORM:
+        training["batch_size"] = 10  # A step of so many layers takes long.
         clients = [
             ClientData(*(torch.rand(len(y), 3, 32, 32), y) * 2, 10)
             for y in (one.y_train for one in clients)

@@ -78,7 +78,7 @@ def test_groups_of_clients_train_in_turn_as_all_at_once(
     assert noised_K.tolist() == ([15, 10, 5] if learner.training.privacy else [0, 0, 0])
 
 
-SIZES = (3, 20, 1, 9, 12, 7, 2, 16)
+SIZES = (3, 16, 1, 12, 9, 7)
 """Samples of clients in no order, from one to four batches."""
 UNBALANCED = pytest.mark.parametrize(
     "tables",
@@ -120,7 +120,7 @@ def trained(learner: Learner, dtype: torch.dtype) -> Trained:
     held_out = learner.personalizer.held_out
     batches = Batches.draw(SIZES, names, learner.training, 5, 3, held_out=held_out)
     cohort = Cohort.of(unbalanced(dtype), dtype)
-    return train(learner, cohort, batches, received_KD, personal, measure=False, hostile=[1, 6])
+    return train(learner, cohort, batches, received_KD, personal, measure=False, hostile=[1, 4])
 
 
 def several_epochs(tables: dict[str, Any]) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def test_unbalanced_clients_train_together_as_each_alone(
     together = trained(learner, dtype)
     for k, data in enumerate(unbalanced(dtype)):
         own = {name: tensor[k] for name, tensor in personal.items()}
-        usual = learner.as_attacker() if k in (1, 6) else learner
+        usual = learner.as_attacker() if k in (1, 4) else learner
         alone = train_round(usual, data, received_KD[k], own, seed=5, client=str(k), round_=3)
         assert torch.allclose(alone.update_D, together.update_KD[k], rtol=0, atol=1e-12)
         for name, tensor in together.personal.items():

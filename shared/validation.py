@@ -95,7 +95,7 @@ class _Stages:
     plan: "Plan" = field(compare=False)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def _unrunnable(stages: _Stages, rows: int) -> list[str]:
     """Why stages cannot run on this many rows; empty if they can.
 

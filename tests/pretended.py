@@ -89,19 +89,18 @@ class PretendedDevice(TorchDispatchMode):
         torch._C._set_only_lift_cpu_tensors(False)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs, name = dict(kwargs or {}), func.overloadpacket.__name__
-        leaves = _leaves((*args, *kwargs.values()))
-        far = any(isinstance(leaf, Far) for leaf in leaves)
+        kwargs, far = dict(kwargs or {}), Far in types
         target = kwargs.pop("device", None)
         ends_far = far if target is None else torch.device(target).type == DEVICE.type
-        if name == "copy_":
-            ends_far = isinstance(args[0], Far)
-        if ends_far and name not in COPIES:
-            _check(name, args, leaves)
         if target is not None:
             kwargs["device"] = "cpu"
         if not far and not ends_far:
             return func(*args, **kwargs)
+        name = func.overloadpacket.__name__
+        if name == "copy_":
+            ends_far = isinstance(args[0], Far)
+        if ends_far and name not in COPIES:
+            _check(name, args, _leaves((*args, *kwargs.values())))
         self._note(name, args, kwargs, ends_far)
         own: dict[int, Far] = {}
 

@@ -35,6 +35,8 @@ def imports(module: str) -> tuple[tuple[str, bool], ...]:
 
 def _imports(node: ast.AST, module: str, top: bool) -> Iterator[tuple[str, bool]]:
     for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):
+            continue
         if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
             continue
         if isinstance(child, ast.Import):
@@ -46,7 +48,7 @@ def _imports(node: ast.AST, module: str, top: bool) -> Iterator[tuple[str, bool]
                 inner = f"{child.module}.{alias.name}"
                 yield (inner if inner in MODULES else child.module, top)
         else:
-            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
             yield from _imports(child, module, top and not inside)
 
 

@@ -2,15 +2,31 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 
 from benchmarks import gpu
+from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.learning.data import client_data
 from rampart_fl.shared.learning.data.datasets.files import CACHE, VARIABLE
 from tests.pretended import NAME, PretendedDevice
+
+
+@pytest.fixture(autouse=True)
+def _short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One epoch of few samples: more would repeat the same steps."""
+    load = Experiment.load
+
+    def short(name: str) -> Experiment:
+        found = load(name)
+        training = found.training.model_copy(update={"epochs": 1})
+        data = found.data.model_copy(update={"samples": 40})
+        return found.model_copy(update={"training": training, "data": data})
+
+    monkeypatch.setattr(Experiment, "load", short)
 
 
 @pytest.fixture
@@ -39,7 +55,7 @@ def test_without_cifar_10_the_cell_trains_on_random_images(
 ) -> None:
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     monkeypatch.setenv(CACHE, str(tmp_path))
-    with PretendedDevice():
+    with PretendedDevice() if device == NAME else nullcontext():
         text = gpu.cell(device, rounds=1, samples=12, limit=60)
     assert re.search(r"\| 1 \| [\d.]+ \| [\d.]+ \| [\d.]+ \| random data \|", text)
 

@@ -17,8 +17,8 @@ from tests.contracts.conftest import Case, honest
 from tests.pretended import NAME, PretendedDevice, far, near
 
 MakeRows = Callable[..., Rows]
-F, SMALL, LARGE = 2, 240, 3 * (1 << 16)
-"""Numbers of coordinates: within one chunk, and over several."""
+F, SMALL, LARGE = 2, 240, (1 << 16) + (1 << 12)
+"""Numbers of coordinates: within one chunk, and over two."""
 WAITS = {
     "clustered": 4,
     "dnc": 12,

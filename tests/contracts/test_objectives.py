@@ -5,6 +5,7 @@ are not written to. A weight of 0 changes no bit, and attackers train without ob
 """
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import pytest
@@ -53,7 +54,7 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 
 def learner_of(terms: Any, personalizer: str = "none") -> Learner:
-    return ragged.learner_of(personalizer, objective=terms)
+    return ragged.learner_of(personalizer, objective=terms, epochs=1, batch_size=3)
 
 
 def run(learner: Learner, **options: Any) -> Trained:
@@ -64,25 +65,31 @@ def run(learner: Learner, **options: Any) -> Trained:
     return train(learner, cohort, batches, received_KD, personal, **options)
 
 
+@cache
+def plain(personalizer: str = "none") -> Trained:
+    """What training without objectives gives."""
+    return run(learner_of([], personalizer))
+
+
 @pytest.mark.parametrize("personalizer", ["none", "fedcap"])
 def test_all_at_once_equal_one_by_one(case: Case, personalizer: str) -> None:
     learner = learner_of([case.term(personal=True)], personalizer)
     together, received_KD = run(learner), received(learner)
-    plain = run(learner_of([], personalizer))
+    without = plain(personalizer)
     for k, (name, data) in enumerate(zip(NAMES, clients(), strict=True)):
         own = {key: t[k] for key, t in learner.personalizer.init(received_KD.flip(0)).items()}
         alone = train_round(learner, data, received_KD[k], own, seed=5, client=name, round_=3)
         assert torch.allclose(alone.update_D, together.update_KD[k], rtol=0, atol=1e-9)
-        assert not torch.equal(plain.update_KD[k], together.update_KD[k])
+        assert not torch.equal(without.update_KD[k], together.update_KD[k])
         for key, tensor in alone.personal.items():
             assert torch.allclose(tensor, together.personal[key][k], rtol=0, atol=1e-9)
-            assert not torch.equal(plain.personal[key][k], together.personal[key][k])
+            assert not torch.equal(without.personal[key][k], together.personal[key][k])
 
 
 def test_without_weight_no_bit_changes(case: Case) -> None:
-    plain, zero = (run(learner_of(terms, "fedcap")) for terms in ([], [case.term(0.0)]))
-    assert torch.equal(plain.update_KD, zero.update_KD)
-    assert torch.equal(plain.personal["model"], zero.personal["model"])
+    without, zero = plain("fedcap"), run(learner_of([case.term(0.0)], "fedcap"))
+    assert torch.equal(without.update_KD, zero.update_KD)
+    assert torch.equal(without.personal["model"], zero.personal["model"])
 
 
 def test_terms_add_up(case: Case) -> None:
@@ -92,9 +99,9 @@ def test_terms_add_up(case: Case) -> None:
 
 
 def test_attackers_train_without_it(case: Case) -> None:
-    plain, held = run(learner_of([])), run(learner_of([case.term()]))
+    held = run(learner_of([case.term()]))
     mixed = run(learner_of([case.term()]), hostile=[1])
-    assert torch.equal(mixed.update_KD[1], plain.update_KD[1])
+    assert torch.equal(mixed.update_KD[1], plain().update_KD[1])
     assert torch.equal(mixed.update_KD[[0, 2]], held.update_KD[[0, 2]])
 
 

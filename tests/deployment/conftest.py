@@ -96,7 +96,7 @@ def settings_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Check:
     return read
 
 
-class Loader(yaml.SafeLoader):
+class Loader(yaml.CSafeLoader):
     """YAML in which no key may occur twice."""
 
 

@@ -81,12 +81,14 @@ def test_pods_wait_for_their_tokens(manifests: Any, groups: dict[str, str], tmp_
             "key": f"{group}-0",
         }
         script = first["command"][-1].replace("/run/secrets/join-tokens", str(tmp_path / group))
+        assert "sleep 1;" in script
+        script = script.replace("sleep 1;", "sleep 0.01;")
         command = [*first["command"][:-1], script]
         waiting = subprocess.Popen(command, env={**os.environ, "POD_NAME": f"{group}-1"})
         (tmp_path / group).mkdir()
         (tmp_path / group / f"{group}-0").write_text("somebody else's\n")
         with pytest.raises(subprocess.TimeoutExpired):
-            waiting.wait(0.2)
+            waiting.wait(0.1)
         (tmp_path / group / f"{group}-1").write_text("token\n")
         assert waiting.wait(10) == 0
 

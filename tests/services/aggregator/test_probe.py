@@ -32,7 +32,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as listening:
         monkeypatch.setenv("RAMPART_PORT", str(listening.server_address[1]))
         monkeypatch.delenv("RAMPART_TLS_CERTIFICATE", raising=False)
-        thread = threading.Thread(target=listening.serve_forever)
+        thread = threading.Thread(target=listening.serve_forever, args=[0.01])
         thread.start()
         yield listening
         listening.shutdown()

@@ -10,6 +10,7 @@ import pytest
 
 from rampart_fl.services.aggregator.server import serve
 from rampart_fl.services.aggregator.settings import Settings
+from rampart_fl.services.aggregator.state import redis_connection
 from rampart_fl.shared.errors import ConfigurationError
 
 pytestmark = pytest.mark.anyio
@@ -43,7 +44,10 @@ async def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
             await serve(settings(tmp_path, port=port))
 
 
-async def test_metrics_have_a_port_of_their_own(tmp_path: Path) -> None:
+async def test_metrics_have_a_port_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_connection, "RETRIES", 0)
     ports = []
     for _ in range(2):
         with socket.socket() as free:
@@ -53,7 +57,17 @@ async def test_metrics_have_a_port_of_their_own(tmp_path: Path) -> None:
     given = settings(tmp_path, port=ports[0], metrics_port=ports[1])
     serving = asyncio.create_task(serve(given, until))
     public, own = (f"http://127.0.0.1:{port}" for port in ports)
-    async with httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(retries=10)) as client:
+    for port in ports:
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except ConnectionRefusedError:
+                assert not serving.done()
+                await asyncio.sleep(0.01)
+            else:
+                writer.close()
+                break
+    async with httpx.AsyncClient() as client:
         measured = await client.get(f"{own}/metrics")
         assert measured.status_code == 200
         assert "rampart_redis_up 0.0" in measured.text

@@ -242,7 +242,7 @@ def test_an_aggregator_that_is_not_there_is_a_failure(
 ) -> None:
     class Impatient(Operator):
         def __init__(self, url: str, token: str, ca: str | None, _: float, run: str | None) -> None:
-            super().__init__(url, token, ca, patience=0.1, run=run)
+            super().__init__(url, token, ca, patience=0.01, run=run)
 
     monkeypatch.setattr(connection, "Operator", Impatient)
     where = ["--url", "http://127.0.0.1:1", "--token", "a" * 20]

@@ -1,12 +1,12 @@
-"""Clustering against scikit-learn and by hand."""
+"""Clustering against scikit-learn and by hand.
+
+Only the tests that need scikit-learn or SciPy import them: it takes a second.
+"""
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.cluster.hierarchy import fcluster, linkage
-from scipy.spatial.distance import squareform
-from sklearn.cluster import DBSCAN, AgglomerativeClustering, MeanShift
 
 from rampart_fl.shared.robust.clustering import (
     complete_linkage,
@@ -23,6 +23,8 @@ def partition(labels: list[int]) -> set[frozenset[int]]:
 
 @given(st.integers(2, 15), st.integers(1, 4), st.integers(0, 10_000))
 def test_complete_linkage_is_scikit_learn_s(m: int, clusters: int, seed: int) -> None:
+    from sklearn.cluster import AgglomerativeClustering
+
     draws = torch.Generator().manual_seed(seed)
     points_MF = torch.randn(m, 3, generator=draws, dtype=torch.float64)
     apart_MM = (points_MF[:, None] - points_MF[None]).norm(dim=2)
@@ -41,6 +43,8 @@ def test_ties_join_the_lowest_pair() -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_mean_shift_finds_what_scikit_learn_finds(seed: int) -> None:
+    from sklearn.cluster import MeanShift
+
     draws = torch.Generator().manual_seed(seed)
     points_MF = torch.rand(6, 3, generator=draws, dtype=torch.float64) * 0.1
     points_MF = torch.cat([points_MF, points_MF + 3, points_MF[:3] - 3])
@@ -148,6 +152,8 @@ def test_two_means_is_the_best_of_all_divisions(values: list[float]) -> None:
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=12), st.integers(1, 4))
 def test_dbscan_is_scikit_learn_s_up_to_borders(values: list[int], least: int) -> None:
+    from sklearn.cluster import DBSCAN
+
     points_MF = numbers([float(v) for v in values])
     radius = 2.5
     labels = dbscan(points_MF, radius, least).tolist()
@@ -169,6 +175,9 @@ def test_labels_of_dbscan_follow_the_first_points() -> None:
 
 def test_ties_are_why_linkage_is_our_own() -> None:
     """Where SciPy joins other pairs; once it joins ours, ours can go."""
+    from scipy.cluster.hierarchy import fcluster, linkage
+    from scipy.spatial.distance import squareform
+
     differ = 0
     draws = torch.Generator().manual_seed(0)
     for _ in range(50):

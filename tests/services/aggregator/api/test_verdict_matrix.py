@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from rampart_fl.services.aggregator.api.verdict_matrix import MOST, verdict_matrix
-from rampart_fl.services.aggregator.state.round_entry import RoundEntry
+from rampart_fl.services.aggregator.state.round_entry import RoundEntry, three_digits
 from rampart_fl.shared.protocol.refusals import InvalidRequest
+from rampart_fl.shared.protocol.stored_rounds import VERDICT_CODES
 
 DIGEST = "d" * 64
 
@@ -19,23 +20,18 @@ DIGEST = "d" * 64
 def entries(clients: int, rounds: int) -> dict[int, RoundEntry]:
     """Entries with random verdicts; all scores differ."""
     draws = np.random.default_rng(0)
-    scores_RN = draws.lognormal(size=(rounds, clients)).tolist()
-    names = [f"client-{number:05d}" for number in range(clients)]
-    decisions = draws.choice(["accepted", "rejected", "evicted"], size=(rounds, clients))
+    scores_RN = three_digits(draws.lognormal(size=(rounds, clients)))
+    names = " ".join(f"client-{number:05d}" for number in range(clients))
+    codes = [VERDICT_CODES[one] for one in ("accepted", "rejected", "evicted")]
+    codes_RN = draws.choice(codes, size=(rounds, clients))
     return {
-        number: RoundEntry.of(
-            DIGEST,
-            None,
-            {
-                "verdicts": [
-                    {"client": name, "decision": str(decision), "score": score}
-                    for name, decision, score in zip(
-                        names, decisions[number], scores_N, strict=True
-                    )
-                ]
-            },
+        number: RoundEntry(
+            record=DIGEST,
+            clients=names,
+            decisions="".join(codes_RN[number]),
+            scores=base64.b64encode(scores_RN[number].tobytes()).decode(),
         )
-        for number, scores_N in enumerate(scores_RN)
+        for number in range(rounds)
     }
 
 

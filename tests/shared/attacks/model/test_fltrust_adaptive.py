@@ -10,19 +10,21 @@ from rampart_fl.shared.attacks.base import Knowledge
 from rampart_fl.shared.attacks.model import attacks
 
 
-def fltrust(uploads_ND: Tensor, trusted_D: Tensor) -> Tensor:
-    """FLTrust row by row, from its definition."""
-    total, weights = torch.zeros_like(trusted_D), 0.0
-    for u_D in uploads_ND:
-        trust = max(0.0, float(u_D @ trusted_D / u_D.norm() / trusted_D.norm()))
-        total = total + trust * u_D * trusted_D.norm() / u_D.norm()
-        weights += trust
-    return total / weights if weights else total
+def fltrust(rows: list[Tensor], trusted_D: Tensor) -> Tensor:
+    """FLTrust row by row, from its definition; for many rounds at once if a row is (A, D)."""
+    total, weights = torch.zeros_like(trusted_D), torch.zeros(1).double()
+    for u_D in rows:
+        length = u_D.norm(dim=-1, keepdim=True)
+        trust = ((u_D @ trusted_D)[..., None] / length / trusted_D.norm()).clamp(min=0)
+        total = total + trust * u_D * trusted_D.norm() / length
+        weights = weights + trust
+    return torch.where(weights > 0, total / weights, total)
 
 
-def harm(benign_BD: Tensor, crafted_D: Tensor, trusted_D: Tensor, m: int) -> float:
-    uploads_ND = torch.cat([benign_BD, crafted_D.expand(m, -1)])
-    return float(benign_BD.mean(dim=0).sign() @ fltrust(uploads_ND, trusted_D))
+def harm(benign_BD: Tensor, crafted_D: Tensor, trusted_D: Tensor, m: int) -> Tensor:
+    """The harm of a crafted row (D,) that m clients send, or of each of (A, D)."""
+    result_D = fltrust([*benign_BD, *[crafted_D] * m], trusted_D)
+    return result_D @ benign_BD.mean(dim=0).sign()
 
 
 def round_of(seed: int, d: int) -> tuple[Tensor, Tensor]:
@@ -37,10 +39,9 @@ def test_no_direction_in_two_dimensions_is_worse_for_the_server() -> None:
         knowledge = Knowledge(10, 3, benign_BD, server_update_D=trusted_D)
         own_FD = torch.zeros(1, 2).double()
         crafted_D = attacks.build("fltrust_adaptive", knows="full").apply(own_FD, knowledge)[0]
-        best = min(
-            harm(benign_BD, torch.tensor([math.cos(a), math.sin(a)]).double(), trusted_D, 3)
-            for a in torch.linspace(-math.pi, math.pi, 600, dtype=torch.float64).tolist()
-        )
+        angles_A = torch.linspace(-math.pi, math.pi, 600, dtype=torch.float64)
+        tried_AD = torch.stack([angles_A.cos(), angles_A.sin()], dim=1)
+        best = harm(benign_BD, tried_AD, trusted_D, 3).min()
         assert harm(benign_BD, crafted_D, trusted_D, 3) <= best + 1e-9
         assert math.isclose(float(crafted_D.norm()), float(trusted_D.norm()), rel_tol=1e-9)
 
@@ -55,7 +56,7 @@ def test_no_random_direction_is_worse_for_the_server() -> None:
         for _ in range(60):
             tried_D = crafted_D + scale * torch.randn(12, generator=draws, dtype=torch.float64)
             assert harm(benign_BD, tried_D, trusted_D, 3) >= reached - 1e-9
-    assert reached < float(benign_BD.mean(dim=0).sign() @ fltrust(benign_BD, trusted_D))
+    assert reached < benign_BD.mean(dim=0).sign() @ fltrust([*benign_BD], trusted_D)
 
 
 def test_where_harm_and_trust_are_one_direction_it_stays_honest() -> None:

@@ -4,6 +4,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -23,7 +24,9 @@ from rampart_fl.shared.learning.training.personalizers import Batch
 from rampart_fl.shared.learning.training.privacy import STEPS, check_privacy, epsilon
 from rampart_fl.shared.simulation import simulate
 
-pytest.importorskip("opacus", reason="the privacy accountant is an optional extra")
+pytestmark = pytest.mark.skipif(
+    find_spec("opacus") is None, reason="the privacy accountant is an optional extra"
+)
 
 MakeLearner = Callable[..., Learner]
 NAMES = ["a", "b", "c"]

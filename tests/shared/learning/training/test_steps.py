@@ -23,6 +23,12 @@ BATCH_NORM = {"name": "wide_resnet", "depth": 10, "width": 1}
 MakeLearner = Callable[..., Learner]
 
 
+@pytest.fixture(autouse=True)
+def _unaccounted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No ε is read here, and Opacus takes longer for it than the steps take."""
+    monkeypatch.setattr("rampart_fl.shared.learning.training.privacy.epsilon", lambda *_: 0.0)
+
+
 def begun(learner: Learner, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Local]:
     """The models that three clients received, and what is trained from them."""
     draws = torch.Generator().manual_seed(8)
@@ -72,8 +78,8 @@ def test_groups_of_clients_train_in_turn_as_all_at_once(
     assert noised_K.tolist() == ([15, 10, 5] if learner.training.privacy else [0, 0, 0])
 
 
-SIZES = (3, 40, 1, 12, 17, 7, 2, 26)
-"""Samples of clients in no order, from one to eight batches."""
+SIZES = (3, 16, 1, 12, 9, 7)
+"""Samples of clients in no order, from one to four batches."""
 UNBALANCED = pytest.mark.parametrize(
     "tables",
     [
@@ -114,7 +120,7 @@ def trained(learner: Learner, dtype: torch.dtype) -> Trained:
     held_out = learner.personalizer.held_out
     batches = Batches.draw(SIZES, names, learner.training, 5, 3, held_out=held_out)
     cohort = Cohort.of(unbalanced(dtype), dtype)
-    return train(learner, cohort, batches, received_KD, personal, measure=False, hostile=[1, 6])
+    return train(learner, cohort, batches, received_KD, personal, measure=False, hostile=[1, 4])
 
 
 def several_epochs(tables: dict[str, Any]) -> dict[str, Any]:
@@ -159,7 +165,7 @@ def test_unbalanced_clients_train_together_as_each_alone(
     together = trained(learner, dtype)
     for k, data in enumerate(unbalanced(dtype)):
         own = {name: tensor[k] for name, tensor in personal.items()}
-        usual = learner.as_attacker() if k in (1, 6) else learner
+        usual = learner.as_attacker() if k in (1, 4) else learner
         alone = train_round(usual, data, received_KD[k], own, seed=5, client=str(k), round_=3)
         assert torch.allclose(alone.update_D, together.update_KD[k], rtol=0, atol=1e-12)
         for name, tensor in together.personal.items():
@@ -215,6 +221,7 @@ def test_no_step_waits_for_another_device_or_sends_to_it(
 ) -> None:
     training = {"batch_size": 4, **tables.get("training", {})}
     if tables.get("model") == BATCH_NORM:
+        training["batch_size"] = 10  # A step of so many layers takes long.
         clients = [
             ClientData(*(torch.rand(len(y), 3, 32, 32), y) * 2, 10)
             for y in (one.y_train for one in clients)

@@ -32,9 +32,9 @@ def _few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sketched(vectors_ND: Tensor) -> Tensor:
-    """Sketches (N, K) of these vectors; most clients start from one model, sketched once."""
-    distinct_MD, places_N = vectors_ND.unique(dim=0, return_inverse=True)
-    return torch.stack([sketch(vector_D, 1024) for vector_D in distinct_MD])[places_N]
+    """Sketches (N, K) of these vectors, which have at most K coordinates: their signed copies."""
+    signs_D = sketch(torch.ones(D), 1024)[:D]
+    return torch.nn.functional.pad(vectors_ND * signs_D, (0, 1024 - D))
 
 
 def judge(
@@ -160,15 +160,15 @@ def test_clients_that_share_nothing_are_never_rejected_nor_evicted(seed: int) ->
 
 @pytest.mark.parametrize("seed", range(3))
 def test_sign_flips_are_evicted_within_twenty_rounds_and_nobody_else(seed: int) -> None:
-    federation, signs = Quadratics(20, seed), torch.ones(20, 1)
-    federation.shares_N[14:] = 0.2  # Who hardly trains sends noise, whatever its sign.
-    signs[14:] = -1
+    federation, signs = Quadratics(12, seed), torch.ones(12, 1)
+    federation.shares_N[8:] = 0.2  # Who hardly trains sends noise, whatever its sign.
+    signs[8:] = -1
     federation.run(20, lambda sent_ND: signs * sent_ND)
-    assert federation.evicted.keys() == names(range(14, 20))
+    assert federation.evicted.keys() == names(range(8, 12))
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 0.5, 0.8, 20.0])
-@pytest.mark.parametrize(("clients", "colluders"), [(20, 9), (10, 4), (11, 5)])
+@pytest.mark.parametrize(("clients", "colluders"), [(12, 5), (11, 5)])
 def test_colluders_below_half_get_no_honest_client_evicted(
     epsilon: float, clients: int, colluders: int
 ) -> None:
@@ -183,13 +183,13 @@ def test_colluders_below_half_get_no_honest_client_evicted(
     assert federation.evicted.keys() <= names(range(clients - colluders, clients))
 
 
-@pytest.mark.parametrize("target", [0, 3, 10])
+@pytest.mark.parametrize("target", [0, 3, 6])
 def test_copies_of_an_honest_client_get_nobody_evicted(target: int) -> None:
     """Whoever is copied; that the copies are not found is said in the documentation."""
-    federation = Quadratics(20, target)
+    federation = Quadratics(12, target)
 
     def mimic(sent_ND: Tensor) -> Tensor:
-        return torch.cat([sent_ND[:11], sent_ND[target].expand(9, -1)])
+        return torch.cat([sent_ND[:7], sent_ND[target].expand(5, -1)])
 
     federation.run(20, mimic)
     assert not federation.evicted
@@ -520,7 +520,7 @@ def test_who_is_not_drawn_is_judged_by_its_own_last_row() -> None:
     federation, signs = Quadratics(18, 6), torch.ones(18, 1)
     signs[13:] = -1
     own = dict.fromkeys(names(range(18)), 0)
-    for round_ in range(90):
+    for round_ in range(60):
         drawn = sorted(torch.randperm(18, generator=federation.draws)[:6].tolist())
         drawn = [i for i in drawn if f"c{i:02d}" not in federation.evicted]
         sent_ND = (signs * federation.honest())[drawn]

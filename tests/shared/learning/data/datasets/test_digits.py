@@ -1,7 +1,6 @@
 """The bundled digits: real images, in the range that models take."""
 
 import torch
-from sklearn.datasets import load_digits
 
 from rampart_fl.shared.learning.data.datasets import datasets
 
@@ -16,6 +15,8 @@ def test_the_bundled_images() -> None:
 
 
 def test_they_are_what_scikit_learn_loads() -> None:
+    from sklearn.datasets import load_digits  # Its import takes a second.
+
     samples, bunch = datasets.build("digits").load(), load_digits()
     assert torch.equal(samples.x[:, 0] * 16, torch.as_tensor(bunch.images, dtype=torch.float32))
     assert samples.y.tolist() == bunch.target.tolist()

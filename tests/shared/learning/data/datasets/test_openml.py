@@ -232,7 +232,7 @@ class OpenML:
 
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.address = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=[0.01])
 
     def __enter__(self) -> "OpenML":
         self._thread.start()

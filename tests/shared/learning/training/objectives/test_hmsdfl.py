@@ -15,9 +15,9 @@ from rampart_fl.shared.learning.network.jacobian import directions, measured_nor
 from rampart_fl.shared.learning.network.stacked import Stacked
 from rampart_fl.shared.learning.network.vector import load, spec_of
 from rampart_fl.shared.learning.training import machine
-from rampart_fl.shared.learning.training.cohort import Cohort
+from rampart_fl.shared.learning.training.cohort import Batches, Cohort
 from rampart_fl.shared.learning.training.learner import Learner
-from rampart_fl.shared.learning.training.local import train_round
+from rampart_fl.shared.learning.training.local import train, train_round
 from rampart_fl.shared.learning.training.objectives import objectives
 from rampart_fl.shared.learning.training.objectives.hmsdfl import HMSDFL
 from rampart_fl.shared.learning.training.personalizers import personalizers
@@ -91,15 +91,13 @@ def test_of_a_linear_model_no_bit_changes(clients: list[ClientData]) -> None:
 def test_the_norm_of_a_linear_model_in_closed_form(clients: list[ClientData], bias: bool) -> None:
     """C (|x|² + 1) with a bias, C |x|² without: the mean over samples, by many measurements."""
     learner = linear_learner(0.0, bias)
-    received_D = learner.initial_model()
-    found = [
-        train_round(learner, clients[1], received_D, {}, seed=seed, client="a", round_=0).metrics[
-            "jacobian_norm"
-        ]
-        for seed in range(60)
-    ]
+    names = [str(k) for k in range(60)]
+    batches = Batches.draw([len(clients[1].y_train)] * 60, names, learner.training, 1, 0)
+    cohort = Cohort.of([clients[1]] * 60, torch.float64)
+    found = train(learner, cohort, batches, learner.initial_model().expand(60, -1), {})
     exact = 10 * (clients[1].x_train.flatten(1).square().sum(1).mean() + bias)
-    assert sum(found) / len(found) == pytest.approx(float(exact), rel=0.1)
+    measured = found.metrics["jacobian_norm"].mean()
+    assert float(measured) == pytest.approx(float(exact), rel=0.1)
 
 
 def test_the_norm_of_a_network_is_that_of_its_jacobian(
@@ -116,14 +114,11 @@ def test_the_norm_of_a_network_is_that_of_its_jacobian(
         torch.autograd.functional.jacobian(lambda at, x=x: logits(at, x), model_D).square().sum()
         for x in clients[1].x_train
     ]
-    cohort = Cohort.of([clients[1]], torch.float64)
-    draws = [generator(7, "test")]
-    found = [
-        measured_norm(learner.network, model_D[None], cohort.x_train_KN, cohort.train_K, draws)
-        for _ in range(1500)
-    ]
+    many, models_KD = Cohort.of([clients[1]] * 1500, torch.float64), model_D.expand(1500, -1)
+    draws = [generator(7, str(k)) for k in range(1500)]
+    found_K = measured_norm(learner.network, models_KD, many.x_train_KN, many.train_K, draws)
     expected = torch.stack(squares).mean()
-    assert float(torch.cat(found).mean()) == pytest.approx(float(expected), rel=0.05)
+    assert float(found_K.mean()) == pytest.approx(float(expected), rel=0.05)
 
 
 def test_running_statistics_are_no_parameters() -> None:

@@ -1,7 +1,7 @@
 """Why the detector `response` objects to an upload."""
 
 from dataclasses import dataclass
-from math import inf
+from math import inf, isfinite
 from typing import Literal
 
 from rampart_fl.shared.robust.responses import Response, Start
@@ -10,6 +10,8 @@ PULLS = 0.3
 """A strong response overshoots only if its correlation is above this number. At a lower
 correlation, a response may seem strong only because of noise in the upload, if the model moved
 little."""
+BEYOND = 3.0
+"""Factor by which an upload may exceed the limit on lengths if its client pulls the model back."""
 
 
 @dataclass(frozen=True)
@@ -67,27 +69,53 @@ class Upload:
         return self.passive or self.start == "challenged"
 
 
-def objection_to(times: float, response: Response | None, tells: bool, usual: Usual) -> Objection:
+def objection_to(upload: Upload, response: Response | None, tells: bool, usual: Usual) -> Objection:
     """The objection to an upload, or "".
 
     Args:
-        times: the upload's length, divided by the length of the median client's longest upload.
+        upload: the upload.
         response: the client's response, relative to one memory.
         tells: whether turned responses are meaningful in this round.
         usual: the values that the upload is compared with.
 
     >>> usual = Usual(1.0, 10.0, (True,), -0.1, overshoot=2.0, stretched=3.0)
-    >>> objection_to(1.0, Response(correlation=-0.3, strength=-0.2), True, usual)
+    >>> response = Response(correlation=-0.3, strength=-0.2)
+    >>> objection_to(Upload(1.0, (response,), "usual", True), response, True, usual)
     'turned'
     """
-    if times > usual.most:
+    if upload.times > usual.most and not plausible(upload, response, usual):
         return "too long"
     if response is None:
         return ""
     if tells and response.correlation < usual.turned:
         return "turned"
     far = response.strength > usual.overshoot and response.correlation > PULLS
-    return "overshoots" if far and times > usual.stretched else ""
+    return "overshoots" if far and upload.times > usual.stretched else ""
+
+
+def plausible(upload: Upload, response: Response | None, usual: Usual) -> bool:
+    """Whether an upload that is too long may come from a client with far more data than others.
+
+    Such a client takes far more steps, always in a similar direction. A first upload has no
+    response, and is plausible. An upload that is not finite is not plausible. A challenged client
+    is a suspect, so it has to pull back.
+    """
+    if response is None:
+        return isfinite(upload.times)
+    settled = response.steady and abs(response.strength) <= usual.overshoot
+    return settled and (upload.start != "challenged" or response.correlation > PULLS)
+
+
+def acceptable(upload: Upload, usual: Usual) -> bool:
+    """Whether an upload is short enough; a client that pulls the model back may exceed the limit.
+
+    The client does so if its response to one of the memories is that of training.
+    """
+    trains = any(
+        response is not None and response.correlation > PULLS and plausible(upload, response, usual)
+        for response in upload.responses
+    )
+    return upload.times <= usual.most * (BEYOND if trains else 1.0)
 
 
 def why(upload: Upload, place: int, objection: Objection, usual: Usual) -> str:
@@ -102,10 +130,11 @@ def why(upload: Upload, place: int, objection: Objection, usual: Usual) -> str:
     response = upload.responses[place]
     if upload.start == "refused":
         return "upload did not start from the model that challenges the client"
-    if objection == "too long":
+    if objection == "too long" or not (objection or acceptable(upload, usual)):
+        but = "" if objection else "; this is no evidence, as the client may have far more data"
         return (
             f"upload is {upload.times:.3g} times as long as the median client's longest, "
-            f"above the limit of {usual.most:.3g}"
+            f"above the limit of {usual.most:.3g}{but}"
         )
     if response is not None and objection == "turned":
         cause = "its challenge" if upload.start == "challenged" else "the model's movement"

@@ -40,10 +40,13 @@ class Response:
     Args:
         correlation: -<Δu, Δw> / |Δu| |Δw|, positive if the client pulls the model back.
         strength: -<Δu, Δw> / |Δw|², 1 if one upload undoes the whole movement.
+        steady: whether |Δu| is at most |u| or |Δw|. Independent uploads of the same length differ
+            by √2 times their length.
     """
 
     correlation: float
     strength: float
+    steady: bool = True
 
 
 @dataclass
@@ -140,14 +143,15 @@ def respond(upload_K: Tensor, start_K: Tensor, before_K: Tensor, from_K: Tensor)
 
     >>> start, target = torch.tensor([1.0, 0.0]), torch.tensor([3.0, 3.0])
     >>> respond(0.5 * (target - start), start, 0.5 * target, torch.zeros(2))
-    Response(correlation=1.0, strength=0.5)
+    Response(correlation=1.0, strength=0.5, steady=True)
     """
     way_K, change_K = start_K - from_K, upload_K - before_K
     way, change = float(way_K.norm()), float(change_K.norm())
     if not way > NEAR * max(float(start_K.norm()), float(from_K.norm())) or not isfinite(change):
         return None
     along = -float((change_K / max(change, 1e-300)) @ (way_K / way))
-    return Response(max(-1.0, min(1.0, along)), min(along * change / way, 1e300))
+    steady = change <= max(way, float(upload_K.norm()))
+    return Response(max(-1.0, min(1.0, along)), min(along * change / way, 1e300), steady)
 
 
 def recalled(state: State, memories: int, shares: int) -> dict[str, Known]:

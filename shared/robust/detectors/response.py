@@ -21,6 +21,7 @@ from rampart_fl.shared.robust.objections import (
     Responses,
     Upload,
     Usual,
+    acceptable,
     objection_to,
     why,
 )
@@ -65,7 +66,11 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
       and its upload is more than `stretched` times as long as the median client's longest upload.
     - The client's upload is too long: the upload is longer than the median client's longest upload
       by more than the factor max(`long`, exp(`spread` m)). Here m is the median absolute deviation
-      of the logarithm of the length, over all clients' longest uploads.
+      of the logarithm of the length, over all clients' longest uploads. A client with far more data
+      than others takes far more steps, so its uploads may be too long, too. The detector therefore
+      objects only if the upload is not finite, if the strength is above `overshoot` in either
+      direction, if |Δu| is larger than the upload and than |Δw|, as that of noise, or if a suspect
+      does not pull its challenge back.
 
     Evidence is the logarithm of an e-process over these objections
     (`rampart_fl.shared.robust.betting`). The detector assumes an upper bound on the probability of
@@ -83,8 +88,10 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
     bets only on rounds in which the client started from a challenge. So nobody is evicted without
     objections in such rounds.
 
-    An upload is rejected in this round if it is too long, if a suspect draws another objection in a
-    round on which the detector bets, or if a suspect did not start from its challenge.
+    An upload is rejected in this round if it is too long, even without an objection. If the client
+    pulls the model back, its upload may be up to three times as long as this limit. An upload is
+    also rejected if a suspect draws another objection in a round on which the detector bets, or if
+    a suspect did not start from its challenge.
 
     An update that is longer than usual, but not too long, is accepted if the client does not
     overshoot. A client with more samples could have sent such an update. If several clients'
@@ -280,7 +287,7 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
     def _judge(self, client: str, one: Known, upload: Upload, usual: Usual) -> Verdict:
         """Settles a client's bets with its new upload; returns the verdict on the upload."""
         objections = [
-            objection_to(upload.times, response, tells, usual)
+            objection_to(upload, response, tells, usual)
             for response, tells in zip(upload.responses, usual.informative, strict=True)
         ]
         if upload.counts or one.evidence <= SUSPECT:
@@ -295,7 +302,7 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
             convicted
             or (suspected and proven)
             or upload.start == "refused"
-            or upload.times > usual.most
+            or not acceptable(upload, usual)
         ):
             decision = "rejected"
         return Verdict(

@@ -4,6 +4,7 @@ Legend: N clients, F colluders, D coordinates.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -18,7 +19,15 @@ from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.detectors import detectors, response
 from rampart_fl.shared.robust.detectors.response import ResponseDetector
 from rampart_fl.shared.robust.models import Block
-from rampart_fl.shared.robust.responses import Known, Past, recalled, remembered, respond
+from rampart_fl.shared.robust.objections import Upload, Usual, acceptable, objection_to
+from rampart_fl.shared.robust.responses import (
+    Known,
+    Past,
+    Response,
+    recalled,
+    remembered,
+    respond,
+)
 from rampart_fl.shared.robust.sequential import SUSPECT
 from rampart_fl.shared.robust.sketch import Traces, sketch
 
@@ -156,6 +165,64 @@ def test_clients_that_share_nothing_are_never_rejected_nor_evicted(seed: int) ->
     federation = Quadratics(20, seed)
     federation.run(40)
     assert not federation.evicted and not federation.rejected
+
+
+@pytest.mark.parametrize(("clients", "seed"), [(8, 9), (10, 0), (10, 3), (12, 4), (14, 11)])
+def test_small_federations_with_sizes_in_two_groups_evict_nobody(clients: int, seed: int) -> None:
+    """Federations in which a few clients happen to have far more data than all others."""
+    honest = Quadratics(clients, seed)
+    honest.run(20)
+    assert honest.evicted == {}
+
+
+@pytest.mark.parametrize(("ratio", "most"), [(15, 1), (25, 1), (40, 20)])
+def test_a_few_clients_with_far_more_data_are_never_evicted(ratio: float, most: int) -> None:
+    """Up to three times the limit, they are accepted as soon as they are seen to pull back."""
+    hospitals = Quadratics(12)
+    hospitals.shares_N = torch.tensor([0.8 / ratio] * 9 + [0.8] * 3)
+    hospitals.run(20)
+    assert hospitals.evicted == {}
+    assert Counter(hospitals.rejected) == dict.fromkeys(("c09", "c10", "c11"), most)
+
+
+def test_long_noise_and_long_reversals_are_evicted_and_a_long_constant_only_rejected() -> None:
+    federation = Quadratics(12)
+    constant_D = torch.nn.functional.normalize(torch.randn(D), dim=0)
+
+    def attack(sent_ND: Tensor) -> Tensor:
+        length = 20 * sent_ND.norm(dim=1).median()
+        noise_D = torch.randn(D, generator=federation.draws)
+        changed_ND = sent_ND.clone()
+        changed_ND[0] = length * torch.nn.functional.normalize(noise_D, dim=0)
+        changed_ND[1] = -20 * sent_ND[4:].mean(0)
+        changed_ND[2] = length * constant_D
+        return changed_ND
+
+    federation.run(30, attack)
+    assert set(federation.evicted) == {"c00", "c01"}
+    assert federation.rejected.count("c02") == 30
+
+
+def test_what_is_plausible_and_acceptable_by_hand() -> None:
+    usual = Usual(1.0, 10.0, (True,), turned=-0.1, overshoot=2.0, stretched=3.0)
+    training = Response(correlation=0.4, strength=0.8)
+    for times, answer, objection, accepted in (
+        (9.0, None, "", True),
+        (11.0, None, "", False),
+        (math.inf, None, "too long", False),
+        (29.0, training, "", True),
+        (31.0, training, "", False),
+        (11.0, Response(correlation=0.2, strength=0.8), "", False),
+        (11.0, Response(correlation=0.4, strength=0.8, steady=False), "too long", False),
+        (11.0, Response(correlation=0.4, strength=2.1), "too long", False),
+        (11.0, Response(correlation=-0.05, strength=-2.1), "too long", False),
+        (11.0, Response(correlation=-0.2, strength=-0.5), "turned", False),
+    ):
+        upload = Upload(times, (answer,), "usual", passive=True)
+        assert objection_to(upload, answer, True, usual) == objection, upload
+        assert acceptable(upload, usual) is accepted, upload
+    suspected = Upload(11.0, (Response(0.2, 0.8),), "challenged", passive=False)
+    assert objection_to(suspected, suspected.responses[0], True, usual) == "too long"
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -175,8 +175,8 @@ class HostileClient(LearningClient):
     def _may_come(self, round_: int) -> bool:
         """Whether this client may still be selected for the round, given its `wait` ticket.
 
-        In the first round, a waiting client may still be selected, because clients get a `wait`
-        ticket even before the selection. In a later round, a waiting client cannot be selected.
+        In the first round, clients get a `wait` ticket before the selection, so a waiting client
+        may still be selected. In a later round, a waiting client cannot be selected.
         """
         known = self.experiment.client_names
         if round_ > 0:

@@ -90,8 +90,8 @@ def known(packages: Mapping[str, str]) -> Iterator[dict[str, str]]:
         here, there = found[name], packages[name]
         if here.partition("==")[0] != there.partition("==")[0]:
             raise ConfigurationError(
-                f"the experiment takes {name!r} from {there}, but this machine has it from "
-                f"{here}: uninstall {here}"
+                f"the experiment takes {name!r} from {there}, but on this machine {here} "
+                f"provides it: uninstall {here}"
             )
 
 

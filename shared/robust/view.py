@@ -185,7 +185,7 @@ class View:
         """
         unread = PoolStatistics(unchecked=self.pool_statistics.unchecked)
         if isinstance(which, Tensor):
-            # For randomly drawn coordinates, `index_select` is several times as fast as indexing.
+            # For randomly drawn coordinates, this is several times as fast as indexing.
             return replace(
                 self,
                 block_ND=self.place.gathered(self.block_ND, which),

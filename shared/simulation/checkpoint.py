@@ -71,8 +71,8 @@ def load(path: Path, device: str = "cpu") -> dict[str, Any]:
     try:
         with safe_open(path, "pt") as file:
             encoded = json.loads((file.metadata() or {})["memory"])
-            # Clones have the same memory alignment as new tensors, which may affect the last bits
-            # of sums.
+            # A tensor from the file may have another memory alignment than a new tensor, which may
+            # change the last bits of sums. A clone has the alignment of a new tensor.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - safe_open is no mapping
     except (SafetensorError, KeyError, ValueError) as error:
         raise ConfigurationError(f"{path} is not a checkpoint of a simulation: {error}") from None

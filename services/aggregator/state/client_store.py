@@ -158,7 +158,7 @@ class ClientStore:
 
     Args:
         redis: the connection to Redis.
-        keys: the keys of the clients and their tokens.
+        keys: names of the Redis keys of clients and tokens.
         audit: the log of operators' actions.
     """
 

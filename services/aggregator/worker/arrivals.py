@@ -56,7 +56,7 @@ class RememberedDigests:
         return self.snapshot.reference
 
     def own(self, client: str) -> str:
-        """The digest of the model to which the client's upload was added."""
+        """The digest of the model to which the server added the client's upload to get its row."""
         return self.snapshot.origins[client]
 
     def challenged(self, client: str) -> str | None:

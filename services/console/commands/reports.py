@@ -29,7 +29,9 @@ def compare(
     from rampart_fl.shared.figures.comparison import differences
 
     if len(runs) < 2:
-        raise typer.BadParameter("compare needs two runs; rampart runs lists them")
+        raise typer.BadParameter(
+            "compare needs at least two run ids; the command `rampart runs` lists all runs"
+        )
     operator = connect(url, token, ca)
     readers = [RunReader.of(operator, run) for run in runs]
     figures = [reader.figures for reader in readers]

@@ -151,7 +151,7 @@ def test_another_package_s_member_of_the_same_name_is_refused(install: Install) 
     wanted = experiment(server=server, packages={"midrange": "my-rules==1.2"})
     with pytest.raises(
         ConfigurationError,
-        match=r"from my-rules==1.2, but this machine has it from my-other-rules==",
+        match=r"from my-rules==1.2, but on this machine my-other-rules==",
     ):
         validate(wanted)
     newer = experiment(server=server, packages={"midrange": "my-other-rules==2.9"})

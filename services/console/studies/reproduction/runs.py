@@ -179,5 +179,5 @@ def seconds(results: Results) -> float:
 
 
 def runs_of(cell: Cell, results: Results) -> list[dict[str, Any]]:
-    """The results of a cell's runs in the order of the seeds; a failed run has `error` as text."""
+    """The results of a cell's runs in the order of the seeds; that of a failed run has `error`."""
     return [results[one.file] for one in planned([cell]) if one.file in results]

@@ -152,6 +152,6 @@ def test_a_starting_model_s_file_is_relative_to_the_console_s_folder(
 def test_what_cannot_be_compared_is_refused(hosted: Hosted, rampart: Rampart) -> None:
     del hosted
     said = rampart("compare", "scripted-1")
-    assert (said.code, "compare needs two runs" in said.err) == (2, True)
+    assert (said.code, "compare needs at least two run ids" in said.err) == (2, True)
     said = rampart("compare", "scripted-1", "nothing-9")
     assert (said.code, "there is no run nothing-9" in said.err) == (1, True)

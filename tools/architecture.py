@@ -149,7 +149,7 @@ def description(name: str) -> str:
     """A package's docstring up to its first example, or a single module's summary line.
 
     >>> description("shared/modelspec")
-    'The layout of a model as a vector: which tensors it has, in which order. Needs no torch.'
+    'The layout of a model as a vector: its tensors and their order. Needs no torch.'
     """
     path = MODULES[".".join((TOP, *name.split("/")))]
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""

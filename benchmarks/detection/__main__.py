@@ -42,6 +42,13 @@ def main() -> None:
     parser.add_argument(
         "--data-sets", nargs="+", default=FACTORS["data_set"], choices=FACTORS["data_set"]
     )
+    parser.add_argument(
+        "--partitions",
+        nargs="+",
+        default=FACTORS["partition"],
+        choices=FACTORS["partition"],
+        help="benign: only these partitions",
+    )
     parser.add_argument("--paired", action="store_true", help="benign: also run without detectors")
     parser.add_argument("--jobs", type=int, default=cpus.threads())
     parser.add_argument(
@@ -58,6 +65,7 @@ def main() -> None:
         seed=given.seed,
         runs=given.runs,
         data_sets=tuple(given.data_sets),
+        partitions=tuple(given.partitions),
         paired=given.paired,
         command=shlex.join(["python", "-m", "benchmarks.detection", *sys.argv[1:]]),
     )

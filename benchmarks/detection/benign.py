@@ -17,14 +17,17 @@ RUNS = 300
 
 
 @cache
-def sample(seed: int, count: int, data_sets: tuple[str, ...]) -> Sample:
+def sample(
+    seed: int, count: int, data_sets: tuple[str, ...], partitions: tuple[str, ...]
+) -> Sample:
     """The sample of combinations that are run."""
-    return draw(seed, count, refusal, {**FACTORS, "data_set": data_sets})
+    levels = {**FACTORS, "data_set": data_sets, "partition": partitions}
+    return draw(seed, count, refusal, levels)
 
 
 def plan(options: Options) -> list[Run]:
     """One run per combination; if paired, it includes a second simulation without detectors."""
-    drawn = sample(options.seed, options.runs or RUNS, options.data_sets)
+    drawn = sample(options.seed, options.runs or RUNS, options.data_sets, options.partitions)
     return [
         Run(one.tables(options.detectors), asdict(one), one.seconds, paired=options.paired)
         for one in drawn.combinations
@@ -53,7 +56,7 @@ def write(options: Options, judged: Sequence[tuple[Run, Figures]]) -> Iterator[s
 
 
 def _about(options: Options) -> Iterator[str]:
-    drawn = sample(options.seed, options.runs or RUNS, options.data_sets)
+    drawn = sample(options.seed, options.runs or RUNS, options.data_sets, options.partitions)
     total = len(drawn.combinations)
     yield (
         f"Sample of seed {options.seed}: {drawn.free} admissible combinations drawn from all levels"

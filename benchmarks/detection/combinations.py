@@ -30,9 +30,10 @@ PARTITIONS: dict[str, dict[str, Any]] = {
         "classes": 2,
         "imbalance": IMBALANCE,
     },
+    "few large": {"name": "iid", "imbalance": 200, "large": 0.2},
     "users": {"name": "by_group"},
 }
-SIZED = ("sizes 1 to 100", "2 classes, sizes 1 to 100")
+SIZED = ("sizes 1 to 100", "2 classes, sizes 1 to 100", "few large")
 WIDE = ("1 class", "Dirichlet 0.1", "Dirichlet 0.1 unbalanced")
 """Partitions with a wide spread of honest updates. For these partitions, there is no detection
 target for attacks that stay within the spread."""

@@ -14,6 +14,7 @@ class Options:
         seed: seed of the sample, or the first of several seeds.
         runs: number of runs, in total or per cell; None for the section's default.
         data_sets: the data sets from which combinations are drawn.
+        partitions: the partitions from which the section `benign` draws.
         paired: whether each combination is also run without a detector.
         command: the command line that was typed.
     """
@@ -22,6 +23,7 @@ class Options:
     seed: int
     runs: int | None
     data_sets: tuple[str, ...]
+    partitions: tuple[str, ...]
     paired: bool
     command: str
 

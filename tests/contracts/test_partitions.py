@@ -71,7 +71,10 @@ def test_more_clients_than_samples_is_refused(name: str) -> None:
         member.split(y, 100, torch.Generator().manual_seed(1), torch.zeros(16, dtype=torch.long))
 
 
-SPREAD = [{"name": name, "imbalance": 100} for name in ("iid", "classes_per_client")]
+SPREAD = [
+    *({"name": name, "imbalance": 100} for name in ("iid", "classes_per_client")),
+    {"name": "iid", "imbalance": 100, "large": 0.25},
+]
 """Partitions whose clients can differ in size."""
 
 

@@ -66,6 +66,20 @@ def spread(clients: int, imbalance: float, draws: torch.Generator) -> Tensor | N
     return size_K[torch.randperm(clients, generator=draws)]
 
 
+def two_sizes(clients: int, ratio: float, share: float, draws: torch.Generator) -> Tensor:
+    """Relative sizes (K,) of which a share is `ratio` and the others are 1, in random order.
+
+    At least one client is large, and at least one is small.
+
+    >>> two_sizes(5, 100, 0.2, torch.Generator().manual_seed(0)).sort().values.tolist()
+    [1.0, 1.0, 1.0, 1.0, 100.0]
+    """
+    large = min(max(1, round(share * clients)), clients - 1)
+    size_K = torch.ones(clients, dtype=torch.float64)
+    size_K[torch.randperm(clients, generator=draws)[:large]] = ratio
+    return size_K
+
+
 def cut(positions: Tensor, runs: int, size_K: Tensor | None = None) -> tuple[Tensor, ...]:
     """Cuts the positions into non-empty pieces, of equal lengths or in proportion to the sizes.
 

@@ -4,15 +4,22 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rampart_fl.shared.learning.data.partitions import Partition, cut, deck, partitions, spread
+from rampart_fl.shared.learning.data.partitions import (
+    Partition,
+    cut,
+    deck,
+    partitions,
+    spread,
+    two_sizes,
+)
 
 
 @partitions.register("iid")
 class IID(Partition):
     """Divides the samples at random; the clients' sample counts differ by at most one.
 
-    With `imbalance`, the sample counts approximately form a geometric progression. Every client has
-    at least one sample.
+    With `imbalance`, the sample counts approximately form a geometric progression. With `large`,
+    too, there are only two sample counts. Every client has at least one sample.
 
     >>> parts = IID().split(torch.zeros(5), 2, torch.Generator().manual_seed(0))
     >>> [len(part) for part in parts], sorted(torch.cat(parts).tolist())
@@ -21,10 +28,15 @@ class IID(Partition):
 
     imbalance: float = Field(default=1.0, ge=1)
     """Approximate ratio of the largest client's size to the smallest client's."""
+    large: float | None = Field(default=None, gt=0, lt=1)
+    """Share of the clients that have `imbalance` times as many samples as each other client."""
 
     def split(
         self, y: Tensor, clients: int, draws: torch.Generator, groups: Tensor | None = None
     ) -> list[Tensor]:
         order = deck(len(y), clients, draws)
-        size_K = spread(clients, self.imbalance, draws)
+        if self.large is None:
+            size_K = spread(clients, self.imbalance, draws)
+        else:
+            size_K = two_sizes(clients, self.imbalance, self.large, draws)
         return [part.sort().values for part in cut(order, clients, size_K)]

@@ -31,3 +31,14 @@ def test_every_client_of_a_small_data_set_has_a_sample() -> None:
     member = partitions.build("iid", imbalance=1000)
     parts = member.split(torch.zeros(12), 10, torch.Generator().manual_seed(1))
     assert min(len(part) for part in parts) == 1
+
+
+def test_a_quarter_of_the_clients_has_all_but_a_few_samples() -> None:
+    member = partitions.build("iid", imbalance=50, large=0.25)
+    parts = member.split(torch.zeros(2120), 8, torch.Generator().manual_seed(1))
+    assert torch.cat(parts).sort().values.tolist() == list(range(2120))
+    sizes = [len(part) for part in parts]
+    assert sorted(sizes) == pytest.approx([20] * 6 + [1000] * 2, abs=4)
+    assert sizes != sorted(sizes), "in random order"
+    lone = member.split(torch.zeros(5), 1, torch.Generator().manual_seed(1))
+    assert [len(part) for part in lone] == [5]

@@ -143,7 +143,7 @@ def _refused(policy: Policy, experiment: Experiment) -> Iterator[str]:
         name = term.get("name")
         if name not in (policy.objectives or ()):
             allowed = _listed(policy.objectives or ())
-            yield f"objective {_short(name)}: of the terms, this client allows only {allowed}"
+            yield f"objective term {_short(name)}: this client allows only {allowed}"
     if policy.most_epochs is not None and training.epochs > policy.most_epochs:
         yield (
             f"training.epochs is {training.epochs}: this client trains at most {policy.most_epochs}"

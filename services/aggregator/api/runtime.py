@@ -101,9 +101,9 @@ class Runtime:
     async def require_ready(self) -> None:
         """Raises `Unavailable` until a worker has taken over the federation.
 
-        An older schema of the stored state does not delay readiness. Otherwise, a rolling update
-        would never replace the processes of the previous version: a new worker converts the state
-        only after they have stopped.
+        An older schema of the stored state does not delay readiness. If it did, a rolling update
+        would deadlock. The update stops the old processes only when the new ones are ready, but a
+        new worker converts the state only after the old processes have stopped.
         """
         if await self._schema() is None:
             raise Unavailable("no worker has taken over this federation yet")

@@ -47,7 +47,7 @@ class ObjectBlobs(Blobs):
         url: URL of the object store.
         cache: the local folder.
         most: bytes that the cache may hold; the least recently read blobs are removed first.
-        caches: folder with the caches of all runs; `most` limits their total size. By default,
+        caches: folder with the caches of all runs, to whose total size `most` applies. By default,
             `cache`.
     """
 

@@ -97,7 +97,7 @@ def _needs(found: Estimate) -> str:
 
 
 def _changed(tables: dict[str, Any], settings: list[str]) -> dict[str, Any]:
-    """Applies settings PATH=VALUE, with a TOML value, to an experiment's tables."""
+    """Applies settings of the form PATH=VALUE to an experiment's tables; VALUE is TOML."""
     from rampart_fl.shared.experiment.sweep import put
 
     for text in settings:

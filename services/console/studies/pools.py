@@ -35,7 +35,7 @@ def pool(
         jobs: maximum number of runs at the same time on this machine.
         ray: address of a Ray cluster, or `local`; None to stay on this machine.
         threads: whether the runs start their own processes, so that threads are enough.
-        cores: processor cores of a run on Ray.
+        cores: number of processor cores that each run on Ray gets.
         gpus: share of a GPU for a run on Ray; by default a whole one if the device is a GPU.
         device: device of the models and data.
     Raises:

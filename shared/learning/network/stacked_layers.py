@@ -226,7 +226,7 @@ def _by_model(h: Tensor, k: int) -> Tensor:
 
 
 def _as(h: Tensor, g: Tensor) -> Tensor:
-    """The inverse of `_by_model` if the layer's input `h` holds images; otherwise `g` itself."""
+    """`g` as before `_by_model`, if the layer's input `h` holds images; otherwise `g` itself."""
     return g.flatten(1, 2) if h.ndim == 4 else g
 
 

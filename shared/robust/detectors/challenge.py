@@ -86,7 +86,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     """Expected shares of rounds on trial in which the detector objects to a client that sends
     copies. The detector places a bet for each share."""
     alike: float = Field(default=0.998, gt=0, lt=1)
-    """Lowest cosine of two uploads that may be copies of each other."""
+    """Two uploads may be copies of each other only if their cosine is at least this number."""
     usual: float = Field(default=0.05, gt=0, le=1)
     """Largest distance 1 - cosine of copies, as a multiple of the median distance between pairs."""
     trial: int = Field(default=10, ge=1)
@@ -110,8 +110,8 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     controls: int = Field(default=5, ge=3)
     """Average number of clients per round that are challenged although they are not on trial."""
     clear: float = Field(default=1.0, gt=0)
-    """The detector ignores rounds in which the median answer of the clients not on trial is below
-    this number of standard deviations."""
+    """If the median answer of the clients that are not on trial is below this number of standard
+    deviations of the answers to decoys, the detector ignores the round."""
     share: float = Field(default=0.25, ge=0, lt=1)
     """The detector objects to an answer below this share of the median answer of clients not on
     trial."""

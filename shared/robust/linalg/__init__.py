@@ -1,7 +1,7 @@
 """Passes over rows: fast and accurate versions of all operations that read the block of updates.
 
-Rows are read in the order of their ids, products are summed in float64, and no pass creates a
-second block. `native.backend()` returns which kernels are in use.
+Rows are read in the order of their ids, products are summed in float64, and no pass copies the
+block. `native.backend()` returns which kernels are in use.
 """
 
 from rampart_fl.shared.robust.linalg.directions import cosines, cosines_to

@@ -42,7 +42,7 @@ class Steps:
 
 @rules.register("minimum_diameter_averaging")
 class MinimumDiameterAveraging(Rule):
-    """The mean of the n - f rows with the smallest diameter; ties go to the set of lowest ids.
+    """The mean of the n - f rows whose set has the smallest diameter; ties go to the lowest ids.
 
     >>> import torch
     >>> from rampart_fl.shared.robust import aggregate
@@ -67,7 +67,7 @@ class MinimumDiameterAveraging(Rule):
 
 
 def tightest(squared_MM: Tensor, f: int, steps: Steps) -> tuple[list[int], float]:
-    """The positions of the m - f rows with the smallest diameter, and that diameter.
+    """The positions of the set of m - f rows with the smallest diameter, and this diameter.
 
     If several sets have this diameter, the lexicographically first set is returned.
 

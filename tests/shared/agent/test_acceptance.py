@@ -53,7 +53,7 @@ def test_the_example_agrees_to_what_it_names(example: Policy, tmp_path: Path) ->
         ({"model": "alexnet"}, "model 'alexnet': this client trains only cnn, lenet5, mlp"),
         (
             {"training": {"objective": ["fedprox", "msdfl"], "privacy": {}}},
-            "objective 'msdfl': of the terms, this client allows only fedprox",
+            "objective term 'msdfl': this client allows only fedprox",
         ),
         (
             {"training": {"epochs": 11, "privacy": {}}},

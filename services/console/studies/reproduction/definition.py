@@ -1,4 +1,4 @@
-"""A table or a figure of a paper: its axes, what its choices change, and the paper's own values."""
+"""A table or a figure of a paper: its axes, the cells' experiments, and the paper's own values."""
 
 from collections.abc import Iterator, Mapping
 from itertools import product

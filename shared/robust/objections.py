@@ -1,5 +1,6 @@
 """Why the detector `response` objects to an upload."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Literal
@@ -10,8 +11,8 @@ PULLS = 0.3
 """A strong response overshoots only if its correlation is above this number. At a lower
 correlation, a response may seem strong only because of noise in the upload, if the model moved
 little."""
-BEYOND = 3.0
-"""Factor by which an upload may exceed the limit on lengths if its client pulls the model back."""
+BEYOND = 5.0
+"""Factor by which an upload may exceed the limit on lengths if the client may have much data."""
 
 
 @dataclass(frozen=True)
@@ -97,25 +98,20 @@ def plausible(upload: Upload, response: Response | None, usual: Usual) -> bool:
     """Whether an upload that is too long may come from a client with far more data than others.
 
     Such a client takes far more steps, always in a similar direction. A first upload has no
-    response, and is plausible. An upload that is not finite is not plausible. A challenged client
-    is a suspect, so it has to pull back.
+    response, and is plausible. An upload that is not finite is not plausible.
     """
     if response is None:
         return isfinite(upload.times)
-    settled = response.steady and abs(response.strength) <= usual.overshoot
-    return settled and (upload.start != "challenged" or response.correlation > PULLS)
+    return response.steady and abs(response.strength) <= usual.overshoot
 
 
-def acceptable(upload: Upload, usual: Usual) -> bool:
-    """Whether an upload is short enough; a client that pulls the model back may exceed the limit.
+def acceptable(upload: Upload, objections: Sequence[Objection], usual: Usual) -> bool:
+    """Whether an upload is short enough, given the objections to it relative to each memory.
 
-    The client does so if its response to one of the memories is that of training.
+    From its second upload on, a client without objections may exceed the limit on lengths.
     """
-    trains = any(
-        response is not None and response.correlation > PULLS and plausible(upload, response, usual)
-        for response in upload.responses
-    )
-    return upload.times <= usual.most * (BEYOND if trains else 1.0)
+    trusted = all(upload.responses) and upload.start == "usual" and not any(objections)
+    return upload.times <= usual.most * (BEYOND if trusted else 1.0)
 
 
 def why(upload: Upload, place: int, objection: Objection, usual: Usual) -> str:
@@ -130,7 +126,7 @@ def why(upload: Upload, place: int, objection: Objection, usual: Usual) -> str:
     response = upload.responses[place]
     if upload.start == "refused":
         return "upload did not start from the model that challenges the client"
-    if objection == "too long" or not (objection or acceptable(upload, usual)):
+    if objection == "too long" or (not objection and upload.times > usual.most):
         but = "" if objection else "; this is no evidence, as the client may have far more data"
         return (
             f"upload is {upload.times:.3g} times as long as the median client's longest, "

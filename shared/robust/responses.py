@@ -25,6 +25,11 @@ this number.
 """
 
 
+STIFF = 0.01
+"""Change of an upload, relative to the movement of its starting model, below which the upload does
+not react at all."""
+
+
 Start = Literal["usual", "challenged", "refused"]
 """What an upload started from: a model without a challenge, the client's challenge, or another
 model although the client was challenged."""
@@ -40,8 +45,9 @@ class Response:
     Args:
         correlation: -<Δu, Δw> / |Δu| |Δw|, positive if the client pulls the model back.
         strength: -<Δu, Δw> / |Δw|², 1 if one upload undoes the whole movement.
-        steady: whether |Δu| is at most |u| or |Δw|. Independent uploads of the same length differ
-            by √2 times their length.
+        steady: whether |Δu| is at most |Δw|, |u| or the length of the former uploads' average, and
+            at least `STIFF` |Δw|. Independent uploads of the same length differ by √2 times their
+            length, and a constant upload does not change at all.
     """
 
     correlation: float
@@ -150,7 +156,8 @@ def respond(upload_K: Tensor, start_K: Tensor, before_K: Tensor, from_K: Tensor)
     if not way > NEAR * max(float(start_K.norm()), float(from_K.norm())) or not isfinite(change):
         return None
     along = -float((change_K / max(change, 1e-300)) @ (way_K / way))
-    steady = change <= max(way, float(upload_K.norm()))
+    most = max(way, float(upload_K.norm()), float(before_K.norm()))
+    steady = STIFF * way <= change <= most
     return Response(max(-1.0, min(1.0, along)), min(along * change / way, 1e300), steady)
 
 

@@ -69,8 +69,8 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
       of the logarithm of the length, over all clients' longest uploads. A client with far more data
       than others takes far more steps, so its uploads may be too long, too. The detector therefore
       objects only if the upload is not finite, if the strength is above `overshoot` in either
-      direction, if |Δu| is larger than the upload and than |Δw|, as that of noise, or if a suspect
-      does not pull its challenge back.
+      direction, if |Δu| is larger than |Δw| and than the uploads, as that of noise, or if the
+      upload does not change at all.
 
     Evidence is the logarithm of an e-process over these objections
     (`rampart_fl.shared.robust.betting`). The detector assumes an upper bound on the probability of
@@ -88,10 +88,10 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
     bets only on rounds in which the client started from a challenge. So nobody is evicted without
     objections in such rounds.
 
-    An upload is rejected in this round if it is too long, even without an objection. If the client
-    pulls the model back, its upload may be up to three times as long as this limit. An upload is
-    also rejected if a suspect draws another objection in a round on which the detector bets, or if
-    a suspect did not start from its challenge.
+    An upload is rejected in this round if it is too long, even without an objection. From its
+    second upload on, a client to which the detector does not object may upload up to five times as
+    much. An upload is also rejected if a suspect draws another objection in a round on which the
+    detector bets, or if a suspect did not start from its challenge.
 
     An update that is longer than usual, but not too long, is accepted if the client does not
     overshoot. A client with more samples could have sent such an update. If several clients'
@@ -302,7 +302,7 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
             convicted
             or (suspected and proven)
             or upload.start == "refused"
-            or not acceptable(upload, usual)
+            or not acceptable(upload, objections, usual)
         ):
             decision = "rejected"
         return Verdict(

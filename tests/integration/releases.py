@@ -5,7 +5,7 @@ import http.client
 import json
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import rampart_fl
@@ -127,7 +127,7 @@ class Prober(threading.Thread):
         self._port, self._paths = port, paths
         self._headers = {"Authorization": f"Bearer {token}", "Connection": "close"}
         self._over = threading.Event()
-        self.begun = 0
+        self._pending: Callable[[], None] | None = None
         self.failed: list[str] = []
         self.releases: set[str] = set()
         """The releases that have answered."""
@@ -144,13 +144,15 @@ class Prober(threading.Thread):
         """Asks until the context ends."""
         while not self._over.is_set():
             for path in (*self._paths, "/healthz"):
-                self.begun += 1
+                if self._pending is not None:
+                    self._pending()
+                    self._pending = None
                 self._ask(path)
 
-    def settle(self) -> None:
-        """Returns once the request was answered that was under way at the call."""
-        seen = self.begun
-        until(lambda: self.begun > seen)
+    def between_requests(self, change: Callable[[], None]) -> None:
+        """Calls a function between two requests, in the prober's thread; returns afterwards."""
+        self._pending = change
+        until(lambda: self._pending is None)
 
     def _ask(self, path: str) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)

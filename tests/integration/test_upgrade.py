@@ -141,8 +141,7 @@ def test_processes_of_the_same_schema_are_replaced_one_by_one(
             running.start("api", new, release)
             running.ready(new)
             with running.two_rounds():
-                running.route(kept, new)
-                prober.settle()
+                prober.between_requests(lambda kept=kept, new=new: running.route(kept, new))
                 running.drain(former)
         for worker in ("worker-2", "worker-1"):
             with running.two_rounds():
@@ -166,8 +165,7 @@ def test_a_release_of_the_next_schema_converts_the_state_while_requests_wait(
             running.start(name[: name.index("-")], name, release)
         running.ready("api-forgotten", "api-3", "api-4", "worker-3", "worker-4")
         with running.two_rounds():
-            running.route("api-3", "api-4")
-            prober.settle()
+            prober.between_requests(lambda: running.route("api-3", "api-4"))
             for name in ("api-1", "api-2", "worker-2", "worker-1"):
                 running.drain(name)
         running.refused("api-forgotten")

@@ -78,7 +78,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     paper = (
         "Waudby-Smith and Ramdas, Estimating means by betting, 2023 (e-processes); our statistic"
     )
-    breakdown = "none: half of those not on trial must be honest, and who is copied must answer"
+    breakdown = "none: half of the clients not on trial must be honest; a copied client must answer"
     complexity = "O(nd), keeps n sketches; n on trial: O(n²d) for their models"
     tolerated: float = Field(default=0.25, gt=0, lt=1)
     """Largest probability of an objection to an honest client in a round on trial."""

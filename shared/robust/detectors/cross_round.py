@@ -28,7 +28,7 @@ class CrossRound(Detector):
     """
 
     paper = "Han et al., Kick bad guys out, 2023 (cross-round check)"
-    breakdown = "f <= n, client by client"
+    breakdown = "f <= n: it judges each client alone"
     complexity = "O(nd), keeps n·d"
     remembers = True
     streams = False

@@ -41,7 +41,7 @@ class FedREDefense(Detector):
     """
 
     paper = "Xie et al., FedREDefense, 2024; MSDFL, section VII-A"
-    breakdown = "f <= n, client by client"
+    breakdown = "f <= n: it judges each client alone"
     complexity = (
         "O(n d) an iteration: `steps` passes and backward passes of `per_class` · C samples"
     )

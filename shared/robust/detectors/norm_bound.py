@@ -18,7 +18,7 @@ class NormBound(Detector):
     """
 
     paper = "FedCAP, section V-C: anomaly detection with T_norm"
-    breakdown = "f <= n, client by client"
+    breakdown = "f <= n: it judges each client alone"
     complexity = "O(nd)"
     alone = True
     threshold: float = Field(default=10.0, gt=0)

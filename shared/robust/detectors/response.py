@@ -112,7 +112,7 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
     paper = (
         "Waudby-Smith and Ramdas, Estimating means by betting, 2023 (e-processes); our statistic"
     )
-    breakdown = "none: an honest client answers for itself, but colluders move the model it is sent"
+    breakdown = "none: it judges each client alone, but colluders move the model it starts from"
     complexity = "O(nd), keeps n sketches; n suspects: O(n²d) for their models"
     own = False
     tolerated: float = Field(default=0.15, gt=0, lt=1)

@@ -161,7 +161,7 @@ def test_the_shipped_sweeps_are_the_papers(name: str, hostile: int, least: float
 
 
 def test_the_error_does_not_depend_on_whether_clients_stand_together() -> None:
-    """A rule with memory is applied client by client; one without, once where models agree."""
+    """A rule with memory is applied for each client; one without, once where models agree."""
     memory = {"rule": {"name": "centered_clipping", "tau": 1e6}}
     plain = {"rule": "weighted_mean"}
     one, other = (simulate(experiment(server=table, attackers=[])) for table in (memory, plain))

@@ -67,6 +67,9 @@ class Settings(ServiceSettings):
     models_kept: int = Field(default=1, ge=1)
     """Number of newest rounds of each run whose global models are kept, so that later runs can
     start from them (`model.start`)."""
+    disk_quota: ByteSize | None = None
+    """Maximum size of the blobs of all runs, such as 200GiB. A run waits in the queue until its
+    estimated blobs fit. By default, there is no limit."""
     start_models: Path | None = None
     """Folder with safetensors files that submitted experiments may start from (`model.start`). By
     default, runs can start only from models of earlier runs."""

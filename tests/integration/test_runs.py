@@ -12,7 +12,9 @@ from benchmarks import chaos
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.console.launcher.forked import ForkedProcesses
 from rampart_fl.services.console.launcher.local import LocalFederation
+from rampart_fl.services.console.operator import OperatorRefused
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures.estimate import estimate
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Ticket
 from tests.integration.hosted import FEDCAP, Hold, Hosted, experiment, until
@@ -104,6 +106,23 @@ def test_deleting_a_run_frees_its_blobs_and_no_others_even_if_they_are_the_same(
     assert outcome(hosted) == kept
     left = hosted.stores(lambda stores: stores.redis.keys(stores.keys.of_run(first).prefix + "*"))
     assert left == []
+
+
+def test_a_run_that_exceeds_the_disk_quota_waits_until_others_are_deleted(host: Host) -> None:
+    first, second, third = three()
+    hosted = host(first, disk_quota=estimate(first).disk_bytes)
+    operator, run = hosted.operator, hosted.run
+    with pytest.raises(OperatorRefused, match="RAMPART_DISK_QUOTA is"):
+        operator.submit(experiment(20, rounds=3, server=FEDCAP))
+    play(hosted, run)
+    impatient, waiting = operator.submit(third, wait_seconds=2).run, operator.submit(second).run
+    until(lambda: operator.info(impatient).state == "cancelled")
+    reason = operator.info(impatient).reason
+    assert reason.startswith("it waited 2 seconds for disk: the run needs an estimated")
+    until(lambda: operator.info(waiting).waits_for.startswith("disk: the run needs an estimated"))
+    operator.delete(run)
+    play(hosted, waiting)
+    assert operator.info(waiting).state == "finished"
 
 
 def test_nothing_of_one_run_is_found_in_the_next(host: Host) -> None:

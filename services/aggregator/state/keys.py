@@ -23,6 +23,7 @@ because models and updates are kept in the blob store. The keys of the federatio
     runs         hash    run -> its entry in the registry (see run_registry.py)
     run_counter  number  number of runs ever submitted; the last part of a run's id
     queue        list    waiting runs, first in, first out
+    held         hash    the waiting run that cannot start yet -> what it waits for
     submissions  hash    submission key -> run
     current      string  the current run; absent if there is none
     deleted      set     deleted runs whose keys and blobs a worker still has to remove
@@ -95,6 +96,7 @@ class FederationKeys:
         self.runs = f"{prefix}runs"
         self.run_counter = f"{prefix}run_counter"
         self.queue = f"{prefix}queue"
+        self.held = f"{prefix}held"
         self.submissions = f"{prefix}submissions"
         self.current = f"{prefix}current"
         self.deleted = f"{prefix}deleted"

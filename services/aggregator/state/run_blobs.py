@@ -1,6 +1,7 @@
 """Opens the blobs of each run, in a local folder or an object store."""
 
 import contextlib
+import os
 import re
 import shutil
 import tempfile
@@ -62,6 +63,20 @@ class RunBlobs:
         self.of_run(run).clear()
         with self._opening:
             self._opened.pop(run, None)
+
+    def size(self) -> int:
+        """Total size of all runs' blobs in bytes; of unfinished files too, if in a folder."""
+        if self._store is not None:
+            import obstore
+
+            with reaching():
+                return sum(item["size"] for page in obstore.list(self._store) for item in page)
+        total = 0
+        for folder, _, names in os.walk(self.folder):
+            for name in names:
+                with contextlib.suppress(FileNotFoundError), touching(FileNotFoundError):
+                    total += Path(folder, name).lstat().st_size
+        return total
 
     def check(self) -> None:
         """Raises `Unavailable` unless the folder has space and the object store responds."""

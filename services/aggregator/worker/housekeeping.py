@@ -88,7 +88,7 @@ class Housekeeping:
                 continue
             waited = f"{info.wait_until - info.submitted_at:g} seconds"
             if info.state == "queued":
-                reason = f"it waited {waited} for other runs"
+                reason = f"it waited {waited} for {await runs.held(info.run) or 'other runs'}"
                 await runs.drop(self._fence, info.run, now, "cancelled", reason)
             else:
                 reason = f"after {waited}, too few clients had accepted"

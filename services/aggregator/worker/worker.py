@@ -18,6 +18,7 @@ from rampart_fl.services.aggregator.state.run_registry import FOUNDING
 from rampart_fl.services.aggregator.state.schema_migration import migrate
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.aggregator.worker.coordinator import Coordinator
+from rampart_fl.services.aggregator.worker.disk_quota import DiskQuota
 from rampart_fl.services.aggregator.worker.founding import checked, found
 from rampart_fl.services.aggregator.worker.housekeeping import Housekeeping
 from rampart_fl.services.aggregator.worker.ranks import RankFailed, Ranks
@@ -61,10 +62,13 @@ class Worker:
         self._experiment = experiment
         self._observers = observers or []
         self._ranks = ranks or Ranks()
+        self._quota = DiskQuota(blobs, settings.disk_quota)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="round-engine")
         self._fence: int | None = None
         self._news = asyncio.Event()
         """Set whenever the queue of runs may have changed."""
+        self._needed: tuple[str, int] | None = None
+        """The run at the head of the queue, and the estimated size of its blobs in bytes."""
         self.round_engine: RoundEngine | None = None
 
     async def run(self) -> None:
@@ -165,6 +169,7 @@ class Worker:
             folder = self._settings.start_models
             experiment = await self.compute(lambda: checked(Experiment.from_tables(tables), folder))
             found = await self.compute(estimate, experiment)
+            self._quota.check(found.disk_bytes)
             answer = {"experiment": experiment.tables(), "estimate": found.model_dump()}
         except RampartError as error:
             answer = {"refused": error.detail, "slug": error.slug}
@@ -188,12 +193,17 @@ class Worker:
                 await self.compute(release_unused_memory)
 
     async def _start_next(self, fence: int) -> str | None:
-        """Starts the run at the head of the queue; returns the run, or None if none starts."""
+        """Starts the run at the head of the queue; returns the run, or None if none starts.
+
+        A run whose blobs exceed the disk quota stays at the head of the queue.
+        """
         queue = await self._stores.runs.queue()
         if not queue:
             return None
         run = queue[0]
         try:
+            if await self._held(run, fence):
+                return None
             kept = self._settings.models_kept
             await found(run, self._stores, self._blobs, self.compute, fence, kept)
         except (Fenced, Unavailable):
@@ -205,6 +215,19 @@ class Worker:
         else:
             log.info("run started", extra={"run": run})
         return await self._stores.runs.current()
+
+    async def _held(self, run: str, fence: int) -> bool:
+        """Whether the disk quota delays a run; records the reason for operators."""
+        if self._settings.disk_quota is None:
+            return False
+        if self._needed is None or self._needed[0] != run:
+            experiment = await self._stores.runs.experiment(run)
+            self._needed = run, (await self.compute(estimate, experiment)).disk_bytes
+        self._quota.check(self._needed[1])
+        lack = await self._quota.lack(self._needed[1])
+        if lack != await self._stores.runs.held(run):
+            await self._stores.runs.hold(fence, run, lack)
+        return bool(lack)
 
     async def _execute(self, run: str, fence: int) -> None:
         """Executes one run to its end.

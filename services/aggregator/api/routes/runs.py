@@ -184,7 +184,10 @@ async def present(
         # The current run is in the queue as well if it started after the queue was read.
         runs = list(dict.fromkeys([*([current] if current else []), *earlier]))
         more = f" and {len(runs) - 1} more runs" if len(runs) > 1 else ""
-        waits = f"the end of {runs[0]}{more}" if runs else "a worker"
+        if runs:
+            waits = f"the end of {runs[0]}{more}"
+        else:
+            waits = await runtime.stores.runs.held(info.run) or "a worker"
         return info.model_copy(update={"waits_for": waits})
     if info.state not in LIVE:
         return info

@@ -109,6 +109,22 @@ async def test_deleting_a_run_leaves_nothing_of_it_and_everything_else(
     assert (again.run, new) == ("test-3", True), "its number is not used again"
 
 
+async def test_the_head_of_the_queue_is_held_for_a_reason(
+    stores: Stores, experiment: Experiment
+) -> None:
+    fence = await stores.lease.acquire("worker", 60, NOW)
+    assert fence is not None
+    info, _ = await stores.runs.submit(experiment, "a", BY)
+    assert await stores.runs.held(info.run) == ""
+    with pytest.raises(Fenced):
+        await stores.runs.hold(fence - 1, info.run, "disk")
+    await stores.runs.hold(fence, info.run, "disk")
+    assert await stores.runs.held(info.run) == "disk"
+    assert await stores.runs.held("another-2") == ""
+    await stores.runs.hold(fence, info.run, "")
+    assert await stores.runs.held(info.run) == ""
+
+
 async def test_a_federation_is_ready_once_a_worker_has_taken_over(stores: Stores) -> None:
     fence = await stores.lease.acquire("worker", 60, NOW)
     assert fence is not None

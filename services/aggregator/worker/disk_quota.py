@@ -1,0 +1,64 @@
+"""The disk quota: a run starts once its estimated blobs fit beside those of all other runs."""
+
+import asyncio
+import time
+
+from pydantic import ByteSize
+
+from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
+from rampart_fl.shared.errors import ConfigurationError
+
+FRESH = 5.0
+"""While a run waits, seconds between two measurements of the blobs' size."""
+
+
+class DiskQuota:
+    """Limits the total size of all runs' blobs.
+
+    Args:
+        blobs: the blobs of all runs.
+        most: maximum size in bytes; None if there is no limit.
+    """
+
+    def __init__(self, blobs: RunBlobs, most: int | None) -> None:
+        self._blobs = blobs
+        self._most = most
+        self._used = 0
+        self._measured = -FRESH
+
+    def check(self, needed: int) -> None:
+        """Refuses a run that does not fit even if all other runs are deleted.
+
+        Args:
+            needed: estimated size of the run's blobs in bytes.
+        Raises:
+            ConfigurationError: the run needs more than the quota.
+        """
+        if self._most is not None and needed > self._most:
+            raise ConfigurationError(
+                f"the run needs an estimated {_size(needed)} of disk; RAMPART_DISK_QUOTA is "
+                f"{_size(self._most)} for all runs"
+            )
+
+    async def lack(self, needed: int) -> str:
+        """What a run waits for; empty if the run fits beside the blobs that exist now.
+
+        Args:
+            needed: estimated size of the run's blobs in bytes.
+        """
+        if self._most is None:
+            return ""
+        if time.monotonic() >= self._measured + FRESH:
+            self._used = await asyncio.to_thread(self._blobs.size)
+            self._measured = time.monotonic()
+        if self._used + needed <= self._most:
+            self._measured = -FRESH  # The run that starts now adds blobs.
+            return ""
+        return (
+            f"disk: the run needs an estimated {_size(needed)}, and the other runs use "
+            f"{_size(self._used)} of RAMPART_DISK_QUOTA={_size(self._most)}; delete runs"
+        )
+
+
+def _size(size: int) -> str:
+    return ByteSize(size).human_readable(separator=" ")

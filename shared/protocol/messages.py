@@ -233,7 +233,7 @@ class Decision(Message):
 
 
 class ModeChange(Message):
-    """An operator's change of mode: the strongest decision that the federation may now take."""
+    """An operator sets a run's mode, the strongest decision that the federation may now take."""
 
     mode: Mode = Field(examples=["quarantine"])
     reason: Reason = Field(default=UNSAID, examples=["no evictions before the audit"])

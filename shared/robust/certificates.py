@@ -66,9 +66,9 @@ def threshold(hostile: int, clients: int, size: int) -> float:
 def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) -> Tensor:
     """Largest number m* (T,) of hostile clients that cannot change the winner if k-subsets vote.
 
-    The k-subsets of clients are drawn at random. m* is the largest m with p_y - p_z >
-    `threshold(m)` for every z ≠ y. If the winner is not certain even without hostile clients (m =
-    0), m* is -1.
+    The k-subsets of clients are drawn at random. Let y be the winner, and p_z the share of votes
+    for class z. m* is the largest m with p_y - p_z > `threshold(m)` for every z ≠ y. If the winner
+    is not certain even without hostile clients (m = 0), m* is -1.
 
     Args:
         votes_TC: votes of the subsets' models for each class.

@@ -102,7 +102,7 @@ class Barred:
 
 @dataclass(frozen=True)
 class ClientStanding:
-    """A client's ticket, slot, and eviction or bar in a run, and the run's small fields."""
+    """A client's ticket and slot in a run, any eviction or bar, and the run's small fields."""
 
     brief: Brief | None
     ticket: Ticket | None

@@ -148,7 +148,7 @@ class ReadStanding:
 
 @dataclass(frozen=True)
 class ReadEvents:
-    """Which events come next? The worker waits for the first event until a Unix time."""
+    """Which events come next? The worker waits for the first one, at most until a Unix time."""
 
     after: str
     """Position after which events are read."""

@@ -12,10 +12,10 @@ from rampart_fl.shared.attacks.model import attacks
 def largest_z(participants: int, attackers: int) -> float:
     """z = Φ⁻¹((n - m - s) / (n - m)) with s = ⌊n/2⌋ + 1 - m, the number of supporters.
 
-    A supporter is an honest client that is expected farther from the mean than the attackers, in
-    the same direction. The quotient (n - m - s) / (n - m) is clamped, so that it is at least 1 / (2
-    (n - m)) away from 0 and from 1. Without clamping, z could be infinite: the quotient reaches 1
-    if the attackers are already a majority.
+    A supporter is an honest client that is expected to be farther from the mean than the
+    attackers, in the same direction. The quotient (n - m - s) / (n - m) is clamped, so that it is
+    at least 1 / (2 (n - m)) away from 0 and from 1. Without clamping, z could be infinite: the
+    quotient reaches 1 if the attackers are already a majority.
 
     >>> round(largest_z(20, 6), 6)
     0.366106

@@ -91,7 +91,7 @@ def measured_norm(
     sizes: Sequence[int],
     draws: Sequence[torch.Generator],
 ) -> Tensor:
-    """One estimate (K,) of the mean |J_a|_F² over every model's own N samples, float64.
+    """Estimates (K,) of the mean |J_a|_F² on each model's own samples, one per model, float64.
 
     Args:
         network: applies the models.

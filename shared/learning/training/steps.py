@@ -114,7 +114,7 @@ def _steps(
         for s in steps:
             at = (row_K[:, None], index_KSB[some, s])
             x_KB, y_KB = cohort.x_train_KN[at], cohort.y_train_KN[at]
-            # `whole` covers all clients of the group, even clients that have left.
+            # `whole` is about all clients of the group, even those that have taken all their steps.
             batch = Batch(x_KB, y_KB, weight_KSB[some, s], whole=batches.whole(s))
             task = learner.task(cohort, left, start_KD, s, bad_K, row_K)
             after = learner.personalizer.step(local, start_KD, batch, task)

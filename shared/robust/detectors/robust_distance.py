@@ -20,7 +20,7 @@ from rampart_fl.shared.robust.detectors import detectors
 
 @detectors.register("robust_distance")
 class RobustDistance(Detector):
-    """Objects to a client whose row is far from the other rows and that keeps moving its model.
+    """Objects to a client that is far from the others and keeps moving the model that it receives.
 
     excess(x) = (x - med x) / max(mads·MAD(x), (ratio - 1)·med x). An excess of 1 means that x is
     `mads` median absolute deviations above the median, or `ratio` times the median, whichever is

@@ -152,7 +152,7 @@ class Definition(Paper):
         return own[-1] if own else self.measure
 
     def changed(self, at: At, scale: Scale) -> dict[str, Any]:
-        """The tables of a cell's experiment."""
+        """The experiment of a cell, as tables for `Experiment.from_tables`."""
         here = {**self.fixed, **at, "scale": scale}
         changes = [choice.change for choice in self._choices(at)]
         changes += [setting.change for setting in self.settings if setting.holds(here)]

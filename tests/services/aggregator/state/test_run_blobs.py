@@ -40,7 +40,7 @@ def test_a_run_s_blobs_go_and_no_others_even_if_the_bytes_are_the_same(blobs: Ru
 def test_the_size_is_that_of_all_runs_blobs(tmp_path: Path) -> None:
     for run in ("x-1", "x-2"):
         (tmp_path / "store" / run).mkdir(parents=True)
-    for place in (str(tmp_path / "blobs"), f"file://{tmp_path}/store"):
+    for place in (str(tmp_path / "blobs"), (tmp_path / "store").as_uri()):
         blobs = RunBlobs(place, tmp_path / "cache")
         blobs.of_run("x-1").put(bytes(1000))
         blobs.of_run("x-2").put(bytes(300))

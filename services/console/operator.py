@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from typing import Any
 
@@ -138,13 +138,25 @@ class Operator(AggregatorConnection):
         }
         return self._ask(RunInfo, "POST", "/v1/runs", json=body, timeout=60)
 
-    def await_start(self, patience: float = 60.0) -> RunInfo:
-        """Waits until the run has started, or has ended without starting."""
-        give_up = time.monotonic() + patience
+    def await_start(
+        self, patience: float = 60.0, tell: Callable[[RunInfo], object] | None = None
+    ) -> RunInfo:
+        """Waits until the run has started, or has ended without starting.
+
+        Args:
+            patience: maximum waiting time in seconds.
+            tell: called with the queued run, and again whenever the run waits for something else.
+        Raises:
+            Unavailable: the run is still queued after this time.
+        """
+        give_up, told = time.monotonic() + patience, ""
         while True:
             info = self.info()
             if info.state != "queued":
                 return info
+            if tell is not None and info.waits_for != told:
+                tell(info)
+                told = info.waits_for
             if time.monotonic() > give_up:
                 raise Unavailable(f"run {info.run} waits for {info.waits_for}")
             time.sleep(POLL)

@@ -22,6 +22,7 @@ from rampart_fl.services.console.operator import Operator
 from rampart_fl.shared.errors import RampartError, Unavailable
 from rampart_fl.shared.figures.final import accuracy, attack_success
 from rampart_fl.shared.protocol.messages import RoundRecord
+from rampart_fl.shared.protocol.runs import RunInfo
 
 PATIENCE = 60.0
 """Seconds for which a command that follows a run waits for the aggregator to restart."""
@@ -165,10 +166,12 @@ def wait_for_start(operator: Operator) -> None:
     Raises:
         RampartError: the run has ended without a start.
     """
-    info = operator.info()
-    if info.state == "queued":
+
+    def tell(info: RunInfo) -> None:
         sys.stderr.write(f"{info.run} waits for {info.waits_for}\n")
-        info = operator.await_start(float("inf"))
+        sys.stderr.flush()
+
+    info = operator.await_start(float("inf"), tell)
     if info.started_at is None:
         raise RampartError(f"{info.run} {info.state} before its start: {info.reason}")
 

@@ -59,6 +59,28 @@ def test_lists_that_come_in_pages_are_read_to_their_end(monkeypatch: pytest.Monk
     operator.close()
 
 
+def test_whoever_awaits_a_start_hears_what_the_run_waits_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rampart_fl.services.console.operator.POLL", 0.0)
+    entry = {"name": "x", "experiment": "d" * 64, "submission": "s", "submitted_at": 0.0}
+    entry |= {"run": "x-2", "submitted_by": "ada", "rounds": 1}
+    steps = ["the end of x-1", "the end of x-1", "disk: it is full", "disk: it is full", ""]
+    answers = iter(
+        {**entry, "state": "queued" if step else "running", "waits_for": step} for step in steps
+    )
+    operator = Operator("http://test", "t" * 43, run="x-2")
+    operator.close()
+    operator._http = httpx.Client(
+        base_url="http://test",
+        transport=httpx.MockTransport(lambda _: httpx.Response(200, json=next(answers))),
+    )
+    told: list[str] = []
+    info = operator.await_start(tell=lambda queued: told.append(queued.waits_for))
+    assert (info.state, told) == ("running", ["the end of x-1", "disk: it is full"])
+    operator.close()
+
+
 def test_a_url_with_no_port_is_named() -> None:
     with pytest.raises(ConfigurationError, match="Invalid port: 'abc'"):
         Operator("http://127.0.0.1:abc", "t" * 43)

@@ -31,8 +31,8 @@ def estimate(experiment: Experiment) -> Estimate:
     each client is s.
 
     Blobs need B·(N·(1 + k + 2s) + 2L + 4) bytes of disk, plus the size of the records. The number k
-    is 1 if rows are needed after their round, and otherwise 0. The number of customized models is
-    L.
+    is 1 if rows are needed after the round in which they arrive, and otherwise 0. The number of
+    customized models is L.
 
     The estimate assumes uploads in float32 without compression. The estimate includes the records
     of all rounds, but no data sets.

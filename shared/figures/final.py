@@ -1,7 +1,8 @@
 """The final metrics of a federation, from the clients' measurements and the evictions.
 
 These metrics depend on the clients' roles, which only the program that started the experiment
-knows. The simulator, the console and benchmarks therefore compute them. This module needs no torch.
+knows. The simulator, the console and benchmarks therefore compute these metrics. This module needs
+no torch.
 """
 
 from collections import Counter
@@ -17,9 +18,10 @@ KINDS = ("customized", "local", "personalized")
 training, and the model that the client keeps for itself."""
 Final = Literal["last", "mean5", "best", "end"]
 """The source of a final accuracy: the last round, the mean of the last five rounds, the best round,
-or the end. At the end, every client measures the models after the last aggregation."""
+or an evaluation at the end, in which every client measures the models after the last
+aggregation."""
 TARGETS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-"""Target accuracies; for each, the number of rounds until it was reached is reported."""
+"""Target accuracies. A run reports how many rounds it needed to reach each of these accuracies."""
 Metrics = Mapping[str, Mapping[str, float]]
 """The measurements of a round, keyed by client."""
 
@@ -195,7 +197,7 @@ def rounds_to(values: Sequence[float | None], target: float) -> int | None:
 
 
 def reported(values: Mapping[str, float | None]) -> tuple[float | None, str]:
-    """The higher of the customized and the personalized model's accuracy, and the model's kind.
+    """Accuracy and kind of the customized or the personalized model, whichever is more accurate.
 
     >>> reported({"customized": 0.5, "local": 1.0, "personalized": None})
     (0.5, 'customized')
@@ -217,12 +219,13 @@ def final_figures(
 
     Accuracies and rates are fractions from 0 to 1. Accuracies are computed over the test samples of
     all honest clients, from each client's newest measurement. For an evicted honest client, the
-    newest measurement is of the client's last model. `accuracy` is the customized or the
+    newest measurement is that of the client's last model. `accuracy` is the customized or the
     personalized model's accuracy, whichever is higher. `rounds_to_accuracy` maps each accuracy in
     `TARGETS` to the number of rounds until it was reached. `attack_success` is measured on the same
     model as `accuracy`, at the end of the run. If the experiment has a trigger, there is also a
-    success rate for each kind of model, such as `attack_success_customized`. `largest_gap`, and the
-    metrics of `errors` if the task is estimation, use each client's newest measurement.
+    success rate for each kind of model, such as `attack_success_customized`. `largest_gap` also
+    uses each client's newest measurement. So do the metrics of `errors`, which exist only if the
+    task is estimation.
 
     Args:
         experiment: the experiment, which knows the roles of the clients.
@@ -259,8 +262,9 @@ def decisions(
     """The number of client-rounds with each decision, separately for honest and hostile clients.
 
     A client-round is a pair of a client and a round. The decision about a quarantined client is
-    "away". `silenced`, reported separately for honest and hostile clients, is the fraction of
-    client-rounds, including "away", in which the client's row was not accepted.
+    "away". `silenced` is the fraction of client-rounds in which the client's row was not accepted,
+    and includes client-rounds with "away". This fraction, too, is reported separately for honest
+    and hostile clients.
 
     Args:
         experiment: the experiment, which knows the roles of the clients.
@@ -282,7 +286,7 @@ def costs(records: Sequence[RoundRecord]) -> dict[str, Any]:
     """The costs of rounds: bytes per client and round, and seconds per round for each step.
 
     Args:
-        records: the records of all rounds; records without such numbers are ignored.
+        records: the records of all rounds; records without sizes or times are ignored.
     """
     steps = dict.fromkeys(step for record in records for step in record.timings)
     down = [size for record in records for size in record.bytes_down.values()]

@@ -47,7 +47,7 @@ class ServerResources:
     def of(
         experiment: Experiment, plan: Plan, device: torch.device | str = "cpu"
     ) -> "ServerResources":
-        """Loads only what the plan's stages and the test need.
+        """Loads only what the plan's stages need, and what the test of the global model needs.
 
         Raises:
             ConfigurationError: the samples cannot be loaded, or do not fit.

@@ -57,7 +57,7 @@ class Arrival:
 
 @dataclass(eq=False)
 class Buffered:
-    """The rounds of a federation without a barrier.
+    """The rounds of a federation without a synchronization barrier.
 
     Args:
         clients, server: both sides; every round updates their state.

@@ -43,7 +43,8 @@ class Certificate:
         present: number of attackers that took part in the training itself.
         curve: certified accuracy on the honest clients' test samples, for m = 0, 1, 2, ... hostile
             clients in addition to those present. For larger m, no sample is certified.
-        error: probability that a radius is too large; 0 if no radius can be too large.
+        error: probability, for each sample, that its certified number of hostile clients is too
+            large; 0 if the certificate is exact.
         samples: number of test samples on which the accuracies are measured.
     """
 
@@ -146,7 +147,8 @@ def certify_subsets(
         count: number of subsets to draw. If at most this many subsets exist, each votes once, and
             the certificate is exact.
         size: number k of clients in a subset.
-        error: probability with which a radius may be too large, if subsets are drawn.
+        error: highest probability, for each sample, that its certified number of hostile clients is
+            too large, if subsets are drawn.
         device: where to train.
         on_progress: called after every subset.
         each: trains the subsets; by default, one after another in this process.

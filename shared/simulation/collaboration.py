@@ -10,17 +10,17 @@ client's pilot model is the model that it trains alone (λ = 0) on every second 
 as many rounds as the experiment has.
 
 - Pdim: the model's number of parameters, or the personalizer's `pdim`.
-- Φ_i: a supremum over pilot models h of the gap |e_i(h) - e_C(h)|. Here e_j(h) is the fraction of
-  client j's held-out training samples (the other half) that h misclassifies. The number e_C(h) is
-  the mean of all e_j(h) except the f largest and the f smallest values. Up to f pilot models may be
-  forged, so Φ_i is the larger of two gaps: the gap at the client's own pilot model, and the (f +
-  1)-th largest gap at the other clients' pilot models.
+- Φ_i: an estimate, from the pilot models h, of the largest gap |e_i(h) - e_C(h)|. Here e_j(h) is
+  the fraction of client j's held-out training samples (the other half) that h misclassifies. The
+  number e_C(h) is the mean of all e_j(h) except the f largest and the f smallest values. Up to f
+  pilot models may be forged, so the estimate is the larger of two gaps: the gap at the client's own
+  pilot model, and the (f + 1)-th largest gap at the other clients' pilot models.
 - G_i²: the spread of all clients' gradients at client i's own pilot model. The gradients are those
   that the server receives, including changes by attackers. The spread is the mean squared distance
   to the mean, over the n - f gradients that are nearest to the robust aggregate.
 
-Φ and G² are suprema over all models. The estimates are lower, because only some models are
-evaluated, so the resulting λ tends to be too large.
+Φ and G² are suprema over all models. Only some models are evaluated, so the estimates are lower
+than the suprema, and the resulting λ tends to be too large.
 
 Legend: N clients, P pilot models (one of each client), D parameters, T samples.
 """

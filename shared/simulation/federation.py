@@ -218,7 +218,8 @@ class Simulation:
         """
         if memory["digest"] != self.experiment.digest():
             raise ConfigurationError(
-                "the checkpoint is from another experiment: resume with its file, seed and rounds"
+                "the checkpoint is from another experiment: resume with that experiment's file, "
+                "seed and rounds"
             )
         if len(records) < memory["rounds"]:
             raise ConfigurationError(

@@ -116,7 +116,7 @@ class Server:
         return torch.stack(made)
 
     def next_models(self, names: Sequence[str]) -> dict[str, Tensor]:
-        """The model (D,) that each client trains from next, except clients that are evicted."""
+        """The model (D,) that each client trains from next; evicted clients are left out."""
         return {name: self.own(name) for name in names if name not in self.evicted}
 
     def offers(self, names: Sequence[str]) -> Iterator[tuple[Tensor, Tensor]]:

@@ -1,6 +1,6 @@
 """Coarse-to-fine search for the weight of a term in the local objective.
 
-With too small a weight, the term has no effect as a defence; with too large a weight, it prevents
+A term with too small a weight has no effect as a defence. A term with too large a weight prevents
 learning. The right weight depends on the model and the data. The search begins with a sparse grid
 over decades and continues with a denser grid around the best value (MSDFL, section VII-F).
 """
@@ -83,7 +83,7 @@ def search_weight(
     figure: str = "accuracy",
     **options: Any,
 ) -> Search:
-    """Searches for the weight of a term that gives the best final metric in simulation.
+    """Searches for the weight at which a term gives the best final metric in simulation.
 
     The experiment's other terms and settings stay unchanged. The score of a weight is the mean of
     one final metric over the seeds, measured on the clients' test samples. Use different seeds for

@@ -57,12 +57,12 @@ def server_data(
     Args:
         spec: the data set, as in an experiment's `data.dataset`.
         size: number of samples.
-        data: the clients' `data` table. It determines the shape, the classes, and which samples
-            clients hold.
+        data: the clients' `data` table. This table determines the shape, the classes, and which
+            samples clients hold.
         seed: the experiment's seed.
         role: what the samples are for; the random draw depends on the role.
         labels: whether labels of the task are needed.
-        taken: positions of samples that may not be drawn, because another role has them.
+        taken: positions of samples that must not be drawn, because they serve another role.
     Raises:
         ConfigurationError: the samples cannot be converted, or there are too few of them, or labels
             are needed and the number of classes differs.

@@ -1,7 +1,8 @@
 """Norms of a network's Jacobian with respect to its parameters, and their gradients.
 
 The Jacobian J of the logits z with respect to the parameters θ is never formed. Let q_a be a random
-direction on the unit sphere of R^C, drawn for every sample a. The cross terms then have mean 0, so
+direction on the unit sphere of R^C, drawn for every sample a. The cross terms of different samples
+then have mean 0, so
 
     E C/|B| |∂_θ Σ_a q_a·z_a|² = 1/|B| Σ_a |J_a|_F².
 
@@ -55,7 +56,7 @@ def squared_norm(
     sizes: Sequence[int],
     along: Callable[[int], Sequence[Tensor]],
 ) -> tuple[Tensor, Tensor]:
-    """Estimates (K,) of the mean |J_a|_F² on every model's own samples, and their gradients (K, D).
+    """Estimates (K,) of each model's mean |J_a|_F² on its own samples, and their gradients (K, D).
 
     The estimate is C/(M |B|) Σ_m |∂_θ Σ_a q_ma·z_a|²; its gradient is with respect to θ.
 

@@ -35,7 +35,7 @@ class TextEmbedding(nn.Module):
 
 
 def text_embedding(ids: Tensor, rows: Tensor, weight: Tensor) -> Tensor:
-    """Σ v / √n over the tokens without padding, where v are the given rows of the weight."""
+    """Σ v / √n over the n tokens that are not padding; v is a token's row of `weight`."""
     inside = (ids != 0).unsqueeze(-1).to(weight.dtype)
     total = (functional.embedding(rows, weight) * inside).sum(-2)
     return total / inside.sum(-2).clamp(min=1).sqrt()

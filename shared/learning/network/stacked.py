@@ -22,8 +22,7 @@ from rampart_fl.shared.learning.network.vector import spec_of, statistics, unfla
 from rampart_fl.shared.modelspec import STATISTIC
 
 IN_CACHE = 2**20
-"""Largest total number of elements in the largest layers of the models that one thread trains at
-once."""
+"""Number of elements that one thread can keep in cache; limits how many models run in one pass."""
 
 
 class Stacked:
@@ -44,7 +43,7 @@ class Stacked:
         self._vmaps = True
 
     def at_once(self, x_KB: Tensor) -> int:
-        """The number of models per pass that is fastest for batches of this shape.
+        """The fastest number of models per pass for batches of this shape.
 
         On a CPU, this is the number of models whose largest layers fit in cache together, as
         measured with `benchmarks/training.py`. On other devices, all models run in one pass.
@@ -57,7 +56,8 @@ class Stacked:
         return max(1, IN_CACHE * torch.get_num_threads() // max(1, self._widths[shape]))
 
     def trained_at_once(self, x_KB: Tensor) -> int:
-        """The number of models in the fastest training pass, whose parameters fit in cache."""
+        """The fastest number of models per training pass; on a CPU, their parameters fit in
+        cache."""
         if x_KB.device.type != "cpu":
             return sys.maxsize
         of_size = IN_CACHE * torch.get_num_threads() // max(1, self.spec.dim)
@@ -160,8 +160,8 @@ def widest(module: nn.Module, shape: tuple[int, ...]) -> int:
     probe = copy.deepcopy(module).float().eval()
     for layer in probe.modules():
         layer.register_forward_hook(lambda _, inputs, output: sizes.append(output.numel()))
-    # The pass computes only one sample. The meta device would compute none, but on it torch would
-    # import its whole compiler.
+    # The pass computes only one sample. The meta device would need no computation at all, but with
+    # this device, torch would import its whole compiler.
     with torch.no_grad():
         probe(torch.zeros(1, *sample))
     return batch * max(sizes)

@@ -226,7 +226,7 @@ def _by_model(h: Tensor, k: int) -> Tensor:
 
 
 def _as(h: Tensor, g: Tensor) -> Tensor:
-    """`g` as before `_by_model`, if the layer's input `h` holds images; otherwise `g` itself."""
+    """`g`, with `_by_model` undone if the layer's input `h` holds images."""
     return g.flatten(1, 2) if h.ndim == 4 else g
 
 

@@ -26,7 +26,7 @@ def read_start(start: Start, spec: ModelSpec) -> Tensor:
 
     Raises:
         ConfigurationError: the model comes from a run, there is no such file, or the file's tensors
-            do not match the model's tensors; the message says which.
+            do not match the model's tensors; the message names the cause.
     """
     if start.file is None:
         raise ConfigurationError(
@@ -37,7 +37,7 @@ def read_start(start: Start, spec: ModelSpec) -> Tensor:
 
 
 def read_vector(path: Path, spec: ModelSpec) -> Tensor:
-    """The vector (D,) in float32 of a file that holds exactly the tensors of a spec.
+    """The vector (D,) in float32 from a file that holds exactly the tensors of a spec.
 
     Raises:
         ConfigurationError: the file is missing or not in the safetensors format, a tensor is

@@ -51,8 +51,8 @@ def vote(learner: Learner, cohort: Cohort, voters: Iterable[Tensor]) -> dict[str
         result 1, 2, ... hostile clients cannot change (see
         `rampart_fl.shared.robust.certificates.radii`), up to the largest number of hostile clients
         that this number of voters can certify. If the experiment has a trigger, also
-        `triggered_samples`: the samples that are not of the target class, all shown with the
-        trigger; and `fooled_vote`: how many of these the vote assigns to the target class.
+        `triggered_samples`: the samples of all classes but the target, to each of which the trigger
+        is added; and `fooled_vote`: how many of these samples the vote assigns to the target class.
     """
     k, width = cohort.y_test_KT.shape
     models = list(voters)

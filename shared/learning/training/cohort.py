@@ -91,7 +91,8 @@ class Cohort:
         y_KN, device = self.y_train_KN, self.y_train_KN.device
         sizes_K = to_device(self.train_K, device)
         inside_KN = torch.arange(y_KN.shape[1], device=device) < sizes_K[:, None]
-        # The output size of a comparison is fixed, so the host does not wait for the device.
+        # The size of a comparison's output does not depend on values, so the host need not wait for
+        # the device.
         of_class_KNC = y_KN[..., None] == torch.arange(self.classes, device=device)
         return (of_class_KNC & inside_KN[..., None]).sum(1)
 
@@ -119,7 +120,7 @@ class Draws:
         return replace(self, seed=_either(self.secret, self.seed)).generators(purpose)
 
     def singly(self, start: int, count: int) -> "Draws":
-        """The draws of a step, with samples start .. start + count - 1 as separate clients."""
+        """The step's draws, with each sample start .. start + count - 1 as a separate client."""
         places = range(start, start + count)
         return replace(
             self,

@@ -105,7 +105,7 @@ class Learner:
 
         Args:
             cohort: the clients' data.
-            batches: the round's batches, which also determine its random numbers.
+            batches: the round's batches, which also determine the step's random numbers.
             received_KD: the models as received.
             step: number of the step in the round, from 0.
             hostile_K: the clients that train without the objective's terms and without noise.

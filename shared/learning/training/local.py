@@ -27,7 +27,8 @@ EVALUATED = 4096
 """Highest number of samples, summed over clients, in one forward pass of an evaluation."""
 TILE = 16
 """The number of samples per client in a forward pass is rounded up to a multiple of this number.
-With fewer samples, libraries use other matrix kernels, whose results differ in the last bits."""
+For smaller numbers of samples, libraries use other matrix kernels, whose results differ in the last
+bits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +112,7 @@ def joined(parts: Sequence[Trained], order: Sequence[int]) -> Trained:
 
     Args:
         parts: what each group computed.
-        order: for each client of all groups in order, the client's position in the result.
+        order: each client's position in the result; clients are listed group by group.
     """
     back = torch.tensor(order).argsort()
 
@@ -141,11 +142,10 @@ class LocalResult:
             the test samples (`error_customized`, ...). Mean training loss of the model before and
             after its training for upload: `loss_before`, `loss_after`. If the experiment has a
             trigger: the number of test samples of other classes than the target
-            (`triggered_samples`), and how many of them each model assigns to the target class once
-            the trigger is added (`fooled_customized`, ...). Under differential
-            privacy: the ε spent so far (`epsilon`). Also the measurements of the objective's terms
-            on the trained model (`jacobian_norm`), and the numbers that the personalizer reports
-            before training.
+            (`triggered_samples`), and how many of them each model assigns to the target class after
+            the trigger is added (`fooled_customized`, ...). Under differential privacy: the ε spent
+            so far (`epsilon`). Also the measurements of the objective's terms on the trained model
+            (`jacobian_norm`), and the numbers that the personalizer reports before training.
     """
 
     update_D: Tensor
@@ -264,8 +264,8 @@ def _each(
 ) -> Tensor:
     """Scores (K, T) in float64; 0 for padding. Each pass evaluates few models on many samples.
 
-    A pass is padded only to the largest of its own clients, rounded up to `TILE`, not to the
-    largest client of all.
+    A pass is padded to the largest client in this pass, rounded up to a multiple of `TILE`, and not
+    to the largest client of all.
     """
     samples = min(EVALUATED, learner.network.at_once(x_KT[:, :1]))
     width = max(1, min(samples, x_KT.shape[1]))

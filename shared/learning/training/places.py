@@ -27,7 +27,7 @@ def unit(dim: int) -> int:
 
 
 def order(steps_K: Sequence[int], apart: int) -> list[int]:
-    """The client at each place: most steps first, but each client moves by a multiple of `apart`.
+    """The client at each place, by descending steps; clients move only by multiples of `apart`.
 
     >>> order([1, 5, 3, 9], apart=1), order([1, 5, 3, 9], apart=2)
     ([3, 1, 2, 0], [2, 3, 0, 1])
@@ -41,8 +41,8 @@ def order(steps_K: Sequence[int], apart: int) -> list[int]:
 def stretches(steps_K: Sequence[int], apart: int) -> list[tuple[int, range]]:
     """Splits a round's steps into ranges; the same number of clients takes each step of a range.
 
-    The clients that take a step have the first places. Each number of clients differs from the
-    number of all clients by a multiple of `apart`.
+    The clients that take a step have the first places. After each range, a multiple of `apart`
+    clients leave.
 
     >>> stretches([9, 5, 3, 1], apart=1)
     [(4, range(0, 1)), (3, range(1, 3)), (2, range(3, 9))]

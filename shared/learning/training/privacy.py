@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 STEPS = "privacy_steps"
 """Name of the personal state that counts the noised steps of all uploads of a client."""
 AT_ONCE = 2**22
-"""Largest number of elements of all clients' per-sample gradients that are in memory at once. About
-this many fit in a processor's cache."""
+"""Largest number of elements of all clients' per-sample gradients that are in memory at once. A
+processor's cache holds about as many elements."""
 
 
 def check_privacy(
@@ -49,14 +49,14 @@ def check_privacy(
 
     Raises:
         ConfigurationError: Opacus is not installed, the module normalizes over the batch, or the
-            personalizer's upload depends on samples in other ways than through noised gradients.
+            personalizer's upload depends on samples not only through noised gradients.
     """
     if privacy is None:
         return
     if personalizer is not None and not personalizer.accounted:
         raise ConfigurationError(
             f"[training.privacy] cannot account for the personalizer {personalizer.name!r}: its "
-            "uploads depend on samples also in other ways than through noised gradients"
+            "uploads depend on samples not only through noised gradients"
         )
     if find_spec("opacus") is None:
         raise ConfigurationError(
@@ -103,7 +103,7 @@ def epsilon(rate: float, noise_multiplier: float, steps: int, delta: float) -> f
 
 @lru_cache(maxsize=4096)
 def _divergences(rate: float, noise_multiplier: float) -> tuple[list[float], "NDArray[np.float64]"]:
-    """Rényi orders, and the divergence of one step at each; the divergences of steps add up.
+    """Rényi orders, and one step's divergence at each order; the divergences of steps add up.
 
     The divergences are cached: they are the same in every round, and computing them takes most of
     the time of `epsilon`.
@@ -131,7 +131,7 @@ class PrivateTask(LocalTask):
     def gradients(
         self, batch: Batch, *models_KD: Tensor, personal: Sequence[Tensor] = ()
     ) -> tuple[Tensor, ...]:
-        """Like `LocalTask.gradients`, but adds noise to gradients for honest clients' uploads."""
+        """Like `LocalTask.gradients`, but gradients for honest clients' uploads contain noise."""
         noised = tuple(self._noised(batch, model_KD) for model_KD in models_KD)
         own = super().gradients(batch, personal=personal) if personal else ()
         if self.hostile_K is None:

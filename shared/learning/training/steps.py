@@ -72,10 +72,11 @@ def _placed(tensor_KD: Tensor, at_K: Tensor, some: slice) -> Tensor:
 
 
 def _apart(learner: Learner, clients: int) -> int:
-    """Clients may move by multiples of this distance; no client moves if batches are split.
+    """Clients move only by multiples of this number, which is K if batches are split.
 
-    Under privacy, and with terms that read samples, the number of clients determines how a batch is
-    split, because per-sample gradients must fit in cache. The split affects the last bits.
+    If the number is K, no client moves. Batches are split under privacy, and if a term reads
+    samples, because per-sample gradients must fit in cache. The number of clients determines the
+    split, which affects the last bits of the result.
     """
     split = learner.training.privacy or any(term.reads_samples for term in learner.terms)
     return clients if split else unit(learner.spec.dim)
@@ -94,8 +95,8 @@ def _steps(
     """`take_steps` for clients that train in one pass; yields clients when they leave.
 
     Args:
-        clients_K: the clients' rows in the cohort; the other arguments have the clients in order of
-            their places.
+        clients_K: the clients' rows in the cohort; all other arguments list the clients in the
+            order of their places.
     """
     device = received_KD.device
     # Copy everything that the steps need to the device first, so that no step waits for the host.

@@ -29,7 +29,7 @@ class LocalTask:
         scoring: the task's loss.
         training: the experiment's `training` table.
         terms: the objective's terms besides the mean loss; terms with weight 0 change nothing.
-        cohort: the data of all clients with which the steps began.
+        cohort: the data of all clients that train together, even if they have finished their steps.
         received_KD: the models with which the round began.
         draws: each client's random numbers for this step.
         hostile_K: the clients that train without the terms; None means that no client does.
@@ -151,9 +151,9 @@ def mean_loss_gradients(
         models: P tensors (K, D).
         priors: for each of the P models, a tensor (K, C) that is added to its logits (K, B, C), or
             None.
-        clients: the number of clients from which the number of passes follows; by default K. Every
-            step uses the same number, even after clients have left, because another number of
-            passes would change the last bits of the result.
+        clients: the number of clients that determines the number of passes; by default K. This
+            argument is the same in every step, even after clients have left, because another number
+            of passes would change the last bits of the result.
     """
     p, k = len(models), len(batch.x_KB)
     added = list(priors) or [None] * p

@@ -57,7 +57,7 @@ class Samples:
 
 
 Arrived = Callable[[int, int], None]
-"""Is called with the number of rows that have been read, and the number of all rows."""
+"""A function of the number of rows that have been read and the number of all rows."""
 
 
 def unreported(rows: int, total: int) -> None:
@@ -72,7 +72,7 @@ class Source:
         kind: "Rampart" (no file is needed), "RAMPART_DATA_DIR", "cache", "OpenML", or "you" if the
             user must provide the file.
         place: the file, or where it can be obtained.
-        present: whether the data set can be loaded without a network.
+        present: whether the data set can be loaded without a network connection.
     """
 
     kind: str
@@ -87,7 +87,7 @@ class Dataset(Member, ABC):
     """Terms of use, as far as they are known."""
     total: ClassVar[int] = 0
     """Number of samples of the whole data set; a file may hold only a part of them. The value is 0
-    if the number is a parameter."""
+    if a parameter of the data set determines the number."""
 
     scale: ClassVar[float] = 255.0
     """Number by which integers in a file of samples are divided."""
@@ -127,7 +127,7 @@ class Dataset(Member, ABC):
         return None
 
     def features(self, array: np.ndarray, what: str) -> Tensor:
-        """Samples (n, *shape) from a file in the form of `Samples.x`: uint8 or float32.
+        """Samples (n, *shape) from a file, in the form that `Samples.x` has: uint8 or float32.
 
         Images without a channel dimension get one, and channels-last images are transposed.
 
@@ -142,7 +142,7 @@ class Dataset(Member, ABC):
         return x / self.scale if array.dtype.kind in "ui" and x.dtype != torch.uint8 else x
 
     def prepared(self, array: np.ndarray, what: str) -> Tensor:
-        """Samples from a file in the form of a model's input, float32 (n, *shape)."""
+        """Samples (n, *shape) from a file, as float32 inputs for a model."""
         x = self.features(array, what)
         if x.dtype == torch.uint8:
             x = x / self.scale

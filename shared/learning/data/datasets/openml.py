@@ -47,7 +47,7 @@ def table(data_id: int, arrived: Rows = lambda rows: None) -> tuple[np.ndarray, 
             refused = isinstance(error, HTTPError) and error.code < 500
             if refused or attempt == ATTEMPTS - 1:
                 raise OSError(str(error) or type(error).__name__) from error
-            time.sleep(PAUSE)  # The server may be busy; the last attempt raises its error.
+            time.sleep(PAUSE)  # The server may be busy, so try again later.
     raise AssertionError
 
 
@@ -99,7 +99,7 @@ def _asked(address: str) -> Any:
 
 
 def _opened(address: str) -> Any:
-    """An answer, decompressed: a file of bytes."""
+    """The decompressed response to a request, as a binary file object."""
     if not address.startswith(("https://", "http://")):
         raise ValueError(f"{address!r} is not an address on the web")
     request = Request(address, headers={"Accept-Encoding": "gzip"})  # noqa: S310 - checked above

@@ -67,9 +67,9 @@ def spread(clients: int, imbalance: float, draws: torch.Generator) -> Tensor | N
 
 
 def two_sizes(clients: int, ratio: float, share: float, draws: torch.Generator) -> Tensor:
-    """Relative sizes (K,) of which a share is `ratio` and the others are 1, in random order.
+    """Relative sizes (K,) in random order: `ratio` for a share of the clients, 1 for the rest.
 
-    Of two or more clients, at least one is large, and at least one is small.
+    If there are two or more clients, at least one is large, and at least one is small.
 
     >>> two_sizes(5, 100, 0.2, torch.Generator().manual_seed(0)).sort().values.tolist()
     [1.0, 1.0, 1.0, 1.0, 100.0]

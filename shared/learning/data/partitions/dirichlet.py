@@ -58,7 +58,7 @@ class Dirichlet(Partition):
             if self.balanced:
                 share_K = share_K * (held_K < len(y) / clients)
             total = share_K.sum()
-            # If every client is full or has a share that underflowed, divide the class equally.
+            # If each client is full or has a share that underflowed to 0, divide the class equally.
             share_K = share_K / total if total > 0 else torch.full_like(share_K, 1 / clients)
             end_K = (share_K.cumsum(0) * len(own)).round().long()
             end_K[-1] = len(own)

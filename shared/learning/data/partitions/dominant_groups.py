@@ -18,7 +18,7 @@ class DominantGroups(Partition):
     samples.
     """
 
-    paper = "FedCAP, section VI-A1: EMNIST, 80% dominant and 20% of all"
+    paper = "FedCAP, section VI-A1: EMNIST, 80% of the samples from dominant classes, 20% from all"
     groups: list[list[int]] = Field(
         default=[list(range(10)), list(range(10, 36)), list(range(36, 62))], min_length=1
     )

@@ -18,8 +18,9 @@ from rampart_fl.shared.learning.data.partitions import (
 class IID(Partition):
     """Divides the samples at random; the clients' sample counts differ by at most one.
 
-    With `imbalance`, the sample counts approximately form a geometric progression. With `large`,
-    too, there are only two sample counts. Every client has at least one sample.
+    With `imbalance`, the sample counts approximately form a geometric progression. If `large` is
+    set in addition to `imbalance`, there are only two different sample counts. Every client has at
+    least one sample.
 
     >>> parts = IID().split(torch.zeros(5), 2, torch.Generator().manual_seed(0))
     >>> [len(part) for part in parts], sorted(torch.cat(parts).tolist())
@@ -29,7 +30,8 @@ class IID(Partition):
     imbalance: float = Field(default=1.0, ge=1)
     """Approximate ratio of the largest client's size to the smallest client's."""
     large: float | None = Field(default=None, gt=0, lt=1)
-    """Share of the clients that have `imbalance` times as many samples as each other client."""
+    """Share of large clients. A large client has `imbalance` times as many samples as a small
+    one."""
 
     def split(
         self, y: Tensor, clients: int, draws: torch.Generator, groups: Tensor | None = None

@@ -19,8 +19,9 @@ class Text(Model):
     Samples are token ids (tokens,), with 0 for padding; all ids are below `vocabulary`.
 
     This model replaces ALBERT-base, which MSDFL uses on AG News. Rampart cannot include ALBERT's
-    pretrained weights; without these weights, ALBERT learns nothing from so few texts. Use this
-    model to compare methods with each other, not with the accuracies in MSDFL's paper.
+    pretrained weights; without these weights, the clients' few texts are not enough to train
+    ALBERT. Use this model to compare methods with each other, not with the accuracies in MSDFL's
+    paper.
 
     >>> sum(p.numel() for p in Text(vocabulary=100).build((40,), 4).parameters())
     3332
@@ -32,8 +33,8 @@ class Text(Model):
     features: int = Field(default=32, ge=1)
     """Length of a token's vector."""
     hidden: list[Annotated[int, Field(ge=1)]] = Field(default=[])
-    """Width of each hidden layer. From few texts, the model learns fastest without hidden
-    layers."""
+    """Width of each hidden layer. If clients have only few texts, the model learns fastest without
+    hidden layers."""
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         if len(shape) != 1:

@@ -25,10 +25,10 @@ Share = Annotated[float, Field(ge=0, le=1)]
 class Tiers(Objective):
     """Gives every client the term of its tier, which is drawn from the seed and the client's id.
 
-    The high tier trains with HMSDFL and one projection per class, the low tier with half as many.
-    The minimum tier trains with MSDFL, or with HMSDFL and one projection. The other clients train
-    without a term. By contrast, `hmsdfl` with `tier = "auto"` chooses the tier by the client
-    machine's resources.
+    The high tier trains with HMSDFL and one projection per class, the low tier with half as many
+    projections. The minimum tier trains with MSDFL, or with HMSDFL and one projection. Clients
+    without a tier train without a term. By contrast, `hmsdfl` with `tier = "auto"` chooses the tier
+    by the client machine's resources.
 
     >>> mixed = Tiers(shares=(0.5, 0.5, 0))
     >>> [mixed.tier(7, f"client-0{k}") for k in range(4)]

@@ -82,8 +82,8 @@ class Local:
 
 
 Offers = Iterable[tuple[Tensor, Tensor]]
-"""Other clients' models. Item p has the p-th model (K, D) that the server offers to each client,
-and a tensor (K,) that is 1 for clients with a p-th offer and 0 for other clients."""
+"""Other clients' models. Item p is a pair: the p-th model (K, D) that the server offers to each
+client, and a tensor (K,) that is 1 for clients with a p-th offer and 0 for other clients."""
 Loss = Callable[[Tensor], Tensor]
 """Maps models (K, D) to losses (K,) in float64: model k's mean loss for client k."""
 
@@ -130,7 +130,7 @@ class Personalizer(Member, ABC):
     whole: ClassVar[bool] = True
     """Whether an upload is the difference that training made to the received model, in all
     coordinates and on the client's unmodified samples. Detectors that reconstruct training need
-    this.
+    such uploads.
     """
 
     @property

@@ -42,8 +42,9 @@ class Interpolated(Personalizer):
 
     If a round has one step, the modes `exact` and `shared` agree at λ = 0 and at λ = 1. For any
     other λ, the two modes differ, because R does not pull θ_i back in the mode `shared`. If F is a
-    mean, θ_i keeps moving towards the client's own optimum in this mode. The weight λ determines
-    only how slowly θ_i approaches this optimum, so the result depends on the number of rounds.
+    mean, θ_i keeps moving towards the client's own optimum in the mode `shared`. The weight λ
+    determines only how slowly θ_i approaches this optimum, so the result depends on the number of
+    rounds.
     """
 
     paper = "fine-tuned personalization, algorithm 1"

@@ -130,4 +130,4 @@ def _disk_bytes(folder: Path, part: str) -> float:
     try:
         return float(getattr(shutil.disk_usage(folder), part))
     except OSError:
-        return nan  # Without the disk, the process still has to report its other metrics.
+        return nan  # If the disk fails, the process still reports its other metrics.

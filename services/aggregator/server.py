@@ -17,7 +17,7 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.validation import validate
 
 DRAIN = 30
-"""Seconds that requests in flight have to complete after SIGTERM."""
+"""Seconds after SIGTERM in which requests in flight can complete."""
 
 
 class Server(uvicorn.Server):
@@ -71,8 +71,8 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
 
     Args:
         settings: the deployment's settings.
-        until: an event that stops the aggregator instead of a signal, for callers that handle
-            signals themselves.
+        until: an event that stops the aggregator, for callers that handle signals themselves; if
+            None, a signal stops it.
     """
     for name, path in {"CERTIFICATE": settings.tls_certificate, "KEY": settings.tls_key}.items():
         if path is not None and not path.is_file():
@@ -122,7 +122,7 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
     server = Server(config)
 
     def drain() -> None:
-        """Answers all long polls now, and stops the server once it has answered all requests."""
+        """Answers all long polls now; the server stops after it has answered all requests."""
         runtime.hub.close()
         server.should_exit = True
 

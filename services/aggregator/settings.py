@@ -19,7 +19,7 @@ LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 
 def processes() -> int:
-    """Number of the worker's processes started by torchrun; 1 without torchrun."""
+    """Number of processes that torchrun started for the worker; 1 without torchrun."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -60,7 +60,8 @@ class Settings(ServiceSettings):
     blob_cache_gib: float = Field(default=20.0, gt=0)
     """Largest size of the cache in GiB; the least recently read blobs are removed first."""
     records_mib: float = Field(default=64.0, gt=0)
-    """Limit in MiB on the newest rounds' entries in Redis; older entries move to blobs."""
+    """Maximum total size in MiB of the newest rounds' entries in Redis; older entries move to
+    blobs."""
     records_kept: int | None = Field(default=None, ge=1)
     """Minimum number of newest rounds whose records are kept; older records are deleted in groups
     of up to 64. By default, all records are kept."""
@@ -82,8 +83,8 @@ class Settings(ServiceSettings):
     """Device that holds the update pools and runs the round engine: cpu, cuda or cuda:1."""
     threads: int = Field(default_factory=lambda: max(1, cpus.threads() // processes()), ge=1)
     """Threads of the round engine in each of the worker's processes. By default, the processes
-    share the processors that the container may use. Results are bit-identical if this number is the
-    same."""
+    share the processors that the container may use. Equal numbers of threads give bit-identical
+    results."""
     worker_id: str = Field(default_factory=socket.gethostname)
     """Name of this worker in the lease. A worker that restarts under the same name gets its lease
     back at once."""
@@ -103,8 +104,8 @@ class Settings(ServiceSettings):
     offline_after: float = Field(default=120.0, gt=0)
     """Seconds without a request after which a client counts as offline and is not selected."""
     uploads: int = Field(default=64, ge=1)
-    """Maximum number of uploads read at the same time. Further uploads wait; an upload that has
-    waited for a minute is refused."""
+    """Maximum number of uploads that are read at the same time. Further uploads wait; an upload
+    that has waited for a minute is refused."""
     body_idle: float = Field(default=30.0, gt=0)
     """Longest pause in seconds between two chunks of an upload."""
     body_rate: float = Field(default=16_384.0, gt=0)
@@ -153,6 +154,6 @@ class Settings(ServiceSettings):
         if wrong := [name for name, found in production.items() if found]:
             raise ValueError(
                 "RAMPART_TEST_TAP shows every client's update, so it is for tests on one machine. "
-                f"These settings do not belong to such a test: {', '.join(wrong)}"
+                f"These settings do not suit a test on one machine: {', '.join(wrong)}"
             )
         return self

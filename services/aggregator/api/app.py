@@ -66,7 +66,7 @@ def create_app(runtime: Runtime) -> FastAPI:
             app.include_router(router, dependencies=[ConvertedDep])
     if runtime.settings.test_tap is not None:
         app.include_router(tap.router)
-    # Middleware added later is called earlier.
+    # The middleware that is added last is called first.
     if runtime.settings.role != "worker":
         app.add_middleware(Shortcuts, runtime=runtime)
     app.add_middleware(SmallBodies, seconds=runtime.settings.body_idle)

@@ -36,7 +36,7 @@ async def await_conversion(runtime: RuntimeDep) -> None:
 
 
 ConvertedDep = Depends(await_conversion)
-SCHEME = HTTPBearer(auto_error=False, description="a client's, an operator's or a join token")
+SCHEME = HTTPBearer(auto_error=False, description="a client or operator token, or a join token")
 
 
 async def bearer(request: Request, _: Annotated[object, Depends(SCHEME)]) -> str:
@@ -138,13 +138,13 @@ async def of_path(
     runtime: RuntimeDep,
     run: Annotated[str, Path(pattern=RUN_ID, examples=["digits-benign-1"])],
 ) -> RunParts:
-    """The parts of the run named in the path."""
+    """The `RunParts` of the run that the path names."""
     return await runtime.run(run)
 
 
 RunDep = Annotated[RunParts, Depends(of_path)]
-"""The parts of the run named in the path. Routes authenticate the caller before they look up the
-run, so that only callers with a valid token can learn which runs exist."""
+"""The `RunParts` of the run that the path names. Routes authenticate the caller before they look up
+the run, so that only callers with a valid token can learn which runs exist."""
 
 
 async def require_member(caller: CallerDep, run: RunDep) -> None:

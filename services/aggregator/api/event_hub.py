@@ -32,7 +32,8 @@ FOR_ONE = frozenset(
 )
 FOR_ALL = frozenset({"started", "seated", "ended", "deleted"})
 ANYONE = ""
-"""The topic of requests that do not wait for the events of a client; no client has this id."""
+"""The topic of requests that do not wait for a particular client's events; no client has this
+id."""
 
 
 class Listener:
@@ -76,7 +77,7 @@ class EventHub:
 
     Args:
         stores: the federation's state: the events, and the times of clients' last requests.
-        flush_every: seconds between writes of these times to the store.
+        flush_every: seconds between two writes of the clients' times to the store.
     """
 
     def __init__(self, stores: Stores, flush_every: float = 2.0) -> None:
@@ -114,8 +115,8 @@ class EventHub:
         """Listens for events about a topic, which is the id of a client or of a request.
 
         Yields a function that waits up to a number of seconds for the next event, and returns
-        whether an event came. An event between the start of the context and the call ends the wait
-        at once, so the caller misses no event.
+        whether an event came. If an event came after the context began but before the call, the
+        wait ends at once. So the caller misses no event.
         """
         listener = Listener(asyncio.get_running_loop())
         self._waiters[topic].append(listener)
@@ -170,7 +171,7 @@ class EventHub:
                 self._wake_all()
 
     def _lose_track(self) -> dict[str, str]:
-        """Invalidates all cached state; returns an empty mapping, so that reading starts anew."""
+        """Invalidates all cached state; returns no positions, so that reading starts anew."""
         self.listening = False
         self.token_changes += 1
         self.deletions += 1

@@ -8,11 +8,12 @@ from rampart_fl.services.aggregator.state.client_store import ClientStore
 
 @dataclass(frozen=True)
 class Known:
-    """The client that owns a token, and the cap on its sample count; None for each run's cap."""
+    """The client that owns a token."""
 
     client: str
     expires_at: float
     sample_cap: int | None
+    """The cap on the client's sample count; None if each run's own cap applies."""
 
 
 class Identities:

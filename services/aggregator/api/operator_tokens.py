@@ -35,7 +35,7 @@ class OperatorTokens:
         self._operators = operators
 
     async def of(self, token: str) -> Actor | None:
-        """The operator who has a token; None if no operator ever had it.
+        """The operator that a token belongs to; None if the token never belonged to an operator.
 
         Raises:
             OperatorExpired: the token is an operator's, but has expired.
@@ -48,8 +48,8 @@ class OperatorTokens:
         if found is None:
             return None
         name, record = found
-        # Once a token is revoked or has expired, its name may get a new token. A hash that differs
-        # from the record's hash belongs to an older token of the name.
+        # After an operator's token was revoked or has expired, the operator's name may get a new
+        # token. A hash that differs from the record's hash belongs to an older token.
         if record["revoked_at"] is not None or record["token_hash"] != hash_:
             raise OperatorRevoked(f"the token of {name} was revoked")
         if record["expires_at"] is not None and record["expires_at"] <= time.time():

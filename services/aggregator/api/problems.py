@@ -114,9 +114,8 @@ def add_problem_handlers(app: FastAPI) -> None:
 class SmallBodies:
     """Middleware that limits the size and the duration of every body that is not an upload.
 
-    FastAPI's own setting `max_body_size` does not limit durations. When FastAPI refuses a body
-    because of this setting, it responds in plain text, even if the application has an error
-    handler.
+    FastAPI's own setting `max_body_size` does not limit durations. When a body exceeds
+    `max_body_size`, FastAPI responds in plain text, even if the application has an error handler.
     """
 
     def __init__(self, app: Any, seconds: float) -> None:

@@ -26,8 +26,8 @@ FORGETFUL = (
     "Redis may lose acknowledged updates"
 )
 OPEN = 16
-"""Maximum number of runs whose `RunParts` a process keeps; it drops those of the least recently
-used run first."""
+"""Maximum number of runs whose `RunParts` a process keeps; the process drops the `RunParts` of the
+least recently used run first."""
 CONVERSION = 20.0
 """Seconds for which requests wait for a worker to convert the state of an older schema."""
 RETRY = 1.0
@@ -101,9 +101,9 @@ class Runtime:
     async def require_ready(self) -> None:
         """Raises `Unavailable` until a worker has taken over the federation.
 
-        An older schema of the stored state does not delay readiness. If it did, a rolling update
-        would deadlock. The update stops the old processes only when the new ones are ready, but a
-        new worker converts the state only after the old processes have stopped.
+        An older schema of the stored state does not delay readiness, because otherwise a rolling
+        update would deadlock. The update stops the old processes only when the new ones are ready,
+        but a new worker converts the state only after the old processes have stopped.
         """
         if await self._schema() is None:
             raise Unavailable("no worker has taken over this federation yet")
@@ -112,7 +112,7 @@ class Runtime:
         """Waits until the stored state, if there is any, has the schema of this version.
 
         Raises:
-            Unavailable: no worker converted the state in time, or no worker can.
+            Unavailable: no worker converted the state in time, or no worker can convert it.
         """
         if self._converted_as_of == self.hub.takeovers:
             return

@@ -8,8 +8,8 @@ from rampart_fl.services.aggregator.metrics import Metrics
 from rampart_fl.shared.protocol.refusals import TooMany
 
 PATIENCE = 60.0
-"""Seconds after which an upload that waits for a slot is refused. Clients wait longer than this for
-a response."""
+"""Seconds after which an upload that waits for a slot is refused. Clients wait longer than
+`PATIENCE` for a response."""
 
 
 class UploadSlots:

@@ -58,7 +58,7 @@ class RequestBatcher(Generic[Question, Answer]):
             for _, answered in asked:
                 answered.cancel()
             raise
-        except Exception as error:  # Passed on to every caller of `ask`.
+        except Exception as error:  # Every caller of `ask` gets this error.
             for _, answered in asked:
                 if not answered.done():
                     answered.set_exception(error)

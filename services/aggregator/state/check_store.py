@@ -1,4 +1,4 @@
-"""Experiments for a worker to check, because the API has no torch, and the worker's results."""
+"""Experiments that a worker checks for the API, which has no torch, and the results."""
 
 from dataclasses import dataclass
 from typing import cast

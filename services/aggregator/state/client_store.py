@@ -295,7 +295,7 @@ class ClientStore:
         return {client: float(at) for client, at in raw}
 
     async def saw(self, requests: Mapping[str, tuple[float, str]]) -> None:
-        """Stores the time of each client's last request, and the software that it named."""
+        """Stores the time of each client's last request, and the software it named."""
         if not requests:
             return
         async with asking(), self.redis.client.pipeline(transaction=False) as pipe:

@@ -10,7 +10,7 @@ from rampart_fl.services.aggregator.state.redis_records import Event
 async def read_streams(
     redis: RedisAccess, positions: Mapping[str, str], block: float, count: int = 1000
 ) -> list[tuple[str, Event]]:
-    """The events of all streams after their `positions`, as pairs (stream's key, event).
+    """Each stream's events after its position in `positions`, as pairs (stream's key, event).
 
     Waits up to `block` seconds for the first event.
     """

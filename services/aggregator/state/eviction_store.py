@@ -76,7 +76,7 @@ class EvictionStore:
         redis: the connection to Redis.
         run: the run's id.
         keys: the keys of the run.
-        federation: keys of the federation, among them the registered clients.
+        federation: keys of the federation, such as the key of the registered clients.
         audit: the log of operators' actions.
     """
 
@@ -122,7 +122,7 @@ class EvictionStore:
         return (await self.audit.perform(act, DISMISS, keys, client, raw, by.reason))[0]
 
     async def _proposal(self, client: str) -> tuple[str, dict[str, Any]]:
-        """The proposal to evict a client, as stored text and parsed; both are empty without one."""
+        """The proposal to evict a client, as stored and parsed; both are empty if there is none."""
         raw = await self.redis.ask("hget", self.keys.quarantined, client)
         found = {} if raw is None else json.loads(raw)
         return (raw, found) if found.get("kind") == "proposal" else ("", {})

@@ -38,7 +38,7 @@ The keys of one run (`RunKeys`), which all begin with `run:` and the run's id:
                          blobs, see snapshot.py), seated (once the members are fixed), founders
                          (number of members when round 0 opened), mode (of evictions, once an
                          operator has set one), abstained (clients that the last round would have
-                         barred if the limit on barred clients allowed it)
+                         barred without the limit on barred clients)
     answers      hash    id -> a client's answer to the run's offer: {accept, reason, slot, at}
     members      hash    id -> slot, for the clients that take part
     history      hash    round -> entry of the round, for the newest rounds (see record_store.py)

@@ -1,8 +1,8 @@
 """The members of a run: which clients accepted its offer, and which slot each holds.
 
 Clients answer the offer before the run starts. When the run starts, the worker assigns a random
-slot to each client that accepted, and these clients become members. From then on, a client that
-accepts gets a free slot at once, if there is one.
+slot to each client that accepted, and these clients become members. A client that accepts later
+gets a free slot at once, if there is one.
 """
 
 import json
@@ -80,7 +80,7 @@ class MemberStore:
     Args:
         redis: the connection to Redis.
         keys: the keys of the run.
-        federation: keys of the federation: the worker's fencing token, and barred clients.
+        federation: keys of the federation, for the worker's fencing token and barred clients.
     """
 
     redis: RedisAccess

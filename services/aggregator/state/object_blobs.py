@@ -47,8 +47,8 @@ class ObjectBlobs(Blobs):
         url: URL of the object store.
         cache: the local folder.
         most: bytes that the cache may hold; the least recently read blobs are removed first.
-        caches: folder with the caches of all runs, to whose total size `most` applies. By default,
-            `cache`.
+        caches: folder with the caches of all runs; `most` limits the total size of this folder. By
+            default, `cache`.
     """
 
     groups = False

@@ -7,8 +7,9 @@ the older entries move to a blob, called a *segment*, and Redis keeps only the s
 the entries in Redis never exceed `bound` bytes, and an older round takes only a few bytes in Redis.
 
 In addition to the entries, Redis has notes on clients whose update came after the end of a round.
-Readers add these notes to the entries. The notes become part of the entries when they move to a
-segment. The entry of the newest round stays in Redis, so that notes on late updates can be added.
+Readers add these notes to the entries. When an entry moves to a segment, the notes on its round
+become part of the entry. The entry of the newest round stays in Redis, so that notes on late
+updates can be added.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ from rampart_fl.shared.protocol.mixing import Mixing, encode_mixing
 
 T = TypeVar("T")
 BOUND = 64 << 20
-"""Default limit in bytes on the entries in Redis."""
+"""Default maximum size in bytes of the entries in Redis."""
 NONE: Mapping[int, str] = {}
 """No late clients."""
 
@@ -77,7 +78,7 @@ class RecordStore:
     # -- writing -------------------------------------------------------------------------------
 
     async def file(self, record: RoundRecord) -> FiledRecord:
-        """Writes a record to durable blobs; readers find the record once the round is published."""
+        """Writes a record to durable blobs; readers find it after the round is published."""
         facts = record.model_dump_json(exclude={"mixing"})
         entry = await self._on_disk(self._write, json.loads(facts), record.mixing)
         entries, late = await self._held()
@@ -137,8 +138,8 @@ class RecordStore:
 
     async def entries(self, first: int, last: int) -> dict[int, RoundEntry]:
         """The entries of the finished rounds from `first` to `last` that are kept, in order."""
-        # Entries only ever move from the history to segments. So an entry that moves after the
-        # history has been read is found in a segment.
+        # Entries only ever move from the history to segments. So if an entry moves after the
+        # history was read, the entry is in a segment.
         found, late = await self._held()
         entries = {n: RoundEntry.model_validate_json(found[n]) for n in found if first <= n <= last}
         digests = await self._segments(first, last)

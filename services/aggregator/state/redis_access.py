@@ -17,7 +17,7 @@ from rampart_fl.services.aggregator.state.redis_connection import PATIENCE
 from rampart_fl.shared.errors import RampartError, Unavailable
 
 REPLICATING = 5.0
-"""Seconds that replicas have to confirm a write."""
+"""Timeout in seconds for the replicas' confirmation of a write."""
 Call = tuple[Sequence[str], Sequence[str | int | float]]
 """Names of the keys that a script works on, and the script's arguments."""
 
@@ -103,7 +103,7 @@ class RedisAccess:
             return await getattr(self.client, command)(*args, **options)
 
     async def keys(self, pattern: str) -> list[str]:
-        """The names of all keys that match a pattern whose only special characters are `*`."""
+        """The names of all keys that match a pattern; in the pattern, only `*` is special."""
         escaped, cursor, found = pattern.replace("[", "\\[").replace("?", "\\?"), 0, set[str]()
         while True:
             cursor, names = await self.ask("scan", cursor, match=escaped, count=1000)

@@ -13,10 +13,11 @@ from rampart_fl.services.aggregator.state.blobs import Blobs, touching
 from rampart_fl.services.aggregator.state.object_blobs import ObjectBlobs, open_store, reaching
 
 ROOM = bytes(1 << 16)
-"""The bytes that `check` writes. They are too many for a file's inode, so they need free blocks."""
+"""The bytes that `check` writes. These bytes do not fit into a file's inode, so they need free
+blocks."""
 OPEN = 16
-"""Maximum number of runs whose blobs a process keeps open; it closes those of the least recently
-used run first."""
+"""Maximum number of runs whose blobs a process keeps open; the process closes the blobs of the
+least recently used run first."""
 
 
 class RunBlobs:
@@ -65,7 +66,7 @@ class RunBlobs:
             self._opened.pop(run, None)
 
     def size(self) -> int:
-        """Total size of all runs' blobs in bytes; of unfinished files too, if in a folder."""
+        """Total size of all runs' blobs in bytes; in a folder, this includes unfinished files."""
         if self._store is not None:
             import obstore
 

@@ -135,7 +135,7 @@ class RunStore:
         redis: the connection to Redis.
         run: the run's id.
         keys: the keys of the run.
-        federation: keys of the federation: the worker's fencing token, and the registry of runs.
+        federation: keys of the federation, for the worker's fencing token and the registry of runs.
         audit: the log of operators' actions.
     """
 

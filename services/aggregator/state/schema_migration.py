@@ -1,4 +1,4 @@
-"""Converts the state that an earlier version stored in Redis and blobs to the present schema.
+"""Converts state in Redis and in blobs from an older schema to the present one.
 
 Schema 1 kept whole records in the hash `history`. Schema 2 keeps records in blobs. Redis then has
 only a short entry for each of the newest rounds, and digests of blobs that hold the older entries
@@ -188,4 +188,4 @@ def _slots(clients: Mapping[str, Any], most: int) -> dict[str, int]:
 
 Step = Callable[[Stores, RunBlobs, int], Awaitable[None]]
 STEPS: dict[str, Step] = {"1": _to_blobs, "2": _to_runs}
-"""The step from each older schema to the next; the keys are `MIGRATED`."""
+"""The step from each older schema to the next, keyed by the schemas in `MIGRATED`."""

@@ -48,7 +48,7 @@ class TicketStore:
     Args:
         redis: the connection to Redis.
         keys: the keys of the run.
-        federation: keys of the federation: the worker's fencing token, and barred clients.
+        federation: keys of the federation, for the worker's fencing token and barred clients.
     """
 
     def __init__(self, redis: RedisAccess, keys: RunKeys, federation: FederationKeys) -> None:

@@ -95,9 +95,9 @@ class UploadStore:
         ]
 
     async def note_late(self, client: str, round_: int) -> None:
-        """Records that a member's update came after the end of a round.
+        """Stores a note that a member's update came after the end of a round.
 
-        Only the newest rounds, whose entries are in Redis, accept such notes. So the size of the
+        Only the newest rounds, whose entries are in Redis, accept these notes. So the size of the
         notes is bounded, however often a client uploads.
         """
         keys = self.keys

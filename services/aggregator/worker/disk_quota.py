@@ -1,4 +1,4 @@
-"""The disk quota: a run starts once its estimated blobs fit beside those of all other runs."""
+"""The disk quota: a run starts when its estimated blobs fit beside those of all other runs."""
 
 import asyncio
 import time
@@ -52,7 +52,7 @@ class DiskQuota:
             self._used = await asyncio.to_thread(self._blobs.size)
             self._measured = time.monotonic()
         if self._used + needed <= self._most:
-            self._measured = -FRESH  # The run that starts now adds blobs.
+            self._measured = -FRESH  # Measure again, because the run adds blobs.
             return ""
         return (
             f"disk: the run needs an estimated {_size(needed)}, and the other runs use "

@@ -42,7 +42,7 @@ class Housekeeping:
             await asyncio.sleep(SWEEP)
 
     async def sweep(self) -> None:
-        """Deletes unused blobs after crashes, refusals and requests for customized models."""
+        """Deletes blobs that crashes, refusals and customized models have left unused."""
         for info in await self._stores.runs.entries():
             if info.run in self._swept:
                 continue

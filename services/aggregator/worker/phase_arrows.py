@@ -55,14 +55,14 @@ class Arrow(NamedTuple):
 ANSWERS = (AnswerProbe, GrantTicket, AnswerCustomize, LoadUpdates)
 """The commands that answer events of an open round."""
 ALWAYS = "always"
-CLIENTS = "enough clients have accepted, or the minimum number by the deadline"
-CANDIDATES = "candidates, or every client is quarantined"
+CLIENTS = "enough clients, or at the deadline the minimum number, have accepted"
+CANDIDATES = "there are candidates, or every client is quarantined"
 MORE = "more updates may come"
 ENOUGH = "enough updates"
 FEW = "too few updates at the deadline"
-LOST = f"stopping, every client is barred, or {FEW}"
+LOST = f"the run is stopping, every client is barred, or {FEW}"
 NEXT = "another round follows"
-LAST = "stopping, or this was the last round"
+LAST = "the run is stopping, or this was the last round"
 
 ARROWS = (
     Arrow("joining", LeaseTaken, "joining", ALWAYS),
@@ -98,7 +98,7 @@ ARROWS = (
     Arrow("evaluating", LeaseTaken, "evaluating", ALWAYS),
     Arrow("evaluating", EventsRead, "evaluating", ALWAYS, (AnswerCustomize,)),
     Arrow("evaluating", EvaluationRead, "evaluating", "an online client still measures"),
-    Arrow("evaluating", EvaluationRead, "done", "all measured, or at the deadline", (Finish,)),
+    Arrow("evaluating", EvaluationRead, "done", "all measured, or deadline passed", (Finish,)),
 )
 TRANSITIONS = frozenset((arrow.source, arrow.event, arrow.target) for arrow in ARROWS)
 """The (phase, event, next phase) of all arrows. The machine makes no other transition."""

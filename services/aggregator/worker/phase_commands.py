@@ -29,7 +29,8 @@ class OpenRound:
     tickets: tuple[str, ...]
     """Clients that get a ticket."""
     barrier: bool
-    """Whether the round waits for its clients. Its tickets are then valid until its deadline."""
+    """Whether the round waits for its clients. If so, the round's tickets are valid until the
+    round's deadline."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Finish:
 
 @dataclass(frozen=True)
 class PrepareRound:
-    """Prepare this worker for the open round, which it or another worker opened."""
+    """Prepare this worker for the open round, which this or another worker opened."""
 
     selected: tuple[str, ...]
 

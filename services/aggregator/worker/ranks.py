@@ -1,4 +1,4 @@
-"""The ranks of a worker: processes started by torchrun, each with some coordinates of all vectors.
+"""The ranks of a worker: processes of torchrun, each with a part of the coordinates of all vectors.
 
 Rank 0 is the worker. It holds the lease, talks to Redis, and writes blobs. Before rank 0 computes
 on vectors, it sends the name and the arguments of the method to the other ranks, which then call

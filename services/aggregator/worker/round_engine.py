@@ -123,7 +123,8 @@ class RoundEngine:
         """Refuses stages that need all updates in memory, if the updates exceed the memory limit.
 
         Raises:
-            ConfigurationError: there is such a stage; the message names the memory that it needs.
+            ConfigurationError: a stage is refused; the message names the memory that the stage
+                needs.
         """
         holder = self.rounds.plan.unstreamed()
         clients = drawn_of(self.experiment.data.clients, self.experiment.fraction)

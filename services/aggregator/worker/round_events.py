@@ -19,7 +19,8 @@ def handle_events(
         events: the events.
         buffered: whether the policy is buffered, so that a round also includes updates for tickets
             of earlier rounds.
-        full: number of arrivals after which no further events are handled, if limited.
+        full: number of arrivals after which no further events are handled; None if there is no
+            limit.
 
     Returns:
         The next state, and the commands that answer the events.
@@ -47,7 +48,7 @@ def handle_events(
             case "joined" if buffered:
                 joined.add(event.client)
                 stale = True
-            case "opened":  # Clients that were evicted before this event got no ticket.
+            case "opened":  # A client that was evicted earlier got no ticket for this round.
                 evicted.clear()
             case "evicted":
                 stale = True

@@ -20,14 +20,14 @@ async def count_accepted(
 ) -> int:
     """The number of clients that have accepted a run whose first round has not begun.
 
-    While the number of answers is too low for a start, the function returns this number, which is
-    also too low. It then need not read the answers. Reading thousands of answers after each new
-    answer would take most of the time of the joining phase.
+    If even the number of answers is too low for a start, the function returns that number without
+    reading the answers. Reading thousands of answers after each new answer would take most of the
+    time of the joining phase.
 
     Args:
         members: the clients' answers.
         experiment: says how many clients the run needs.
-        deadline: Unix time from which fewer clients suffice; None if there is none.
+        deadline: Unix time from which fewer clients suffice; None if there is no such time.
     """
     answers = await members.answered()
     wanted = experiment.phases.joining.clients or experiment.data.clients

@@ -90,8 +90,8 @@ class Worker:
                     tasks.create_task(self._execute_runs(self._fence))
                     tasks.create_task(housekeeping.sweep_regularly())
             except* Fenced:
-                # The other worker may have the same name as this worker. If each of them took over
-                # leases held under its own name, they would take the lease from each other forever.
+                # The other worker may have the same name as this worker. If both may take over a
+                # lease under their own name, they take the lease from each other forever.
                 own = False
                 log.warning("another worker took the lease; standing by")
             except* Unavailable as errors:
@@ -286,7 +286,7 @@ class Worker:
             return RoundEngine(state.experiment, state.spec, blobs, device, memory, ranks)
 
     def _release(self) -> None:
-        """Frees the memory of the other ranks, once a run has ended."""
+        """Frees the memory of the other ranks after a run has ended."""
         with self._ranks.calling("release"):
             pass
 

@@ -17,7 +17,7 @@ watched = APIRouter(
 )
 measured = APIRouter(tags=["operations"], responses=PROBLEMS)
 PATIENCE = 2.0
-"""Timeout in seconds of each of the two parts of a health check: Redis and the blobs. The
+"""Timeout in seconds of each part of a health check. The two parts check Redis and the blobs. The
 platform's timeout for the whole check has to be longer."""
 
 
@@ -39,7 +39,7 @@ async def healthz() -> dict[str, str]:
 
 @router.get("/readyz")
 async def readyz(runtime: RuntimeDep) -> dict[str, str]:
-    """Returns 200 once Redis responds, blobs can be written, and a worker has taken over."""
+    """Returns 200 if Redis responds, blobs can be written, and a worker has taken over."""
     if runtime.hub.closing:
         raise Unavailable("the process is stopping")
     async with soon():

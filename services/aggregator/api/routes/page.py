@@ -1,7 +1,7 @@
 """Serves the operators' page: one HTML file at `/`, and its scripts and styles below `/assets/`.
 
-Anybody may load the page. The page shows no data until an operator signs in. After that, the page
-calls the API with the operator's token.
+Anybody may load the page. The page shows no data until an operator signs in. After the sign-in, the
+page calls the API with the operator's token.
 """
 
 from functools import cache

@@ -135,8 +135,8 @@ async def weights(
     """Sends the weights with which a finished round mixed its models, as a safetensors file.
 
     The file has one tensor `mixing`, float32 or float64, with a row per model and a column per
-    client. The file's metadata has the names of the models and of the clients as the JSON lists
-    `models` and `clients`.
+    client. The file's metadata has two JSON lists: `models` has the names of the models, and
+    `clients` has the ids of the clients.
     """
     digest = (await find(run, round)).mixing
     if digest is None:

@@ -181,7 +181,7 @@ async def present(
     """
     if info.state == "queued":
         earlier = queue[: queue.index(info.run)] if info.run in queue else []
-        # The current run is in the queue as well if it started after the queue was read.
+        # If the current run started after the queue was read, `queue` still contains this run.
         runs = list(dict.fromkeys([*([current] if current else []), *earlier]))
         more = f" and {len(runs) - 1} more runs" if len(runs) > 1 else ""
         if runs:

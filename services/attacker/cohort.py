@@ -37,7 +37,8 @@ PAIR = 8
 REFERENCE = "/reference"
 """Name of the global model in the tap's response."""
 STARTED = "/started/"
-"""Prefix of a client's id in the tap's response, for the model that the client trained from."""
+"""Prefix in the tap's response: this prefix and a client's id name the model from which the client
+trained."""
 
 
 class CohortSettings(ServiceSettings):

@@ -160,10 +160,10 @@ def watch(
 
 
 def wait_for_start(operator: Operator) -> None:
-    """Waits until a run has started, and prints what the run waits for.
+    """Waits until a run has started; first prints what a queued run waits for.
 
     Raises:
-        RampartError: the run has ended without a start.
+        RampartError: the run has ended before it started.
     """
     info = operator.info()
     if info.state == "queued":
@@ -184,4 +184,4 @@ def follow(operator: Operator) -> None:
             view.show(found, records)
             if found.phase == "done":
                 return
-            time.sleep(0.5)  # The table needs no more frequent updates.
+            time.sleep(0.5)  # Faster updates of the table would be of no use.

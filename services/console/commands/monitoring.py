@@ -24,7 +24,7 @@ from rampart_fl.shared.figures.final import accuracy, attack_success
 from rampart_fl.shared.protocol.messages import RoundRecord
 
 PATIENCE = 60.0
-"""Seconds for which a command that follows a run waits for the aggregator to restart."""
+"""Seconds to wait for a restart of the aggregator, for commands that follow a run."""
 
 
 def status(

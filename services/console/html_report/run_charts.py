@@ -93,7 +93,7 @@ def _evidence_of(run: FinishedRun, detector: str) -> Html:
         about.append("Values beyond the axis are drawn at its edge.")
     if len(shown) > SHOWN:
         about.append(
-            f"{SHOWN} of {len(shown)} clients: barred clients, then those with the largest scores."
+            f"{SHOWN} of {len(shown)} clients: barred clients, then the others by largest score."
         )
     keys = [("limit", "limit"), ("barred", "barred clients"), ("others", "other clients")]
     return section(

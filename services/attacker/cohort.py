@@ -37,8 +37,7 @@ PAIR = 8
 REFERENCE = "/reference"
 """Name of the global model in the tap's response."""
 STARTED = "/started/"
-"""Prefix in the tap's response: this prefix and a client's id name the model from which the client
-trained."""
+"""In the tap's response, "/started/<client>" is the model from which the client trained."""
 
 
 class CohortSettings(ServiceSettings):

@@ -1,4 +1,4 @@
-"""Child processes that start fast: their parent has already imported the services.
+"""Child processes that start fast: the process that forks them has already imported the services.
 
 A new interpreter takes about two seconds to import the modules, mostly torch. Tests and the matrix
 start many processes, so they fork these processes instead. A forked process is an ordinary process:

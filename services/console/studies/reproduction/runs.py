@@ -179,5 +179,5 @@ def seconds(results: Results) -> float:
 
 
 def runs_of(cell: Cell, results: Results) -> list[dict[str, Any]]:
-    """The results of a cell's runs by seed; the results of a failed run have `error`."""
+    """The results of a cell's runs, in the order of seeds; a failed run's results have `error`."""
     return [results[one.file] for one in planned([cell]) if one.file in results]

@@ -34,7 +34,7 @@ class AttackerSettings(AgentSettings):
     members: int = Field(default=1, ge=1)
     """Total number of attackers."""
     positions: str | None = None
-    """Position of each client of this process among all attackers, such as "0-2,5"; by default, the
+    """Positions of this process's clients among all attackers, such as "0-2,5". By default, the
     positions follow the order of `slots`."""
 
     @model_validator(mode="after")

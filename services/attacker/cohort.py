@@ -37,7 +37,7 @@ PAIR = 8
 REFERENCE = "/reference"
 """Name of the global model in the tap's response."""
 STARTED = "/started/"
-"""Prefix of a client's id in the tap's response, for the model that the client trained from."""
+"""In the tap's response, "/started/<client>" is the model from which the client trained."""
 
 
 class CohortSettings(ServiceSettings):

@@ -36,7 +36,7 @@ class HostileClient(LearningClient):
         members: number of attackers.
         position: position of this client among all attackers.
         returns: whether the client rejoins with another identity after it is evicted.
-        identity: the arguments of an honest client.
+        identity: the arguments that honest clients also have.
     """
 
     def __init__(
@@ -149,10 +149,10 @@ class HostileClient(LearningClient):
     def _imitate(
         self, tables: Mapping[str, Any], reference_D: Tensor, round_: int
     ) -> tuple[Plan, Tensor | None]:
-        """The server's plan, and the server's own update (D,) if it makes one.
+        """The server's plan, and the server's own update (D,) if the server makes one.
 
-        The tap sends the experiment's tables that define the server's data. The server's update is
-        computed from these tables.
+        `tables` contain the experiment's `server` table, which only the tap sends. The plan and the
+        update are computed from `tables`.
         """
         if self._server is None:
             experiment = Experiment.from_tables(tables)

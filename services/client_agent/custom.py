@@ -184,7 +184,7 @@ def check(given: Sequence[Any], spec: ModelSpec) -> list[NDArray[np.float64]]:
 
 
 def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics that can be reported, which have a finite value and a lower-case name.
+    """The metrics that can be reported: those with a finite value and a lower-case name.
 
     >>> numbers({"accuracy": 0.5, "loss": float("nan"), "note": "warm"})
     {'accuracy': 0.5}

@@ -49,9 +49,9 @@ class Operator(AggregatorConnection):
         token: the operator token.
         ca: path of a CA bundle for TLS.
         patience: seconds to wait for an aggregator that does not answer.
-        run: the id of the run to which the methods about a single run refer. By default, this is
-            the run that is being executed at the first call of such a method, or the newest run if
-            no run is being executed.
+        run: the id of the run to which the methods about a single run refer. By default, the first
+            call of such a method chooses the current run, or the newest run if there is no current
+            run.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class Operator(AggregatorConnection):
         return other
 
     def check(self, experiment: Experiment) -> Estimate:
-        """Estimates a run's memory, disk and traffic, if the federation can run the experiment."""
+        """Checks that the federation can run an experiment; estimates memory, disk and traffic."""
         body = {"experiment": experiment.tables()}
         return self._ask(Estimate, "POST", "/v1/runs/check", json=body, timeout=60)
 

@@ -50,7 +50,7 @@ class Progress:
 
     Args:
         title: what is being done.
-        total: the number of steps, if it is known before the first one.
+        total: the number of steps, if it is known before the first step.
         every: seconds between lines if there is no terminal.
         clock: returns seconds.
     """

@@ -189,7 +189,7 @@ class RunningFederation(TestClients):
     """A run on this machine, with clients controlled by the test.
 
     Args:
-        local: the processes of the federation, or of the run alone.
+        local: the processes of a whole federation, or only those of one run.
         folder: folder for the identities of the test's clients.
     """
 

@@ -33,7 +33,7 @@ def certify(
         typer.Option(
             min=1e-12,
             max=0.5,
-            help="With votes of subsets, the probability that a sample's radius is too large.",
+            help="With --subsets: probability that a sample's certificate is wrong.",
         ),
     ] = 0.001,
     rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds.")] = None,
@@ -49,7 +49,7 @@ def certify(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
-    """Trains groups separately; prints the accuracy certified against m hostile clients.
+    """Trains groups separately; prints the certified accuracy for each number of hostile clients.
 
     The groups are those of the experiment's flcert customizer, or random subsets of its clients.
     Every subset is a separate federation, so subsets can train in parallel or on Ray.
@@ -66,7 +66,9 @@ def certify(
         raise typer.BadParameter("--subsets and --size belong together")
     where = pool(jobs, ray, gpus=gpus, device=device)
     if subsets is None and where is not None:
-        raise typer.BadParameter("--jobs and --ray need --subsets: groups train in one federation")
+        raise typer.BadParameter(
+            "--jobs and --ray need --subsets: disjoint groups train in one federation"
+        )
     given = {"rounds": rounds, "seed": seed}
     changes = {name: value for name, value in given.items() if value is not None}
     chosen = validate(Experiment.from_tables({**Experiment.load(experiment).tables(), **changes}))
@@ -86,7 +88,7 @@ def certify(
 
 def describe(found: "Certificate") -> str:
     """Formats the certificate as Markdown."""
-    sure = f", each radius is right with probability {1 - found.error:g}" if found.error else ""
+    sure = f", each certificate holds with probability {1 - found.error:g}" if found.error else ""
     lines = [
         f"{found.voters} models of {found.scheme} among {found.clients} clients vote on "
         f"{found.samples} test samples{sure}; {found.present} attackers took part.",

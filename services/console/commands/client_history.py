@@ -12,7 +12,10 @@ from rampart_fl.services.console.reports.reading import RunReader
 def show_history(
     operator: Operator, client: str, last: int, before: str | None, as_json: bool
 ) -> None:
-    """Shows what one client did in the newest runs, or in runs before another run, oldest first."""
+    """Shows what one client did in the newest runs, or in the newest runs before the run `before`.
+
+    The oldest of these runs comes first.
+    """
     enrolled = operator.client(client)  # Only an enrolled client has a history.
     if before is not None:
         operator.info(before)  # A run that does not exist is refused.

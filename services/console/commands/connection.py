@@ -27,11 +27,13 @@ Token = Annotated[str | None, typer.Option(envvar="RAMPART_OPERATOR_TOKEN", help
 Ca = Annotated[str | None, typer.Option(envvar="RAMPART_CA_CERTIFICATE", help="CA bundle for TLS.")]
 Run = Annotated[
     str | None,
-    typer.Option("--run", help="Id of a run; by default, the newest one being executed."),
+    typer.Option("--run", help="Id of a run; by default, the current run, otherwise the newest."),
 ]
 WhichRun = Annotated[
     str | None,
-    typer.Argument(metavar="RUN", help="Id of a run; by default, the newest one being executed."),
+    typer.Argument(
+        metavar="RUN", help="Id of a run; by default, the current run, otherwise the newest."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 Reason = Annotated[str, typer.Option(help="Reason, recorded in the audit log.")]

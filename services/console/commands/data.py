@@ -142,7 +142,7 @@ def show(
     seed: Annotated[int | None, typer.Option(min=0, help="Random seed.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Shows each client's number of samples per class; for a sweep, of its base experiment."""
+    """Shows each client's number of samples per class; for a sweep, uses the base experiment."""
     from rampart_fl.services.console.studies.class_counts import counted, picture, table, tables
     from rampart_fl.shared.experiment import Experiment
     from rampart_fl.shared.experiment.sweep import Sweep

@@ -38,7 +38,8 @@ def matrix(
     defences: Annotated[
         str,
         typer.Option(
-            help="Rules, pipelines such as nnm+krum, fedcap, fedcap-paper, local_only, fine_tuned."
+            help="Defences, separated by commas: a rule, a pipeline such as nnm+krum, fedcap, "
+            "fedcap-paper, local_only or fine_tuned."
         ),
     ] = BY_DEFAULT,
     network: Annotated[

@@ -25,7 +25,7 @@ from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.runs import RunInfo
 
 PATIENCE = 60.0
-"""Seconds for which a command that follows a run waits for the aggregator to restart."""
+"""Seconds to wait for a restart of the aggregator, for commands that follow a run."""
 
 
 def status(
@@ -161,10 +161,10 @@ def watch(
 
 
 def wait_for_start(operator: Operator) -> None:
-    """Waits until a run has started, and prints what the run waits for.
+    """Waits until a run has started; first prints what a queued run waits for.
 
     Raises:
-        RampartError: the run has ended without a start.
+        RampartError: the run has ended before it started.
     """
 
     def tell(info: RunInfo) -> None:
@@ -187,4 +187,4 @@ def follow(operator: Operator) -> None:
             view.show(found, records)
             if found.phase == "done":
                 return
-            time.sleep(0.5)  # The table needs no more frequent updates.
+            time.sleep(0.5)  # Faster updates of the table would be of no use.

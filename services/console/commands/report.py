@@ -15,8 +15,9 @@ def report(
 ) -> None:
     """Writes a report of a run, a matrix or a sweep as one HTML file that needs no network.
 
-    The report of a run shows the experiment, who was barred when and why, and accuracy, evidence,
-    verdicts and norms over rounds. The report lists the digests of its source files.
+    The report of a run shows the experiment, and which clients were barred, when and why. Charts
+    show accuracy, evidence, verdicts and norms over rounds. Every report lists the digests of its
+    source files.
     """
     from rampart_fl.services.console.html_report.report import report as made
     from rampart_fl.shared.runtime import durable

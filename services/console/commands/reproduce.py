@@ -30,7 +30,8 @@ def reproduce(
         ),
     ] = "reduced",
     seeds: Annotated[
-        int, typer.Option(min=1, help="Runs per cell, with consecutive seeds; smoke has one run.")
+        int,
+        typer.Option(min=1, help="Runs per cell, with consecutive seeds; only one with smoke."),
     ] = 3,
     only: Annotated[
         list[str] | None,
@@ -82,7 +83,7 @@ def reproduce(
     planned = {one: cells(table, scale, seeds, picked) for one, table in tables.items()}
     if ray is None:
         needed = (cell.runs[0] for found in planned.values() for cell in found if cell.runs)
-        # The cells of a data set that is not available state the reason themselves.
+        # If a data set is not available, the cells that need it report this error themselves.
         with suppress(ConfigurationError):
             downloads.fetch_all(needed)
     for one, table in tables.items():
@@ -160,5 +161,5 @@ def _list(as_json: bool) -> None:
     Console().print(table)
     sys.stdout.write(
         "h: hours on one core with three seeds, estimated from single rounds of a few cells "
-        "(benchmarks/hours.py); empty if no round was timed\n"
+        "(benchmarks/hours.py); empty if no round has been timed\n"
     )

@@ -56,7 +56,7 @@ def line_chart(
         lines: the lines.
         axis: title of the horizontal axis.
         bands: areas behind the lines.
-        marks: vertical marks: position, and what happened there.
+        marks: vertical marks, each with its position and what happened there.
         bounds: the lowest and highest value shown; values outside are drawn at the edge.
         percent: whether values are shares.
     """
@@ -174,7 +174,7 @@ def matrix(label: str, rounds: Sequence[int], rows: Sequence[tuple[str, Sequence
 
 
 def nice(low: float, high: float, whole: bool = False) -> list[float]:
-    """Round numbers as ticks of an axis, approximately from the lower to the upper bound.
+    """Ticks of an axis at round values, approximately from `low` to `high`.
 
     >>> nice(0.0, 0.97), nice(0, 39, whole=True)
     ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [0.0, 10.0, 20.0, 30.0, 40.0])

@@ -52,8 +52,8 @@ def accuracy_chart(run: FinishedRun) -> Html:
                 legend([(line.style, line.name) for line in lines]),
             ]
     about = (
-        "Over the test samples of all honest clients, at each client's newest measurement. Dashed "
-        "vertical lines mark rounds in which clients were barred."
+        "Measured on the test samples of all honest clients; each client counts with its newest "
+        "measurement. Dashed vertical lines mark rounds in which clients were barred."
     )
     if not sections:
         return section("Accuracy over rounds", tag("p", "No client reported measurements."))
@@ -93,7 +93,7 @@ def _evidence_of(run: FinishedRun, detector: str) -> Html:
         about.append("Values beyond the axis are drawn at its edge.")
     if len(shown) > SHOWN:
         about.append(
-            f"{SHOWN} of {len(shown)} clients: barred clients, then those with the largest scores."
+            f"{SHOWN} of {len(shown)} clients: barred clients, then the others by largest score."
         )
     keys = [("limit", "limit"), ("barred", "barred clients"), ("others", "other clients")]
     return section(

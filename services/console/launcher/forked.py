@@ -1,4 +1,4 @@
-"""Child processes that start fast: they are forked from a process with the services imported.
+"""Child processes that start fast: the process that forks them has already imported the services.
 
 A new interpreter takes about two seconds to import the modules, mostly torch. Tests and the matrix
 start many processes, so they fork these processes instead. A forked process is an ordinary process:
@@ -27,7 +27,7 @@ SERVICES = [
     "rampart_fl.services.attacker.hostile",
     "rampart_fl.services.client_agent.custom",
 ]
-"""A forked process starts with these modules, and all of `rampart_fl.shared`, imported."""
+"""Modules that a forked process finds imported, in addition to all of `rampart_fl.shared`."""
 
 
 @cache

@@ -111,7 +111,7 @@ class LocalFederation(LocalServers):
         self.restart_group(name, role, slots)
 
     def restart_group(self, name: str, role: Attackers | None, slots: list[int]) -> None:
-        """Restarts the process of a group with the group's stored state."""
+        """Starts a group's process with the group's stored state."""
         state = self.folder / "clients" / name
         environment = {
             "RAMPART_AGGREGATOR": self.url,

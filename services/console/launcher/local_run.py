@@ -63,7 +63,7 @@ class LocalRun(LocalFederation):
             self.operator.close()
 
     def _end(self, run: str) -> None:
-        """Stops a run, evicts the members that the stop would wait for, and deletes the run."""
+        """Stops a run, evicts all members, because the stop waits for them, and deletes the run."""
         with suppress(RampartError):  # The run may have ended already.
             self.operator.steer("stop")
         while self.operator.info().state not in OVER:

@@ -119,7 +119,7 @@ class Processes:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Delays SIGINT and SIGTERM within the context, so that no started process goes unrecorded."""
+    """Delays SIGINT and SIGTERM within the context, so that every started process is recorded."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,7 +1,7 @@
 """The folder of a federation run by `rampart serve`; finds and stops the serving process.
 
-The serving process holds a lock on the folder, so that a stale process id is never mistaken for its
-own.
+The serving process holds a lock on the folder. If nobody holds the lock, the stored
+process id is stale.
 """
 
 import fcntl

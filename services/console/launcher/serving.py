@@ -68,7 +68,7 @@ class Served:
                 code = self._federation.processes[name].poll()
                 if code is not None:
                     self._died(name, code)
-                    with suppress(ChildFailed):  # The next check starts it again.
+                    with suppress(ChildFailed):  # If the start fails, the next check tries again.
                         self._start(name)
             time.sleep(POLL)
 

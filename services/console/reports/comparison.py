@@ -119,7 +119,7 @@ def _setting(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Replaces each table whose only key is `name` with the name, also in lists."""
+    """Replaces a table whose only key is `name` with the name; in lists, all such tables."""
     if isinstance(value, list):
         return [_plain(one) for one in value]
     return value["name"] if isinstance(value, dict) and value.keys() == {"name"} else value

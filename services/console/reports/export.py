@@ -34,7 +34,7 @@ def export(run: RunReader, path: Path) -> dict[str, Any]:
     """
     info = run.info
     if info.state not in OVER:
-        raise ConfigurationError(f"run {info.run} is {info.state}; export it once it has ended")
+        raise ConfigurationError(f"run {info.run} is {info.state}; export it after it has ended")
     models: dict[str, str] = {}
 
     def lines() -> Iterator[str]:

@@ -55,13 +55,13 @@ def kept(
     path: Callable[[T], Path],
     pool: Pool | None = None,
 ) -> Iterator[tuple[T, Figures]]:
-    """Like `each`, but reads the results of finished runs from files, and writes those of new runs.
+    """Like `each`, but reads results of finished runs from files, and writes results of new runs.
 
     Only this process reads and writes the files. Failed runs are not written.
 
     Args:
         run: runs one item.
-        items: the items; those with a file come first.
+        items: the items; items with a file are yielded first.
         path: returns the file for an item's results, named after the digest of its experiment.
         pool: where to run the items.
     """

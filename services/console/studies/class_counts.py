@@ -13,7 +13,7 @@ from rampart_fl.shared.experiment import Experiment
 SHADES = "·░▒▓█"
 """Characters for a count: one for 0, and one for each quarter of the largest count."""
 IN_FIGURES = 12
-"""Maximum number of classes with which a table shows counts; with more classes, it shows shades."""
+"""Maximum number of classes in a table of counts; with more classes, a table shows shades."""
 
 
 @dataclass(frozen=True)

@@ -28,14 +28,14 @@ from rampart_fl.shared.runtime.tokens import mint
 from rampart_fl.shared.validation import validate
 
 NOBODY = "none"
-"""The name of the row in which all clients behave honestly. The metrics of this row also exclude
-the clients that attack in the other rows, so that the rows can be compared."""
+"""The name of the row in which all clients behave honestly. As in the other rows, the
+metrics exclude the clients that attack in those rows, so that all rows can be compared."""
 FEDCAP = {"name": "fedcap", "alpha": 10, "phi": 0.1}
 DETECTORS: dict[str, list[Any]] = {
     "fedcap": ["response", "challenge"],
     "fedcap-paper": [{"name": "norm_bound", "threshold": 10}],
 }
-"""Detectors of the defences that customize models, keyed by defence."""
+"""The detectors of each defence that customizes models, keyed by defence."""
 LOCAL_ONLY = "local_only"
 REFERENCES = {LOCAL_ONLY: "local", "fine_tuned": "fine_tune"}
 """Personalizers of the two baselines, keyed by baseline. In `local_only`, clients train without any

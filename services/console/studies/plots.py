@@ -77,4 +77,4 @@ def curves(
         place.legend()
     for kind in kinds:
         picture.savefig(path.with_suffix(f".{kind}"), dpi=90)
-        picture.set_layout_engine("none")  # The next format keeps the layout, which takes long.
+        picture.set_layout_engine("none")  # Computing a layout takes long, so keep it.

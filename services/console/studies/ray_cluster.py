@@ -18,7 +18,7 @@ from rampart_fl.shared.runtime import cpus
 LOCAL = "local"
 """The address that starts a cluster of one node on this machine, and stops it after the runs."""
 AUTO = "auto"
-"""The address of the cluster that this machine is a node of."""
+"""The address that selects the cluster to which this machine belongs."""
 PATIENCE = 5.0
 """Seconds that a cluster has to respond."""
 RETRIES = 5
@@ -101,7 +101,7 @@ def _settle(future: Future[T], done: Future[T]) -> None:
 
 
 def _connect(ray: Any, address: str) -> None:
-    """Connects this process to a cluster, and keeps the handler of SIGTERM, which Ray replaces."""
+    """Connects this process to a cluster, and restores the SIGTERM handler, which Ray replaces."""
     before = signal.getsignal(signal.SIGTERM)
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if address == LOCAL:

@@ -85,7 +85,7 @@ def rounds(reader: RunReader) -> Iterator[TrackedRound]:
 def heard(operator: Operator) -> Iterator[dict[str, str]]:
     """Yields the events of a run; reconnects after a lost connection.
 
-    If there are no further events, yields an empty event for each of the aggregator's ticks.
+    While there are no new events, yields an empty event for each of the aggregator's ticks.
 
     Raises:
         Unavailable: the aggregator has not responded for too long.
@@ -97,5 +97,5 @@ def heard(operator: Operator) -> Iterator[dict[str, str]]:
                 last = event.get("id", last)
                 yield event
         except Unavailable:
-            pass  # The aggregator is restarting. The records contain the events that are lost.
+            pass  # The aggregator is restarting. Records of rounds make up for lost events.
         operator.ready(PATIENCE)

@@ -47,7 +47,7 @@ class TensorBoardTracker:
             self._writer.add_scalar(shown, value, number, walltime=at)
         if events:
             self._writer.add_text("barred", table(events), number, walltime=at)
-        self._writer.flush()  # The next round of a live run may end much later.
+        self._writer.flush()  # Show this round now; the next one may end much later.
 
     def end(
         self, figures: Mapping[str, float], facts: Mapping[str, str], folder: Path, at: float

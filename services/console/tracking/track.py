@@ -24,7 +24,7 @@ from rampart_fl.shared.protocol.messages import RoundFacts
 
 @dataclass(frozen=True)
 class TrackedRound:
-    """The copied part of a round.
+    """The part of a round that is copied to a tracker.
 
     Args:
         record: the round's record.
@@ -69,7 +69,7 @@ def copy(
     Args:
         experiment: the run's experiment.
         rounds: the rounds, until the run ends.
-        finished: gives the whole run after its end; may write it to an empty folder.
+        finished: returns the run after its end; may write the run to the given empty folder.
         tracker: an unused tracker.
         began: Unix time at which the run began.
     """

@@ -1,4 +1,4 @@
-"""Changes that a choice or a setting makes to the tables of an experiment."""
+"""Changes that a choice or a setting makes to the TOML tables of an experiment."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,10 +7,10 @@ from rampart_fl.shared.errors import ConfigurationError
 
 
 def merged(tables: Any, change: Any) -> Any:
-    """Applies a change to tables: merges inner tables, and replaces everything else.
+    """Applies a change to TOML tables: merges inner tables, and replaces everything else.
 
-    A table with the key `name` describes a member of a family, and replaces the entire old table. A
-    table whose keys are numbers changes single entries of a list.
+    A table with the key `name` describes a member of a family, such as a rule, and replaces the
+    entire old table. A table whose keys are numbers changes single entries of a list.
 
     >>> merged({"server": {"f": 1, "rule": "krum"}}, {"server": {"rule": {"m": 3}}})
     {'server': {'f': 1, 'rule': {'name': 'krum', 'm': 3}}}

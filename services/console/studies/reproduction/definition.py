@@ -15,8 +15,8 @@ from rampart_fl.shared.figures.final import Final
 Scale = Literal["full", "reduced", "smoke"]
 SCALES: tuple[Scale, ...] = ("full", "reduced", "smoke")
 ROUNDS = "rounds"
-"""The name of the horizontal axis of a figure that shows the rounds of a run. It is not an axis of
-the table."""
+"""The name of a figure's horizontal axis if this axis shows the rounds of a run. The table itself
+has no such axis."""
 At = dict[str, str]
 """The choice on each of several axes, keyed by axis."""
 
@@ -91,11 +91,11 @@ class Definition(Paper):
     axes: dict[str, dict[str, Choice]] = Field(min_length=1)
     """The choices of each axis; the last axis makes the columns."""
     fixed: At = {}
-    """The choice that all cells share on each axis of the paper that the table does not have."""
+    """The choice that all cells share, for each axis that the paper has but the table does not."""
     smoke: At
     """The cell that the scale `smoke` runs."""
     values: dict[str, Any] = {}
-    """The paper's values: tables nested in the order of the axes, with a list along the last axis.
+    """The paper's values: TOML tables nested in the order of the axes; the last axis is a list.
     A value is nan if the paper has none."""
     figure: Figure | None = None
     library: dict[str, dict[str, Choice]]
@@ -147,7 +147,10 @@ class Definition(Paper):
         return None if isnan(value) else value
 
     def measured(self, at: At) -> str:
-        """The metric that the table shows for a cell: `measure` of the last choice that has one."""
+        """The metric that the table shows for a cell.
+
+        It is the `measure` of the cell's last choice that has one, or else the table's `measure`.
+        """
         own = [choice.measure for choice in self._choices(at) if choice.measure]
         return own[-1] if own else self.measure
 

@@ -95,7 +95,7 @@ def _paper(name: str) -> dict[str, Any]:
 
 
 def _joined(shared: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """Reads the tables of a file, merged with those of the file's paper."""
+    """Merges the content of a file in `tables` with that of its paper's file in `papers`."""
     library, axes = dict(shared["axes"]), dict[str, Any]()
     for axis, choices in own.get("axes", {}).items():
         if isinstance(choices, list):

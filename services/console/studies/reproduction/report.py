@@ -89,7 +89,7 @@ def _value(run: dict[str, Any], measure: str) -> float | None:
 
 
 def _scale(measure: str) -> int:
-    """The factor by which tables multiply a metric: 100 for shares, 1 for others."""
+    """The factor by which tables multiply a metric: 100 for shares, 1 for other metrics."""
     return (
         1 if measure.startswith(("error", "largest_gap", "rounds", "seconds", "evicted")) else 100
     )
@@ -111,7 +111,7 @@ def interval(values: Sequence[float]) -> float | None:
 def markdown(
     definition: Definition, scale: Scale, outcomes: Sequence[Outcome], command: str
 ) -> str:
-    """The table as Markdown, with the reasons for missing cells and the command that makes it."""
+    """The table as Markdown, with the reasons for missing cells and the command for this table."""
     found = {file: run for one in outcomes for file, run in _files(one)}
     seeds = max((len(one.runs) for one in outcomes), default=0)
     about = [
@@ -262,7 +262,7 @@ def lines_of(
 
 
 def _kind(one: Outcome) -> str:
-    """The suffix of a metric's name that denotes the kind of model, such as `_local`; else ""."""
+    """The suffix of a metric's name for the kind of model, such as `_local`; "" without one."""
     return next((f"_{kind}" for kind in KINDS if one.cell.measure.endswith(f"_{kind}")), "")
 
 

@@ -52,7 +52,7 @@ def curves(result: SimulationResult) -> Curves:
 
 
 def of_side(record: RoundRecord, clients: list[str]) -> dict[str, float | None]:
-    """The mean norm and entropy, and the total weight, of some clients in a round."""
+    """The mean norm and entropy, and the total weight, of these clients in a round."""
     entropies: dict[str, float] = next(
         (one["per_row"]["entropy"] for one in record.reports if "entropy" in one["per_row"]), {}
     )

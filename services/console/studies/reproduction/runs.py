@@ -125,8 +125,8 @@ def _run(
 def figures_of(one: Run, folder: Path, device: str) -> Figures:
     """Simulates a run; returns its results, or its error if it fails.
 
-    An interrupted run continues from its last checkpoint. On a machine without the folder, there
-    are no checkpoints.
+    An interrupted run continues from its last checkpoint. On a machine without the folder, the
+    run has no checkpoints.
     """
     place = folder / "runs" / one.experiment.digest()
     try:
@@ -179,5 +179,5 @@ def seconds(results: Results) -> float:
 
 
 def runs_of(cell: Cell, results: Results) -> list[dict[str, Any]]:
-    """The results of a cell's runs in the order of the seeds; that of a failed run has `error`."""
+    """The results of a cell's runs, in the order of seeds; a failed run's results have `error`."""
     return [results[one.file] for one in planned([cell]) if one.file in results]

@@ -59,7 +59,7 @@ def test_random_subsets(plain: str) -> None:
     found = json.loads(certify(plain, "--subsets", "9", "--size", "1", "--json"))
     assert (found["scheme"], found["voters"], found["error"]) == ("random subsets", 5, 0.0)
     text = certify(plain, "--subsets", "3", "--size", "3", "--error", "0.2")
-    assert "each radius is right with probability 0.8" in text
+    assert "each certificate holds with probability 0.8" in text
 
 
 def test_a_seed_changes_what_is_trained(groups: str) -> None:

@@ -77,7 +77,7 @@ def test_a_run_that_has_not_ended_is_compared_but_not_exported(
     said = rampart("export", "second-2", str(tmp_path / "out"))
     assert (said.code, said.err) == (
         1,
-        "error: run second-2 is running; export it once it has ended\n",
+        "error: run second-2 is running; export it after it has ended\n",
     )
     assert not (tmp_path / "out").exists()
 

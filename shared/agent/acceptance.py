@@ -37,9 +37,9 @@ class Policy(Table):
     """The owner's file. A missing key imposes no restriction."""
 
     data: dict[Name, Name] | None = None
-    """The client takes part only in runs with one of these data sets. Each key is the name of a data
-    set, and its value is either the path of the client's own .npz file or "slot". With "slot", the
-    client uses its slot's part of the experiment's data."""
+    """The client takes part only in runs with one of these data sets. The keys are the names of the
+    data sets. Each value is either the path of the client's own .npz file or "slot". With "slot",
+    the client uses its slot's part of the experiment's data."""
     most_epochs: int | None = Field(default=None, ge=1)
     """The largest `training.epochs` (passes over the samples in a round) that a run may have."""
     models: list[Name] | None = None

@@ -55,14 +55,15 @@ def names_for(
 def handed(client: str, snapshot: Mapping[str, Any], final: bool = False) -> dict[str, str]:
     """The digests of the models in a client's ticket, keyed by the role of each model.
 
-    `model` is the model that the client trains from. Once the federation has ended, `model` is the
-    model that the client evaluates. If the snapshot has no other model for the client, `model` is
-    the global model. While the federation runs, `peer_00` and so on are the other models that the
-    client gets. Once the federation has ended, `vote_00` and so on are the models that vote.
+    While the federation runs, `model` is the model that the client trains from, and `peer_00` and
+    so on are the other models that the client gets. After the federation has ended, `model` is the
+    model that the client evaluates, and `vote_00` and so on are the models that vote. If the
+    snapshot has no other model for the client, `model` is the global model.
 
     Args:
         client: the client's id.
-        snapshot: `global_model`, `customized`, `assignment`, `groups`, `voters`, `challenged`.
+        snapshot: has the keys `global_model` and `customized`, and may have the keys `assignment`,
+            `groups`, `voters` and `challenged`.
         final: whether the federation has ended.
 
     >>> handed("a", {"global_model": "0", "customized": {"a": "1", "b": "2"},

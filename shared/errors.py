@@ -81,7 +81,7 @@ class UnknownMember(ConfigurationError):
 
 
 class PreconditionError(RampartError, ValueError):
-    """A rule has no result for these rows, for example because there are too few rows for f.
+    """A rule has no result for these rows, for example because f is too large for so few rows.
 
     The message says why. This error makes the round fail and leaves the models unchanged; the next
     round may succeed.

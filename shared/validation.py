@@ -51,7 +51,7 @@ class Constraint:
 
 
 def _lack(members: Members, need: "Need") -> list[str]:
-    """Stages that need samples the experiment does not define."""
+    """Stages that need samples that the experiment does not define."""
     server = members.experiment.server
     named = server.root if need == "server_update" else server.public
     return [] if named is not None else [s for n, s in members.plan.needs().items() if n == need]
@@ -78,7 +78,7 @@ def _unfit_start(members: Members) -> list[str]:
 
 
 def _refusal(check: Callable[..., object], *args: Any) -> list[str]:
-    """The error message of a function that refuses its arguments; empty if it accepts them."""
+    """The error message of `check` if it refuses the arguments; empty if it accepts them."""
     try:
         check(*args)
     except ConfigurationError as error:
@@ -169,9 +169,9 @@ CONSTRAINTS = (
     Constraint(
         "If a detector reconstructs training, the model has no running statistics.",
         lambda m: [d.name for d in m.plan.detectors if d.retraces and m.spec.statistics],
-        "{culprit} reconstructs training with fixed statistics, but with batch normalization "
-        "clients train on the statistics of each batch; use a model without it, or another "
-        "detector",
+        "{culprit} reconstructs training with fixed statistics, but with batch normalization, "
+        "clients train on the statistics of each batch; use a model without batch normalization, "
+        "or another detector",
     ),
     Constraint(
         "If a customizer needs clients' whole models, uploads are calibrated.",
@@ -195,7 +195,7 @@ CONSTRAINTS = (
             [m.personalizer.name] if m.personalizer.held_out and not m.customizer.claims else []
         ),
         "the personalizer {culprit} weighs models that the server offers: name a customizer that "
-        "does, such as fedfomo",
+        "offers models, such as fedfomo",
     ),
     Constraint(
         "If a stage needs the server's own update, there are root samples.",
@@ -218,7 +218,7 @@ CONSTRAINTS = (
         "{culprit}",
     ),
     Constraint(
-        "Public samples fit the clients' model, and their classes if a stage needs labels.",
+        "Public samples fit the clients' model and, if a stage needs labels, the clients' classes.",
         lambda m: _misfit(m, "public"),
         "{culprit}",
     ),
@@ -251,7 +251,7 @@ CONSTRAINTS = (
     Constraint(
         "If clients have no common model, no setting assumes a common model.",
         _without_common_model,
-        "interpolated in exact mode has no common model: every client takes plain steps towards "
+        "`interpolated` in exact mode has no common model: every client takes plain steps towards "
         "its own aggregate. Leave out {culprits}",
     ),
 )

@@ -30,18 +30,18 @@ class LeastPrivacy(Table):
     """The differential privacy that the client requires of every run it takes part in."""
 
     least_noise: float = Field(default=0.0, ge=0)
-    """Least `training.privacy.noise_multiplier`."""
+    """The smallest `training.privacy.noise_multiplier` that a run may have."""
 
 
 class Policy(Table):
     """The owner's file. A missing key imposes no restriction."""
 
     data: dict[Name, Name] | None = None
-    """The data sets of runs that the client takes part in. Each value is either the path of the
-    client's own .npz file or "slot". With "slot", the client uses its slot's part of the
-    experiment's data."""
+    """The client takes part only in runs with one of these data sets. The keys are the names of the
+    data sets. Each value is either the path of the client's own .npz file or "slot". With "slot",
+    the client uses its slot's part of the experiment's data."""
     most_epochs: int | None = Field(default=None, ge=1)
-    """Largest `training.epochs`, the passes over the samples in a round."""
+    """The largest `training.epochs` (passes over the samples in a round) that a run may have."""
     models: list[Name] | None = None
     """Names of the models that the client agrees to train."""
     objectives: list[Name] | None = None
@@ -87,7 +87,7 @@ class Policy(Table):
 
     @staticmethod
     def _own_file(path: Path, dataset: str, named: str) -> str:
-        """The absolute path of a data file that is named relative to the owner's file."""
+        """The absolute path of a data file; `named` is relative to the owner's file."""
         if named == SLOT:
             return named
         own = path.parent.absolute() / named

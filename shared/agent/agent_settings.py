@@ -30,8 +30,8 @@ class AgentSettings(ServiceSettings):
     client, and each client's folder contains one folder per run."""
     join_tokens: Path | None = None
     """File with one join token per line, in the order of the clients. An attacker needs another
-    token each time it joins again after an eviction. For each time, the file has further lines: one
-    line per client, in the same order."""
+    token each time it joins again after an eviction. The file then lists a second token for every
+    client, in the same order, then a third one, and so on."""
     join_token: str | None = None
     """A single join token; this setting replaces the file."""
     data_file: Path | None = None
@@ -43,7 +43,7 @@ class AgentSettings(ServiceSettings):
     ca_certificate: Path | None = None
     """CA bundle for the aggregator's TLS certificate."""
     upload_dtype: Literal["F32", "F16", "BF16"] = "F32"
-    """Number format of uploads; 16 bits halve the traffic."""
+    """Number format of uploads; with a 16-bit format, uploads are half as large."""
     compress: bool = False
     """Whether to compress uploads with zstd."""
     threads: int = Field(default=1, ge=1)
@@ -51,15 +51,15 @@ class AgentSettings(ServiceSettings):
     patience: float = Field(default=3600.0, gt=0)
     """Seconds to wait for an aggregator that does not answer."""
     trusted_packages: str = ""
-    """Packages, separated by commas, from which an aggregator may name models by import path. The
-    client refuses models from all other packages, because an import path determines which code runs
-    on this machine."""
+    """Comma-separated names of trusted packages. If an aggregator names a model by import path, the
+    client refuses the model unless it is in one of these packages, because the import path
+    determines which code runs on this machine."""
 
     @model_validator(mode="after")
     def _slots_of_this_process(self) -> Self:
         if self.slots is None:
             if self.ordinal is not None:
-                raise ValueError("ordinal chooses one of the lists in slots, so set slots, too")
+                raise ValueError("ordinal chooses one of the lists in slots, but slots is not set")
             return self
         if self.clients is not None:
             raise ValueError("set either clients or slots")
@@ -113,7 +113,7 @@ class AgentSettings(ServiceSettings):
         return given[:clients] + [None] * (clients - len(given))
 
     def further_tokens(self, position: int) -> list[str]:
-        """Join tokens for the identities that one client uses after its first identity.
+        """The join tokens of one client for its second identity, its third identity, and so on.
 
         >>> AgentSettings(join_token="only").further_tokens(0)
         []

@@ -217,12 +217,12 @@ class AggregatorClient:
         """Uploads an update or the answer to a probe, and waits for the next ticket and its model.
 
         Args:
-            run, round_, kind, data: the upload.
+            run, round_, kind, data: what is uploaded; see `upload`.
             held: digest of the model that the client holds; "" for none.
             wait: seconds for which the aggregator may hold the answer.
         Returns:
-            The receipt, and the next ticket with its model; instead of the ticket and model, None
-                if no ticket came within `wait` seconds.
+            The receipt, and the next ticket with its model. The second element is None if no ticket
+            came within `wait` seconds.
         """
         answer = await self._put(run, round_, kind, data, _wish(wait, MEDIA_TYPE, held))
         receipt = answer.headers.get(RECEIPT_HEADER)

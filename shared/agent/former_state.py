@@ -13,7 +13,7 @@ federation."""
 
 
 def adopt_former_state(folder: Path, own: Path, first: Ticket) -> None:
-    """Moves uploads and personal states written by the earlier version to their run's folder.
+    """Moves the earlier version's files (uploads and personal states) to the folder of their run.
 
     The state of the earlier version belongs to the federation's first run. For any other run, the
     function does nothing.
@@ -29,7 +29,7 @@ def adopt_former_state(folder: Path, own: Path, first: Ticket) -> None:
         line, _, rest = path.read_bytes().partition(b"\n")
         head = json.loads(line)
         if head["ticket"] == former_etag(first):
-            head["ticket"] = first.etag  # The stored upload answers this ticket, too.
+            head["ticket"] = first.etag  # It is the same ticket with a new ETag.
         own.mkdir(parents=True, exist_ok=True)
         durable.replace(own / path.name, (json.dumps(head).encode() + b"\n", rest))
         path.unlink()

@@ -130,8 +130,8 @@ async def host(
         settings: settings of the process.
         build: builds the participants; called again for each run.
         rejoins: whether an evicted client joins again, as long as it has join tokens.
-        check: raises an error for an experiment that the clients must decline. It may also decline
-            experiments that the file `settings.accept` allows.
+        check: raises an error for an experiment that the clients must decline. This check may
+            reject experiments that the file `settings.accept` allows.
 
     A client that fails, for example because its token was revoked or its data cannot be read, does
     not stop the other clients. If a client failed, the process fails after all clients have

@@ -25,8 +25,8 @@ async def next_run(
         last: the last ticket that the client got in its previous run, if any. If that run was
             deleted, this ticket may already be the offer of another run.
     Returns:
-        The first ticket of the run; or the ticket `evicted` without a run, if the client is barred
-        from the federation.
+        The first ticket of the run. If the client is barred from the federation, the result is a
+        ticket of the kind `evicted` that names no run.
     """
     ticket = last
     known: str | None = None

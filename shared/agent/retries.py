@@ -79,7 +79,7 @@ def _policy(where: str, patience: float) -> dict[str, Any]:
         log.debug("retrying %s: %s", where, _failure(state))
         if not logged and (state.seconds_since_start or 0.0) > QUIET:
             logged = True
-            log.warning("%s: %s; still retrying after %.0f s", where, _failure(state), patience)
+            log.warning("%s: %s; retrying for at most %.0f s", where, _failure(state), patience)
 
     def give_up(state: RetryCallState) -> NoReturn:
         raise Unavailable(f"{where} does not answer: {_failure(state)}") from None

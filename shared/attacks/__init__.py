@@ -39,7 +39,7 @@ def craft(
         name: the name of a model attack.
         honest_ND: the honest updates that the attackers know, one per row.
         n: the number of participants of the round, attackers included.
-        m: the number of attackers among them; if it is 0, the honest update is returned.
+        m: the number of attackers among the participants; if m is 0, `own_D` is returned.
         own_D: the attackers' honest update; the mean of `honest_ND` by default.
         seed: the seed of the random draws.
         at_round: the number of the round.

@@ -55,7 +55,8 @@ class Knowledge:
             do not depend on the process in which an attacker runs.
         sent_FD: the models that these attackers started from; None means that all started from
             `reference_D`.
-        colluders_sent_MD: the models that all attackers started from, if attackers share them.
+        colluders_sent_MD: the models that all attackers started from; None if attackers share no
+            knowledge.
         honest_sent_BD: the models that the clients of `honest_BD` started from; under partial
             knowledge these clients are the colluders.
         server_update_D: the server's own update on its root data, under full knowledge.
@@ -198,7 +199,7 @@ class ModelAttack(Attack, ABC):
             knowledge.honest_BD is None or not len(knowledge.honest_BD)
         ):
             raise PreconditionError(
-                f"{self.name} needs {self.asks_for} knowledge, and no honest update is known: "
+                f"{self.name} needs {self.asks_for} knowledge, but no honest update is known: "
                 f"n={knowledge.participants}, m={knowledge.attackers}"
             )
         known_BD = knowledge.honest_BD if self.asks_for != "agnostic" else None
@@ -251,5 +252,8 @@ class DataAttack(Attack, ABC):
         return usual
 
     def upload(self, own_FD: Tensor) -> Tensor:
-        """The uploads (F, D) for updates trained on poisoned samples; never a view of `own_FD`."""
+        """The uploads (F, D). `own_FD` are the updates after training on poisoned samples.
+
+        The result is never a view of `own_FD`.
+        """
         return own_FD.clone()

@@ -1,7 +1,8 @@
 """Attacks that shift the mean in one direction, as far as a bound on distances allows.
 
-The upload is u = μ + γ p with the largest feasible γ. A γ is feasible if a cost, computed from the
-distances between u and the known updates, does not exceed a limit that follows from these updates.
+The upload is u = μ + γ p, with the mean μ of the known updates, a direction p, and the largest
+feasible γ. A γ is feasible if a cost, computed from the distances between u and the known updates,
+does not exceed a limit that follows from these updates.
 
 Legend: B updates that are known, D coordinates, C coordinates of a chunk.
 """

@@ -80,7 +80,7 @@ class Eviction(Table):
 
 @dataclass(frozen=True)
 class Standing:
-    """A federation's clients and barred clients at the time when a round is decided.
+    """How many clients have joined, and which clients are barred, when a round is decided.
 
     Args:
         clients: the number of clients that have ever joined.

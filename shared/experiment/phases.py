@@ -41,8 +41,8 @@ class Joining(Table):
     """Number of clients that must have joined; `data.clients` by default."""
     deadline: float | None = Field(default=None, gt=0)
     """Seconds after which round 0 starts with the clients that have joined, provided that at least
-    `clients.least` have joined. Without a deadline, round 0 waits until enough clients have
-    joined."""
+    `clients.least` have joined. Without a deadline, round 0 waits until all required
+    clients have joined."""
 
 
 class Collecting(Table):
@@ -50,7 +50,7 @@ class Collecting(Table):
 
     count: Span = Span(min=0.8)
     """Limits on the number of updates. At the deadline (`time.max`), the round needs only `min`
-    updates. Once `time.min` has passed, the round closes when `max` updates have arrived."""
+    updates. After `time.min`, the round closes as soon as `max` updates have arrived."""
     time: Span = Span(min=0, max=600)
     """Shortest and longest time that a round stays open, in seconds."""
 

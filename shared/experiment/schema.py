@@ -55,7 +55,7 @@ class Privacy(Table):
     clip: float = Field(default=1.0, gt=0)
     """Largest norm of each sample's gradient; longer gradients are scaled down to this norm."""
     noise_multiplier: float = Field(default=1.0, gt=0)
-    """Standard deviation of the noise on the sum of these gradients, in multiples of `clip`."""
+    """Standard deviation of the noise on the sum of clipped gradients, in multiples of `clip`."""
     delta: float = Field(default=1e-5, gt=0, lt=1)
     """The δ at which the spent ε is reported."""
 
@@ -91,7 +91,7 @@ class ServerSamples(Table):
 
     dataset: MemberSpec
     size: int = Field(default=100, ge=1)
-    """Number of samples, drawn from the experiment's seed; no client holds them."""
+    """Number of samples. The experiment's seed determines which samples; no client holds them."""
 
 
 class PublicSamples(ServerSamples):
@@ -158,8 +158,8 @@ class Experiment(Table):
     fraction: float = Field(default=1.0, gt=0, le=1)
     """Fraction of the clients that is selected for each round (sync policy)."""
     fraction_of: Literal["candidates", "founders"] = "candidates"
-    """The clients that `fraction` is a fraction of: the clients that may be drawn (`candidates`),
-    or all `data.clients` clients of the experiment (`founders`). With `founders`, evictions do not
+    """The clients that `fraction` refers to: the clients that may be drawn (`candidates`), or
+    all `data.clients` clients of the experiment (`founders`). With `founders`, evictions do not
     make rounds smaller, as long as enough clients are left."""
     buffer: float = Field(default=0.5, gt=0)
     """Number of uploads after which the global model is refreshed (buffered policy). A value up to
@@ -179,7 +179,7 @@ class Experiment(Table):
     placement: Placement = "random"
     """Which slots the groups of attackers take: slots drawn from the seed, or the last slots."""
     packages: dict[str, str] = {}
-    """The packages that provide members from outside Rampart, keyed by member: `midrange =
+    """The package of each member from outside Rampart, keyed by the member's name: `midrange =
     "my-rules==1.2"`. `check` fills in this table, so that the error message on a machine without
     such a package can name the package."""
 
@@ -250,7 +250,7 @@ class Experiment(Table):
             raise ConfigurationError(explain(error, Experiment)) from None
 
     def tables(self) -> dict[str, Any]:
-        """Every setting as plain JSON values; leaves out defaults of the keys in `Table.later`."""
+        """Every setting as plain JSON values, except defaults of the keys in `Table.later`."""
         return self.model_dump(mode="json")
 
     def digest(self) -> str:

@@ -52,7 +52,7 @@ def quota(buffer: float, expected: int) -> int:
 def count(bound: float, of: int) -> int:
     """Converts a bound to a number of clients; the result is at most `of`.
 
-    A bound up to 1 is a fraction of `of`; a bound above 1 is itself a number of clients.
+    A bound up to 1 is a fraction of `of` clients; a bound above 1 is itself a number of clients.
 
     >>> count(0.8, 9), count(3, 9), count(12, 9)
     (8, 3, 9)
@@ -61,7 +61,7 @@ def count(bound: float, of: int) -> int:
 
 
 def share(fraction: float, of: int) -> int:
-    """ceil(fraction · of); a product within rounding error of a whole number is that number.
+    """ceil(fraction · of), but a rounding error above a whole number does not raise the result.
 
     >>> 0.07 * 100, share(0.07, 100)
     (7.000000000000001, 7)

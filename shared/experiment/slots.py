@@ -23,7 +23,7 @@ def draw_slots(
         seed: the seed of the experiment.
         clients: ids of the clients, in any order.
         asked: slots that clients ask for, keyed by client.
-        most: the number of slots: the largest number of clients in the run.
+        most: the number of slots, which is also the largest number of clients in the run.
 
     Returns:
         The slots, keyed by client and sorted by client id. Clients without a slot are left out.

@@ -81,10 +81,9 @@ class Axis:
     """One parameter that varies.
 
     Args:
-        key: the name of the axis in results. It is the last part of the axis's path, or the whole
+        key: the name of the axis in results: the last part of the first path, or the whole first
             path if two axes have the same last part.
-        paths: the paths of the settings that get the value, with parts joined by dots; the name of
-            the axis comes from the first path.
+        paths: the paths of the settings that get the value; dots separate the parts of a path.
         values: the values in order.
     """
 
@@ -111,7 +110,7 @@ class Sweep:
     """All experiments that a file with a [sweep] table defines.
 
     Args:
-        base: the experiment in the rest of the file.
+        base: the experiment that the file defines without its [sweep].
         axes: the parameters that vary; the last axis varies fastest.
         seeds: the seeds of the runs at every point.
     """
@@ -258,9 +257,9 @@ def put(tables: dict[str, Any], path: str, value: Any) -> None:
 def averaged(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Averages the metrics of several runs; the key "spread" holds their standard deviations.
 
-    A mean is taken over the runs that have the metric; if no run has it, the mean is None. A list
-    counts as its length; strings are left out. If at least two runs have a metric, the result also
-    has its sample standard deviation.
+    A mean is taken over the runs that have the metric; if no run has it, the mean is None. The
+    value of a list is its length; strings are left out. If at least two runs have a metric, the
+    result also has its sample standard deviation.
 
     >>> averaged([{"error": 1.0, "evicted": ["a"]}, {"error": 3.0, "evicted": []}])
     {'error': 2.0, 'evicted': 0.5, 'runs': 2, 'spread': {'error': 1.41..., 'evicted': 0.70...}}

@@ -96,7 +96,7 @@ def known(packages: Mapping[str, str]) -> Iterator[dict[str, str]]:
 
 
 def note(name: str, package: str) -> None:
-    """Records in the enclosing `known` context that a member of another package was looked up."""
+    """Records, in the enclosing `known` context, the look-up of a member of another package."""
     found = _looked_up.get()
     if found is not None:
         found[name] = package

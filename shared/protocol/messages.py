@@ -295,10 +295,12 @@ class RoundFacts(Message):
     quarantined: list[str] = Field(default=[], description="clients in quarantine at the end")
     mode: Mode | None = Field(default=None, description="strongest decision allowed")
     verdicts: list[VerdictRecord] = []
-    weights: dict[str, float] = Field(default={}, description="share of each update in the rule")
+    weights: dict[str, float] = Field(
+        default={}, description="coefficient of each update in the rule's result"
+    )
     assignment: dict[str, list[str]] = Field(
         default={},
-        description="names of models by client, except clients that get only their own model",
+        description="names of each client's models; clients that get only their own are left out",
     )
     norms: dict[str, float] = Field(default={}, description="norms of the calibrated updates")
     staleness: dict[str, int] = {}

@@ -106,7 +106,7 @@ class RunRequest(CheckRequest):
         min_length=1,
         max_length=100,
         pattern=PRINTABLE,
-        description="a key that the caller chooses; submissions with the same key are one run",
+        description="a key that the caller chooses; repeating a key does not start another run",
         examples=["tuesday-1"],
     )
     wait_seconds: float | None = Field(
@@ -146,7 +146,7 @@ class Acceptance(Message):
     client_id: ClientId
     accept: bool
     reason: str = ""
-    slot: int | None = Field(default=None, description="the client's slot, once it is a member")
+    slot: int | None = Field(default=None, description="the client's slot; None if not a member")
 
 
 class Member(Message):

@@ -64,7 +64,9 @@ class ClientFigures(Message):
     verdict: VerdictRecord | None = None
     absent: bool = Field(default=False, description="whether no update arrived in time")
     late: bool = Field(default=False, description="whether an update arrived too late")
-    weight: float | None = Field(default=None, description="share of the update in the rule")
+    weight: float | None = Field(
+        default=None, description="coefficient of the update in the rule's result"
+    )
     norm: float | None = Field(default=None, description="norm of the calibrated update")
     staleness: int | None = Field(default=None, description="age of the starting model, in rounds")
     metrics: dict[str, float] = Field(default={}, description="what the client measured")

@@ -155,7 +155,7 @@ def _check_entries(entries: Mapping[str, Any], spec: ModelSpec) -> str:
         raise InvalidUpdate(f"unknown tensors: {', '.join(sorted(extra)[:5])[:200]}")
     for name, entry in entries.items():
         if not _well_formed(entry):
-            raise InvalidUpdate(f"{name}: an entry has dtype, shape and data_offsets")
+            raise InvalidUpdate(f"{name}: an entry must have dtype, shape and data_offsets")
     dtypes = {entry["dtype"] for entry in entries.values()}
     if len(dtypes) != 1 or not dtypes <= SIZES.keys():
         raise InvalidUpdate(
@@ -172,7 +172,7 @@ def _check_entries(entries: Mapping[str, Any], spec: ModelSpec) -> str:
         if entry["data_offsets"] != [start * size, stop * size]:
             raise InvalidUpdate(
                 f"{name}: data_offsets {str(entry['data_offsets'])[:100]}, expected "
-                f"{[start * size, stop * size]}: tensors follow without gaps in the model's order"
+                f"{[start * size, stop * size]}: tensors must be in the model's order, without gaps"
             )
     return dtype
 

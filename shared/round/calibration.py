@@ -25,9 +25,9 @@ class Served(Protocol[Model]):
 def origin(served: Served[Model], client: str, started: Model) -> Model:
     """The model to which an upload is added.
 
-    An upload is added to the model from which the client trained. If this model was challenged, the
-    upload is added to the same model without the challenge. Without this exception, a challenge
-    would move the row of an upload that does not depend on the challenge.
+    An upload is added to the model from which the client trained. If this model contains a
+    challenge, the upload is added to the same model without the challenge. Without this exception,
+    a challenge would move a row even if the client's upload does not depend on the challenge.
     """
     challenged = served.challenged(client)
     unchanged = challenged is None or not served.same(started, challenged)

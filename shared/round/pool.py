@@ -73,8 +73,8 @@ class Pool:
 
     Args:
         plan: the stages of a round. The plan defines which claims the stages read, how large the
-            sketches are, and whether detectors see raw uploads. If they do, the pool keeps the raw
-            uploads in a second block.
+            sketches are, and whether detectors see raw uploads. If detectors see them, the pool
+            keeps the raw uploads in a second block.
         trainable: number of parameters; in a vector they come before any running statistics.
         reference_D: the model that rows are relative to.
         clients: ids of the clients that get a row at once; rows for other clients can be added

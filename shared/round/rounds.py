@@ -35,8 +35,8 @@ class Neighbours:
     Args:
         reference_A: the model that the rows are relative to.
         rows: calibrated rows, restricted to the parameters.
-        similar: the rows of the same clients from which similarities are computed. These are the
-            raw uploads if calibration is off.
+        similar: rows of the same clients; the customizer computes similarities from these rows.
+            They are the raw uploads if calibration is off.
     """
 
     reference_A: Tensor
@@ -95,8 +95,8 @@ class Rounds:
         """The `Rounds` of an experiment, with vectors on `device`.
 
         Raises:
-            ConfigurationError: a stage needs samples that the experiment does not name, or ranks
-                cannot divide the experiment's vectors.
+            ConfigurationError: a stage needs samples that the experiment does not name, or the
+                experiment's vectors cannot be divided among ranks.
         """
         plan = build_plan(experiment)
         if part is not None:
@@ -149,8 +149,8 @@ class Rounds:
             claims: what is known about each upload, by client.
             state: the state of the stages; if it is empty, the stages start over.
             standing: the barred clients, and the numbers that limit further evictions.
-            models: returns the customized models (A,) of the last round, by name. It is called only
-                if the customizer continues from them.
+            models: returns the customized models (A,) of the last round, by name. It is only called
+                if the customizer continues from these models.
             ended: callback that gets the name of each step when it ends.
         Raises:
             PreconditionError: there are too few rows for a stage.
@@ -175,7 +175,7 @@ class Rounds:
         )
 
     def neighbours(self, pool: Pool, claims: Mapping[str, Claim]) -> Neighbours | None:
-        """Newcomers' neighbours in a restored pool, given the claims that its round accepted."""
+        """Newcomers' neighbours, from a restored pool and the claims accepted in its round."""
         rows = self.rows(pool, claims)
         return self._neighbours(pool.reference_D, self._parameters(rows), pool.judged(rows))
 
@@ -187,7 +187,7 @@ class Rounds:
         Args:
             clients: the clients that take part in the open round.
             customized: whether the last published round made customized models.
-            known: whether a client has a model of its own, a group's model, or a challenge.
+            known: returns whether a client has its own model, a group's model, or a challenge.
         """
         if not customized or not self.plan.customizer.probes:
             return []
@@ -256,7 +256,7 @@ class Rounds:
 
 
 def _check_divides(plan: Plan, spec: ModelSpec) -> None:
-    """Refuses stages and models whose vectors ranks cannot divide."""
+    """Refuses stages and models whose vectors cannot be divided among ranks."""
     if spec.statistics:
         raise ConfigurationError(
             "ranks cannot divide a model with running statistics: use a model without batch "

@@ -1,4 +1,4 @@
-"""Memory that a process no longer uses, but has not returned to the operating system."""
+"""Returns memory to the operating system after the process has stopped using it."""
 
 import ctypes
 import gc

@@ -39,8 +39,8 @@ BREAKS: dict[str, tuple[dict[str, Any], str]] = {
     "If a detector reconstructs training, the model has no running statistics.": (
         {**RESNET, "server": RETRACES},
         "fedredefense reconstructs training with fixed statistics, but with batch normalization "
-        "clients train on the statistics of each batch; use a model without it, or another "
-        "detector",
+        "clients train on the statistics of each batch; use a model without batch normalization, "
+        "or another detector",
     ),
     "If a detector reconstructs training, samples are not rows of token numbers.": (
         {**DIGITS, "data": {"dataset": "ag_news"}, "model": "text", "server": RETRACES},
@@ -63,7 +63,7 @@ BREAKS: dict[str, tuple[dict[str, Any], str]] = {
     "If a personalizer weighs offered models, the customizer offers models.": (
         {**DIGITS, "personalizer": "fedfomo"},
         "the personalizer fedfomo weighs models that the server offers: name a customizer that "
-        "does, such as fedfomo",
+        "offers models, such as fedfomo",
     ),
     "If a stage needs the server's own update, there are root samples.": (
         {**DIGITS, "server": {"rule": "fltrust", "public": {"dataset": "usps"}}},
@@ -82,7 +82,7 @@ BREAKS: dict[str, tuple[dict[str, Any], str]] = {
         "cifar100 has 100 classes, but the clients' digits has 10: "
         "the server cannot use these labels",
     ),
-    "Public samples fit the clients' model, and their classes if a stage needs labels.": (
+    "Public samples fit the clients' model and, if a stage needs labels, the clients' classes.": (
         {**DIGITS, "server": {"public": {"dataset": "wisdm"}}},
         "samples of wisdm have shape (43,); they cannot become (1, 8, 8)",
     ),
@@ -105,7 +105,7 @@ BREAKS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "If clients have no common model, no setting assumes a common model.": (
         {**DIGITS, "personalizer": EXACT, "fraction": 0.5, "server": {"momentum": 0.9}},
-        "interpolated in exact mode has no common model: every client takes plain steps towards "
+        "`interpolated` in exact mode has no common model: every client takes plain steps towards "
         "its own aggregate. Leave out server.momentum, fraction",
     ),
 }

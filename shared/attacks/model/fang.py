@@ -24,10 +24,11 @@ class Fang(Colluding):
     """Moves the aggregate against s, the signs of the honest mean.
 
     `krum`: all attackers upload u = -λ s; λ is halved from an upper bound until Krum would pick u.
-    `trimmed_mean` and `median`: every attacker draws each coordinate from an interval. The interval
-    begins at or beyond the extreme honest value e, on the side opposite to s. With full knowledge,
-    the interval reaches from e to e / b if e has the sign of s, and otherwise from e to b e. With
-    partial knowledge, the interval is μ ∓ [3σ, 4σ].
+    `trimmed_mean` and `median`: every attacker draws each coordinate from an interval on the side
+    opposite to s. With full knowledge, the interval begins at e, the extreme honest value on that
+    side. It reaches to e / b if e has the sign of s, and otherwise to b e. With partial knowledge,
+    the interval reaches from μ - 3 s σ to μ - 4 s σ, with the mean μ and the standard deviation σ
+    of the known updates.
 
     >>> knowledge = Knowledge(20, 2, torch.tensor([[1.0], [2.0]]))
     >>> crafted = Fang(knows="full").apply(torch.zeros(2, 1), knowledge)
@@ -69,7 +70,7 @@ class Fang(Colluding):
         return extreme_D, torch.where(signs_D == 0, mean_D, far_D)
 
     def _against_krum(self, known_BD: Tensor, attackers: int) -> Tensor:
-        """The upload -λ s (D,) with the first λ for which Krum picks it; if none, the last λ."""
+        """-λ s (D,) with the first λ for which Krum picks this upload, or else with the last λ."""
         rows = Rows.of(known_BD)
         mean_D = mean_of(known_BD)
         signs_D = mean_D.sign()
@@ -92,9 +93,10 @@ class Fang(Colluding):
 def upper_bound(squared_BB: Tensor, lengths_B: Tensor, dim: int, f: int) -> float:
     """λ0 = min_i score_i / ((B - f - 1) sqrt(D)) + max_i |x_i| / sqrt(D).
 
-    score_i is the sum of the distances from x_i to the B - 2 other honest updates that are nearest
-    to x_i. Krum sums distances to n - f - 2 = B - 2 neighbours, because B = n - f. The paper
-    measures |x_i| as the distance from the received model, which corresponds to the update 0.
+    score_i is the sum of the distances from the honest update x_i to the B - 2 other honest updates
+    that are nearest to x_i. With n clients and f attackers, Krum sums distances to n - f - 2
+    neighbours, which is B - 2, because B = n - f. The paper measures |x_i| as the distance from the
+    received model, which corresponds to the update 0.
 
     >>> points = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
     >>> upper_bound((points - points.T).square(), torch.tensor([0.0, 1.0, 3.0]), dim=1, f=0)

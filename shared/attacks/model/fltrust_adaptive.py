@@ -24,11 +24,13 @@ NARROWINGS = 12
 class FLTrustAdaptive(Colluding):
     """The unit vector e that minimizes s·A(e), scaled to the norm of the trusted update u0.
 
-    A(e) = (Σ_i TS_i x̄_i + M c e) / (Σ_i TS_i + M c) is FLTrust's aggregate up to the factor |u0|,
-    with TS_i = max(0, cos(x_i, u0)), x̄_i = x_i / |x_i|, c = cos(e, u0) > 0, and the honest
-    direction s = sign(mean). For a given angle to u0, the best e is in the plane of u0 and s, so
-    the attack only searches for one angle. Here u0 is the server's own update if it is known, and
-    otherwise the mean of the known honest updates.
+    A(e) = (Σ_i TS_i x̄_i + M c e) / (Σ_i TS_i + M c) is FLTrust's aggregate up to the factor |u0|.
+
+    Here u0 is the server's own update if it is known, and otherwise the mean of the known honest
+    updates x_i. Each x_i has the direction x̄_i = x_i / |x_i| and the trust score
+    TS_i = max(0, cos(x_i, u0)). The M attackers all upload e, with c = cos(e, u0) > 0. The honest
+    direction is s = sign(mean). For a given angle to u0, the best e is in the plane of u0 and s, so
+    the attack only searches for one angle.
 
     >>> knowledge = Knowledge(4, 2, torch.tensor([[1.0, 0.5], [1.0, -0.5]]))
     >>> crafted_D = FLTrustAdaptive().apply(torch.zeros(1, 2), knowledge)[0]
@@ -68,9 +70,9 @@ def best_angle(pull: float, trust: float, along: float, across: float, attackers
     """The angle θ to u0 in [0, π/2) that minimizes (P + w (a cos θ - b sin θ)) / (T + w).
 
     w = M cos θ is the trust in the attackers. T (`trust`) is the sum of the honest clients' trust
-    scores. P (`pull`) is the component along s of the honest clients' weighted sum of updates, with
-    the trust scores as weights. The numbers a (`along`) and b (`across`) are the lengths of the
-    components of s parallel and perpendicular to u0.
+    scores. P (`pull`) is s·Σ_i TS_i x̄_i, the contribution of the honest clients (see
+    `FLTrustAdaptive`). The numbers a (`along`) and b (`across`) are the lengths of the components
+    of s parallel and perpendicular to u0.
     """
 
     def harm(angles: Tensor) -> Tensor:

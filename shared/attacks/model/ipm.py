@@ -12,9 +12,10 @@ from rampart_fl.shared.attacks.model import attacks
 class IPM(Colluding):
     """Uploads a negative multiple of the honest mean.
 
-    u = -epsilon mean(B), so that the aggregate's inner product with the honest mean is negative.
+    u = -epsilon x̄, with the mean x̄ of the known honest updates.
 
-    The plain mean of all uploads is (n - m (1 + epsilon)) / n times the honest mean.
+    The aim is an aggregate whose inner product with x̄ is negative. For n participants, m of them
+    attackers, the plain mean of all uploads is (n - m (1 + epsilon)) / n times the honest mean.
 
     >>> import torch
     >>> knowledge = Knowledge(5, 1, torch.tensor([[1.0, 0.0], [3.0, 2.0]]))

@@ -21,13 +21,13 @@ from rampart_fl.shared.errors import ConfigurationError
 class JAA(LIE):
     """Uploads a model that is close to LIE's target but has a smaller Jacobian.
 
-    The attack starts at θ = θ_t and takes `steps` gradient steps on β |θ - θ_t|² + α |J(θ)|_F². The
-    attacker then uploads θ as its model.
+    The attack takes `steps` gradient steps on β |θ - θ_t|² + α |J(θ)|_F², starting at θ = θ_t. The
+    target θ_t is the model that LIE would upload. The attacker then uploads θ as its model.
 
-    θ_t is the model that LIE would upload. The term |J|_F² is the squared norm of the model's
-    Jacobian on the attacker's data, as `Knowledge.jacobian` estimates it. The paper does not
-    specify its loss L_LIE, the two coefficients or the optimizer. In our interpretation, the
-    squared distance to the target replaces L_LIE.
+    The term |J(θ)|_F² is the squared norm of the model's Jacobian on the attacker's data, as
+    `Knowledge.jacobian` estimates it. The paper does not specify its loss L_LIE, the two
+    coefficients or the optimizer. In our interpretation, the squared distance to the target
+    replaces L_LIE.
 
     >>> knowledge = Knowledge(
     ...     participants=20,

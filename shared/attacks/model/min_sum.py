@@ -22,8 +22,9 @@ class MinSum(Optimized):
 
     u = μ + γ p with the largest γ for which Σ_i |u - x_i|² ≤ max_i Σ_j |x_i - x_j|².
 
-    γ = max_i |x_i - μ| / |p|, because the sum of squares at u exceeds the sum at the mean by B |u -
-    μ|². Sums of unsquared distances are convex in γ; bisection finds the largest γ at which the sum
+    μ is the mean of the known updates x_i, and `perturbation` chooses the direction p. The largest
+    γ is max_i |x_i - μ| / |p|, because the sum of squares at u exceeds the sum at μ by B |u - μ|².
+    A sum of unsquared distances is convex in γ; bisection finds the largest γ at which this sum
     crosses the limit.
 
     >>> import torch

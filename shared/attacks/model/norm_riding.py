@@ -27,17 +27,18 @@ class NormRiding(ModelAttack):
 
     u = -L c / |c| - o, with o = sent - reference and c = o + own update.
 
-    The server adds o to calibrate an upload. The calibrated update therefore points against the
-    honest calibrated update c and has norm L. An attacker with c = 0 uploads -o.
+    Here `sent` is the model that the attacker received, `reference` is the global model, and L is
+    the norm to reach. The server adds o to calibrate an upload. The calibrated update therefore
+    points against the honest calibrated update c and has norm L. An attacker with c = 0 uploads -o.
 
     Without knowledge, L = (1 - margin) threshold, and the attacker assumes that the model that it
     received is the reference (o = 0). The assumption o = 0 is correct if all clients receive the
     same model. If models are customized, the norm of the calibrated update differs from L by up to
     |o|.
 
-    With full knowledge, the attacker knows o exactly. Instead of the threshold, the attacker then
-    uses the largest length that the server's own detectors accept without recording evidence when
-    all attackers attack in this way. If the detectors accept every length, the attacker keeps the
+    With full knowledge, the attacker knows o exactly. Instead of the threshold, the attacker uses
+    the largest length at which the server's own detectors accept all attackers and record no
+    evidence against them. If the detectors accept every length, the attacker keeps the
     threshold. Detectors that judge the raw upload may reject opposing updates of every length, even
     length 0. The calibrated update is then the smallest positive multiple of c that the detectors
     accept.
@@ -65,7 +66,7 @@ class NormRiding(ModelAttack):
         return ride(own_FD.double() + offset_FD, limit - self.margin * abs(limit)) - offset_FD
 
     def _limit(self, knowledge: Knowledge) -> float:
-        """The largest reach (see `ride`) with which the screens accept all attackers."""
+        """The largest reach (see `ride`) at which the screening detectors accept all attackers."""
         plan = knowledge.plan
         screens = [] if plan is None else [d for d in plan.detectors if _simple(d)]
         if not screens:

@@ -19,8 +19,8 @@ class SlowPoison(Statistical):
 
     u = clamp(mean + min(strength, pace (t + 1)) s std, lowest, highest) after t attacked rounds.
 
-    s has a random sign for each coordinate. s is drawn once for the whole run, so that small steps
-    add up. Each coordinate stays within the range of the known updates.
+    The vector s has random signs and is drawn once for the whole run, so that small steps add up.
+    Each coordinate stays between the lowest and the highest value of the known updates.
 
     >>> known_BD = torch.tensor([[0.0], [2.0], [4.0]])
     >>> late = Knowledge(20, 6, known_BD, round=99, seed=1)

@@ -134,7 +134,7 @@ async def test_a_long_wait_is_told_once(
     connection = connect(answer)
     await connection.heartbeat()
     (told,) = [record.getMessage() for record in caplog.records]
-    assert told == "http://test/v1/heartbeat: 503 unavailable: why; still retrying after 3600 s"
+    assert told == "http://test/v1/heartbeat: 503 unavailable: why; retrying for at most 3600 s"
     await connection.close()
 
 

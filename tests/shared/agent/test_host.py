@@ -48,7 +48,7 @@ def test_a_process_hosts_any_list_of_slots(told: dict[str, Any], hosted: list[in
     ("told", "refusal"),
     [
         ({"slots": "0", "clients": 1}, "set either clients or slots"),
-        ({"ordinal": 1}, "ordinal chooses one of the lists in slots, so set slots, too"),
+        ({"ordinal": 1}, "ordinal chooses one of the lists in slots, but slots is not set"),
         ({"slots": " "}, "slots is empty: a process hosts at least one client"),
         ({"slots": "0,,1"}, "'0,,1' is not a list of numbers and ranges"),
         ({"slots": "-1"}, "'-1' is not a list of numbers"),

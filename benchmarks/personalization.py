@@ -107,10 +107,11 @@ def report(found: Found) -> Iterator[str]:
     seeds = sorted({seed for _, seed in found})
     yield f"`python benchmarks/personalization.py --seeds {len(seeds)}`; {platform.machine()},"
     yield f"torch {torch.__version__}; experiment {BASE}, seed {', '.join(map(str, seeds))}."
-    yield "Accuracies pool all clients' own test images after the last round, of the client's own"
-    yield "model and of the model as received: mean over seeds ± standard deviation. Worst client:"
-    yield "lowest of any seed. Gain: points above the single global model of the same seed, mean"
-    yield "and lowest."
+    yield "After the last round, every client tests its own model and the model that it received."
+    yield "The accuracies are fractions of all clients' test images: mean over seeds ± standard"
+    yield "deviation. Worst client: the lowest accuracy of any client's own model with any seed."
+    yield "Gain: points by which the own models are more accurate than the single global model with"
+    yield "the same seed; mean and lowest over seeds."
     yield ""
     yield "| personalizer | own model | worst client | model received | gain | lowest |"
     yield "|---|---:|---:|---:|---:|---:|"
@@ -147,11 +148,11 @@ def verdict(own: Mapping[str, float]) -> Iterator[str]:
     methods = [name for name in METHODS if name in own and name not in ("none", "local")]
     missed = [name for name in methods if own[name] <= own["none"]]
     yield (
-        f"Below the single global model: {', '.join(missed) or 'none'}. Two classes are easy to"
-        " learn alone:"
+        f"Less accurate than the single global model: {', '.join(missed) or 'none'}. Two classes"
+        " are easy to learn alone."
     )
     above = [name for name in methods if own[name] > own["local"]]
-    yield f"above training without any exchange (`local`): {', '.join(above) or 'none'}."
+    yield f"More accurate than training on own data only (`local`): {', '.join(above) or 'none'}."
 
 
 if __name__ == "__main__":

@@ -1,47 +1,32 @@
-"""An operator's connection to an aggregator."""
+"""An operator's connection to an aggregator: the runs of a federation."""
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from copy import copy
 from typing import Any
 
 import httpx
 from httpx_sse import SSEError, connect_sse
 
-from rampart_fl.services.console.aggregator_connection import (
-    AggregatorConnection,
-    OperatorRefused,
-    detail_of,
-)
+from rampart_fl.services.console.aggregator_connection import OperatorRefused, detail_of
+from rampart_fl.services.console.federation_connection import PAGE, FederationConnection
 from rampart_fl.shared.errors import ConfigurationError, Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Mode
-from rampart_fl.shared.protocol.audit import AuditEntry
 from rampart_fl.shared.protocol.estimates import Estimate
-from rampart_fl.shared.protocol.messages import (
-    UNSAID,
-    ClientInfo,
-    JoinTokens,
-    Proposal,
-    RoundRecord,
-)
+from rampart_fl.shared.protocol.messages import UNSAID, Proposal, RoundRecord
 from rampart_fl.shared.protocol.mixing import decode_mixing
-from rampart_fl.shared.protocol.operators import OperatorInfo, OperatorToken, Role, WhoAmI
 from rampart_fl.shared.protocol.runs import LIVE, Member, RunInfo, RunStatus
 from rampart_fl.shared.protocol.stored_rounds import StoredRound, VerdictMatrix
-from rampart_fl.shared.runtime.tokens import token_hash
 
-NO_LABELS: Mapping[str, str] = {}
 POLL = 0.05
 """Seconds between requests that check whether a run has started."""
-PAGE = 500
-"""Maximum number of audit log entries in one response."""
 SILENCE = 60.0
 """Read timeout of the event stream, in seconds. Even an idle aggregator sends a tick every 2 s."""
 
 
-class Operator(AggregatorConnection):
+class Operator(FederationConnection):
     """Reads the state of a federation and of its runs, and sends commands to the federation.
 
     Args:
@@ -64,8 +49,6 @@ class Operator(AggregatorConnection):
     ) -> None:
         super().__init__(url, token, ca, patience)
         self._run = run
-
-    # -- runs ----------------------------------------------------------------------------------
 
     @property
     def run(self) -> str:
@@ -215,20 +198,6 @@ class Operator(AggregatorConnection):
         which = {"from": first, "to": last, **({} if client is None else {"client": client})}
         return self._ask(VerdictMatrix, "GET", self._of_run("verdicts"), params=which)
 
-    def clients(self) -> list[ClientInfo]:
-        """All clients of the federation, sorted by id."""
-        found = list[ClientInfo]()
-        while True:
-            which = {"limit": PAGE, **({"after": found[-1].client_id} if found else {})}
-            page = self._ask(list[ClientInfo], "GET", "/v1/clients", params=which)
-            found += page
-            if len(page) < PAGE:
-                return found
-
-    def client(self, client: str) -> ClientInfo:
-        """One client of the federation."""
-        return self._ask(ClientInfo, "GET", f"/v1/clients/{client}")
-
     def members(self, client: str | None = None) -> list[Member]:
         """The clients that answered the run's offer, take part, or are barred from the run.
 
@@ -241,53 +210,10 @@ class Operator(AggregatorConnection):
         """The metrics of the final models, measured by the clients and keyed by client."""
         return self._ask(dict[str, dict[str, float]], "GET", self._of_run("evaluations"))
 
-    def mint(
-        self,
-        client_ids: list[str],
-        lifetime: float = 86_400,
-        reason: str = UNSAID,
-        labels: Mapping[str, str] = NO_LABELS,
-    ) -> JoinTokens:
-        """Makes one join token for each of these client ids; each token is bound to its id."""
-        body = {"client_ids": client_ids, "lifetime": lifetime, "reason": reason}
-        body["labels"] = dict(labels)
-        return self._ask(JoinTokens, "POST", "/v1/join-tokens", json=body)
-
-    def mint_unbound(
-        self,
-        count: int,
-        lifetime: float = 86_400,
-        reason: str = UNSAID,
-        labels: Mapping[str, str] = NO_LABELS,
-    ) -> JoinTokens:
-        """Makes join tokens that any client may use."""
-        body = {"count": count, "lifetime": lifetime, "reason": reason}
-        body["labels"] = dict(labels)
-        return self._ask(JoinTokens, "POST", "/v1/join-tokens", json=body)
-
-    def revoke_join_token(self, token: str, reason: str = UNSAID) -> None:
-        """Revokes a join token that no client has used."""
-        path = f"/v1/join-tokens/{token_hash(token)}"
-        self.request("DELETE", path, params={"reason": reason})
-
     def decide(self, client: str, verb: str, reason: str) -> Member:
         """Evicts or reinstates a client of the run, or confirms or dismisses a proposal."""
         path = self._of_run(f"clients/{client}/{verb}")
         return self._ask(Member, "POST", path, json={"reason": reason})
-
-    def decide_everywhere(self, client: str, verb: str, reason: str) -> ClientInfo:
-        """Bars a client from the whole federation (`evict`), or readmits it (`reinstate`)."""
-        path = f"/v1/clients/{client}/{verb}"
-        return self._ask(ClientInfo, "POST", path, json={"reason": reason})
-
-    def label(self, client: str, labels: Mapping[str, str], reason: str = UNSAID) -> ClientInfo:
-        """Replaces a client's labels."""
-        body = {"labels": dict(labels), "reason": reason}
-        return self._ask(ClientInfo, "PUT", f"/v1/clients/{client}/labels", json=body)
-
-    def revoke(self, client: str, reason: str = UNSAID) -> None:
-        """Revokes a client's token immediately."""
-        self.request("DELETE", f"/v1/clients/{client}/token", params={"reason": reason})
 
     def proposals(self) -> list[Proposal]:
         """The proposed evictions that an operator has not yet confirmed or dismissed."""
@@ -301,35 +227,6 @@ class Operator(AggregatorConnection):
     def steer(self, verb: str, reason: str = UNSAID) -> RunInfo:
         """Pauses, resumes or stops the run."""
         return self._ask(RunInfo, "POST", self._of_run(verb), json={"reason": reason})
-
-    def whoami(self) -> WhoAmI:
-        """The name and the role of this connection's operator."""
-        return self._ask(WhoAmI, "GET", "/v1/whoami")
-
-    def operators(self) -> list[OperatorInfo]:
-        """All named operators."""
-        return self._ask(list[OperatorInfo], "GET", "/v1/operators")
-
-    def add_operator(
-        self, name: str, role: Role, lifetime: float | None = None, reason: str = UNSAID
-    ) -> OperatorToken:
-        """Makes a token for an operator; without a `lifetime`, it is valid until revoked."""
-        body = {"name": name, "role": role, "lifetime_seconds": lifetime, "reason": reason}
-        return self._ask(OperatorToken, "POST", "/v1/operators", json=body)
-
-    def revoke_operator(self, name: str, reason: str = UNSAID) -> None:
-        """Revokes an operator's token immediately."""
-        self.request("DELETE", f"/v1/operators/{name}", params={"reason": reason})
-
-    def audit(self, since: int = 0) -> Iterator[AuditEntry]:
-        """Yields the entries of the audit log, starting with number `since`."""
-        while True:
-            which = {"since": since, "limit": PAGE}
-            page = self._ask(list[AuditEntry], "GET", "/v1/audit", params=which)
-            yield from page
-            since += len(page)
-            if len(page) < PAGE:
-                return
 
     def events(self, after: str | None = None, ticks: bool = False) -> Iterator[dict[str, str]]:
         """Yields events of the run as they happen, each with its id, until the connection ends.

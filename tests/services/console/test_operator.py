@@ -32,7 +32,8 @@ def test_what_is_no_aggregator_is_named(body: str) -> None:
 
 
 def test_lists_that_come_in_pages_are_read_to_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rampart_fl.services.console.operator.PAGE", 2)
+    for module in ("operator", "federation_connection"):
+        monkeypatch.setattr(f"rampart_fl.services.console.{module}.PAGE", 2)
     entry = {"name": "x", "experiment": "d" * 64, "submission": "s", "submitted_at": 0.0}
     runs = [
         {**entry, "run": f"x-{number}", "submitted_by": "ada", "rounds": 1, "state": "queued"}

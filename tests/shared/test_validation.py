@@ -38,7 +38,7 @@ BREAKS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "If a detector reconstructs training, the model has no running statistics.": (
         {**RESNET, "server": RETRACES},
-        "fedredefense reconstructs training with fixed statistics, but with batch normalization "
+        "fedredefense reconstructs training with fixed statistics, but with batch normalization, "
         "clients train on the statistics of each batch; use a model without batch normalization, "
         "or another detector",
     ),

@@ -30,7 +30,8 @@ class Public:
     Args:
         x_P: samples in the model's input format.
         y_P: their classes, if they are samples of the task.
-        augment: function of a batch and a generator that returns a random variation of the batch.
+        augment: function that takes a batch and a generator, and returns a random variation of the
+            batch.
     """
 
     x_P: Tensor
@@ -105,7 +106,8 @@ class Context:
         Error messages begin with `stage`, the name of the stage.
 
         Raises:
-            ConfigurationError: there is no such update, or it has another length.
+            ConfigurationError: the server has no update of its own, or the update's length is
+                wrong.
             PreconditionError: the update is not finite, for example because training diverged.
         """
         own_D = self.server_update_D

@@ -20,8 +20,8 @@ PASS = 4096
 MODELS = 8
 """Largest number of models in one forward pass."""
 NUMBERS = 1 << 22
-"""Largest total number of parameters of the models in one forward pass. It bounds the memory that
-is needed in addition to the rows (16 MiB in float32)."""
+"""Largest total number of parameters of the models in one forward pass. This number bounds the
+memory that is needed in addition to the rows (16 MiB in float32)."""
 
 
 @dataclass(frozen=True, eq=False)

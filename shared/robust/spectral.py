@@ -1,8 +1,8 @@
 """Spectra of weighted rows, computed only from their squared distances.
 
 The relative accuracy of a distance between two rows depends only on these two rows. A row with
-values around 1e30 therefore does not affect the accuracy for the other rows, provided that it is
-left out. No second N x D block is needed.
+values around 1e30 therefore does not affect the accuracy for the other rows, as long as it has
+weight 0. No second N x D block is needed.
 
 Legend: M rows, S rows with a positive weight (the support), T Lanczos steps.
 """

@@ -99,8 +99,8 @@ def recalled(state: State, shares: int) -> tuple[dict[str, Known], int]:
 
     Args:
         state: the state.
-        shares: number of the detector's expected shares. Former versions stored one wealth per
-            client, which is used for every share.
+        shares: number of the detector's expected shares. Former versions of Rampart stored only one
+            wealth per client, which is then used for every share.
     """
     state = State({name: held.cpu() for name, held in state.tensors.items()}, state.ids)
     numbers = {name: state.by_id(name) for name in NUMBERS}

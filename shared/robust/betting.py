@@ -56,13 +56,13 @@ def evidence(wealth: Sequence[float], rounds: int) -> float:
 
 
 def limit(level: float, before: int, together: int) -> float:
-    """The limit on a new client's evidence that keeps false evictions less likely than `level`.
+    """The evidence limit of a new client; it keeps false evictions less likely than `level`.
 
     The limit is ln(1 / a) with a = level / (before + 1)(before + together + 1). Here a is the
     client's share of `level`. Whichever clients join, their shares sum to less than `level`.
 
     Args:
-        level: probability that any honest client is ever evicted.
+        level: bound on the probability that any honest client is ever evicted.
         before: number of clients that joined in earlier rounds.
         together: number of clients that join in this round, including this client.
 

@@ -154,7 +154,7 @@ def draw(sketched_BMK: Tensor, length: float, count: int, draws: torch.Generator
 
     In block b, a change is sum_i c_bi x_i with normally distributed c_bi and mean-centred rows x_i.
     A row that is longer than the median row is scaled to the median length. The changes consist of
-    differences between clients because training reverses such differences most strongly.
+    differences between clients' rows, because training reverses such differences most strongly.
 
     Args:
         sketched_BMK: sketches of the rows' blocks.

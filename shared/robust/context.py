@@ -55,9 +55,10 @@ class Context:
             inference mode; gradients flow through it.
         shape: shape of one sample, as the network takes it.
         public: the server's public samples.
-        layout: name and position in a row of each parameter of the model.
-        statistics: name and position in a row of each running statistic, after all parameters. The
-            engine removes the statistics from rows and reference before any stage sees them.
+        layout: for each parameter of the model, its name and its position in a row.
+        statistics: for each running statistic, its name and its position in a row, after all
+            parameters. The engine removes the statistics from rows and reference before any stage
+            sees them.
         standing: which clients are in the federation and which are barred. By default, the clients
             of the round are in the federation, and none is barred.
     """

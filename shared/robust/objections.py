@@ -26,7 +26,8 @@ class Usual:
         informative: for each memory, whether at least half of the clients pull the model back, so
             that a turned response is meaningful.
         turned: correlation below which a response is turned.
-        overshoot: strength of a response above which a stretched upload overshoots.
+        overshoot: strength of a response above which an upload overshoots if it is also longer than
+            `stretched`.
         stretched: length above which an upload may overshoot, as a multiple of `length`.
     """
 

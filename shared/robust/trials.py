@@ -31,7 +31,7 @@ class Known:
         rest: number of the client's own rounds in which copies start no trial, because the client
             was acquitted.
         answered: number of rounds of this trial in which the client's answer was judged.
-        cleared: wealth of the bets, in this trial, that the client answers as an honest client.
+        cleared: wealth of this trial's bets that the client answers like an honest client.
         waited: number of the client's own rounds since its evidence first exceeded the limit; 0
             before that.
         length: length of the client's last upload that started from an unchanged model; 0 if there

@@ -67,10 +67,10 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
     - The client's upload is too long: the upload is more than max(`long`, exp(`spread` m)) times as
       long as the median client's longest upload. Here m is the median absolute deviation of the
       logarithm of the length, over all clients' longest uploads. A client with far more data than
-      others takes far more steps, so its uploads may be too long, too. The detector therefore
-      objects only if the upload is not finite, if the absolute strength is above `overshoot`, if Δu
-      is longer than Δw and than the uploads that it compares (as for pure noise), or if the upload
-      does not change at all.
+      others takes far more steps, so its uploads may exceed this limit as well. The detector
+      therefore objects only if the upload is not finite, if the absolute strength is above
+      `overshoot`, if Δu is longer than Δw and than the uploads that it compares (as for pure
+      noise), or if the upload does not change at all.
 
     Evidence is the logarithm of an e-process over these objections
     (`rampart_fl.shared.robust.betting`). The detector assumes an upper bound on the probability of
@@ -137,7 +137,8 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
     """The detector objects to turned responses only in rounds in which the median correlation is at
     least this number."""
     overshoot: float = Field(default=2.0, gt=1)
-    """Strength of a response above which a stretched upload overshoots."""
+    """Strength of a response above which an upload overshoots if it is also longer than
+    `stretched`."""
     stretched: float = Field(default=3.0, gt=1)
     """Length above which an upload may overshoot, as a multiple of the length of the median
     client's longest upload.

@@ -32,7 +32,8 @@ class State:
         ids: the client ids of a tensor's rows, keyed by the tensor's name. Only tensors with one
             row per client have an entry.
         vectors: names of the tensors (D,) with one number per coordinate. If processes (ranks)
-            divide the coordinates among themselves, each rank has its own numbers.
+            divide the coordinates among themselves, each rank has only the numbers of its own
+            coordinates.
     """
 
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
@@ -114,7 +115,7 @@ class Stage(Member, ABC):
         return frozenset[Need]().union(*(p.needs() for p in parts if isinstance(p, Stage)))
 
     def unstreamed(self) -> tuple[str, ...]:
-        """Names of this stage and its fields' stages, if they have `streams = False`."""
+        """Names of the stages with `streams = False`: this stage, or stages in its fields."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(name for p in parts if isinstance(p, Stage) for name in p.unstreamed())
         return inner if self.streams else (self.name, *inner)
@@ -125,7 +126,7 @@ class Stage(Member, ABC):
         return self.streams
 
     def undivided(self) -> tuple[str, ...]:
-        """Names of this stage and its fields' stages, if they cannot be split across ranks."""
+        """Names of the stages that ranks cannot split: this stage, or stages in its fields."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(name for p in parts if isinstance(p, Stage) for name in p.undivided())
         return inner if self.divides else (self.name, *inner)
@@ -156,7 +157,7 @@ class Bounded(Stage):
             )
 
     def require_majority(self, rows: Rows) -> int:
-        """Checks that n > 2f, and returns the tolerated f."""
+        """Checks that there are more than 2f rows, and returns f, the tolerated number."""
         f = self.tolerated(rows)
         self.require(rows, 2 * f + 1, f"n > 2f = {2 * f} rows")
         return f

@@ -16,10 +16,11 @@ from math import log
 class Bet:
     """A bet, in every round, that a client gets more objections than an honest client would get.
 
-    E_t = sum_{j <= t} w_j prod_{s=j..t} L_s + sum_{j > t} w_j with w_j = 1 / j(j + 1). L_s is q / p
-    if there is an objection in round s, and (1 - q) / (1 - p) otherwise. If every objection has
-    probability at most p given all earlier rounds, E_t is an e-process: P(sup_t E_t >= 1/a) <= a
-    (Ville's inequality). Bets that begin in later rounds detect a client that turns hostile later.
+    After t rounds, the wealth of all bets together is E_t = sum_{j <= t} w_j prod_{s=j..t} L_s +
+    sum_{j > t} w_j with w_j = 1 / j(j + 1). L_s is q / p if there is an objection in round s, and
+    (1 - q) / (1 - p) otherwise. If every objection has probability at most p given all earlier
+    rounds, E_t is an e-process: P(sup_t E_t >= 1/a) <= a (Ville's inequality). Bets that begin in
+    later rounds detect a client that turns hostile later.
 
     Args:
         p: largest probability of an objection to an honest client.
@@ -30,7 +31,7 @@ class Bet:
     q: float
 
     def settled(self, wealth: float, rounds: int, objected: bool) -> float:
-        """The wealth, after round number `rounds` (from 1), of all bets that have begun.
+        """The wealth of all bets that have begun, after round number `rounds` (counted from 1).
 
         >>> round(Bet(0.1, 0.5).settled(0.0, 1, objected=True), 6)
         2.5
@@ -55,13 +56,13 @@ def evidence(wealth: Sequence[float], rounds: int) -> float:
 
 
 def limit(level: float, before: int, together: int) -> float:
-    """The limit on a new client's evidence that keeps false evictions less likely than `level`.
+    """The evidence limit of a new client; it keeps false evictions less likely than `level`.
 
     The limit is ln(1 / a) with a = level / (before + 1)(before + together + 1). Here a is the
-    client's share of `level`: the shares of any sequence of new clients sum to less than `level`.
+    client's share of `level`. Whichever clients join, their shares sum to less than `level`.
 
     Args:
-        level: probability that any honest client is ever evicted.
+        level: bound on the probability that any honest client is ever evicted.
         before: number of clients that joined in earlier rounds.
         together: number of clients that join in this round, including this client.
 

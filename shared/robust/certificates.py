@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def winners(votes_TC: Tensor) -> Tensor:
-    """The label (T,) with the most votes; a tie goes to the smaller label.
+    """For each sample (T,), the label with the most votes; a tie goes to the smaller label.
 
     >>> winners(torch.tensor([[6, 3, 1], [4, 4, 5], [2, 2, 0]]))
     tensor([0, 2, 0])
@@ -19,10 +19,11 @@ def winners(votes_TC: Tensor) -> Tensor:
 
 
 def radii(votes_TC: Tensor) -> Tensor:
-    """Largest number m* (T,) of hostile clients that cannot change the winner if groups vote.
+    """For each sample (T,), the largest m* such that m* hostile clients cannot change the winner.
 
-    m* = ⌊(N_y - max_{z≠y} (N_z + [z < y])) / 2⌋ for the votes N and their winner y, because every
-    hostile client can change only one vote. Voters that abstain may be left out of the votes.
+    m* = ⌊(N_y - max_{z≠y} (N_z + [z < y])) / 2⌋, because the voters are groups of clients, and
+    every hostile client can change only one vote. N_z is the number of votes for class z, and y is
+    the winner. Voters that abstain need not be counted.
 
     Args:
         votes_TC: number of votes for each class, as integers.
@@ -37,7 +38,7 @@ def radii(votes_TC: Tensor) -> Tensor:
 
 
 def _lead(votes_TC: Tensor, ties: bool) -> Tensor:
-    """The winner's lead (T,) over the strongest rival.
+    """For each sample (T,), the winner's lead over the strongest rival.
 
     If `ties` is set, the lead over a rival that would win a tie is reduced by one vote.
     """
@@ -64,11 +65,11 @@ def threshold(hostile: int, clients: int, size: int) -> float:
 
 
 def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) -> Tensor:
-    """Largest number m* (T,) of hostile clients that cannot change the winner if k-subsets vote.
+    """For each sample (T,), the largest m* such that m* hostile clients cannot change the winner.
 
-    The k-subsets of clients are drawn at random. Let y be the winner, and p_z the share of votes
-    for class z. m* is the largest m with p_y - p_z > `threshold(m)` for every z ≠ y. If the winner
-    is not certain even without hostile clients (m = 0), m* is -1.
+    The voters are k-subsets of clients, which are drawn at random. Let y be the winner, and p_z the
+    share of votes for class z. m* is the largest m with p_y - p_z > `threshold(m)` for every z ≠ y.
+    If the winner is not certain even without hostile clients (m = 0), m* is -1.
 
     Args:
         votes_TC: votes of the subsets' models for each class.
@@ -100,7 +101,7 @@ def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) 
 
 
 def _sure_lead(votes_TC: Tensor, error: float) -> Tensor:
-    """Lower bound (T,) on the winner's lead (a share of votes); wrong with probability `error`."""
+    """Lower bounds (T,) on the winners' leads in vote shares; P(a bound is wrong) = `error`."""
     from scipy.stats import beta
 
     share = error / votes_TC.shape[1]

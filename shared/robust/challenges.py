@@ -90,8 +90,8 @@ class Joined(Models):
 class Challenger(Detector):
     """A detector that changes the models from which some clients start their next round.
 
-    A client has at most one challenge at a time. A detector that needs challenges of its own draws
-    them before detectors that can use any challenge (`own`).
+    A client has at most one challenge at a time. Detectors that need challenges of their own
+    (`own`) draw first. All other detectors can use any challenge, including those.
     """
 
     own: ClassVar[bool] = True
@@ -128,7 +128,7 @@ def blocks(dim: int, count: int) -> list[tuple[int, int]]:
 
 
 def _own_blocks(rows: Rows, count: int) -> list[tuple[int, int]]:
-    """The bounds of the blocks of all coordinates, relative to the first coordinate of `rows`."""
+    """The blocks' bounds, clamped to the coordinates of `rows`, relative to the first of these."""
     place = rows.place
     return [
         (
@@ -154,7 +154,7 @@ def draw(sketched_BMK: Tensor, length: float, count: int, draws: torch.Generator
 
     In block b, a change is sum_i c_bi x_i with normally distributed c_bi and mean-centred rows x_i.
     A row that is longer than the median row is scaled to the median length. The changes consist of
-    differences between clients because training reverses such differences most strongly.
+    differences between clients' rows, because training reverses such differences most strongly.
 
     Args:
         sketched_BMK: sketches of the rows' blocks.
@@ -174,7 +174,7 @@ def draw(sketched_BMK: Tensor, length: float, count: int, draws: torch.Generator
 
 
 def changes(weights_LBM: Tensor, sketched_BMK: Tensor) -> Tensor:
-    """Sketches (L, K) of the changes, which are sums of the blocks with these weights."""
+    """Sketches (L, K) of the changes; a change is the weighted sum of the rows' blocks."""
     return torch.einsum("lbm,bmk->lk", weights_LBM, sketched_BMK.double())
 
 
@@ -184,7 +184,7 @@ def challenged(
     """The customization with a changed starting model for some clients.
 
     Some customizers probe a new client before they give the client its own model. As long as a new
-    client has no model of its own, its changed model is the global model plus the client's change.
+    client has no model of its own, the changed model is the global model plus the client's change.
 
     Args:
         customization: which client gets which model.
@@ -213,13 +213,14 @@ def challenged(
 def answer(change_K: Tensor, shift_JK: Tensor, others_PK: Tensor | None = None) -> float | None:
     """An upload's answer to its challenge, in standard deviations of the answers to decoys.
 
-    z = (a_0 - mean a_j) / sd a_j with a_j = -<Δu, δ_j>. Here δ_0 is the client's own challenge. For
-    j > 0, δ_j is a decoy, which was drawn in the same way and sent to nobody. If an upload does not
-    depend on its own challenge, then a_0 is exchangeable with the decoys' answers. Other clients,
-    which have other challenges, may have sent the same upload. If an upload answers these other
-    challenges as strongly as the client's own challenge, the upload does not prove that the client
-    trained. Therefore, z uses the upload's mean answer to the other clients' challenges in place of
-    mean a_j if this mean answer is larger.
+    z = (a_0 - mean a_j) / sd a_j with a_j = -<Δu, δ_j>. Here Δu is the difference between the
+    client's upload and its last upload, and δ_0 is the client's own challenge. For j > 0, δ_j is a
+    decoy, which was drawn in the same way and sent to nobody. The mean and the standard deviation
+    are taken over the decoys. If an upload does not depend on its own challenge, then a_0 is
+    exchangeable with the decoys' answers. Other clients, which have other challenges, may have sent
+    the same upload. If an upload answers these other challenges as strongly as the client's own
+    challenge, the upload does not prove that the client trained. Therefore, z uses the upload's
+    mean answer to the other clients' challenges in place of mean a_j if this mean answer is larger.
 
     Args:
         change_K: difference between the client's upload and its last upload.

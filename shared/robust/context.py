@@ -30,7 +30,8 @@ class Public:
     Args:
         x_P: samples in the model's input format.
         y_P: their classes, if they are samples of the task.
-        augment: function of a batch and a generator that returns a random variation of the batch.
+        augment: function that takes a batch and a generator, and returns a random variation of the
+            batch.
     """
 
     x_P: Tensor
@@ -54,9 +55,10 @@ class Context:
             inference mode; gradients flow through it.
         shape: shape of one sample, as the network takes it.
         public: the server's public samples.
-        layout: name and position in a row of each parameter of the model.
-        statistics: name and position in a row of each running statistic, after all parameters. The
-            engine removes the statistics from rows and reference before any stage sees them.
+        layout: for each parameter of the model, its name and its position in a row.
+        statistics: for each running statistic, its name and its position in a row, after all
+            parameters. The engine removes the statistics from rows and reference before any stage
+            sees them.
         standing: which clients are in the federation and which are barred. By default, the clients
             of the round are in the federation, and none is barred.
     """
@@ -105,7 +107,8 @@ class Context:
         Error messages begin with `stage`, the name of the stage.
 
         Raises:
-            ConfigurationError: there is no such update, or it has another length.
+            ConfigurationError: the server has no update of its own, or the update's length is
+                wrong.
             PreconditionError: the update is not finite, for example because training diverged.
         """
         own_D = self.server_update_D

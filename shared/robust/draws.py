@@ -7,7 +7,7 @@ from rampart_fl.shared.robust.base import Context
 
 
 def coordinates(context: Context, name: str, dim: int, count: int) -> Tensor | None:
-    """`count` distinct coordinates below `dim`, drawn uniformly, sorted; None for all coordinates.
+    """`count` distinct coordinates below `dim`, drawn uniformly, sorted; None means all of them.
 
     >>> drawn = coordinates(Context(seed=1), "test", 1000, 3)
     >>> len(drawn.unique()), bool((drawn < 1000).all())

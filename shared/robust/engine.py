@@ -32,7 +32,7 @@ SEVERITY = {"accepted": 0, "rejected": 1, "evicted": 2}
 
 
 class ServerStep(Member):
-    """Moves the global model w along the aggregate a: v = momentum v + a, w += learning_rate v."""
+    """Moves the global model w at velocity v: v = momentum v + aggregate, w += learning_rate v."""
 
     learning_rate: float = Field(default=1.0, gt=0)
     momentum: float = Field(default=0.0, ge=0, lt=1)
@@ -60,7 +60,7 @@ class Plan:
     calibrate: bool = True
     """Whether stages see uploads relative to the global model; if not, they see raw uploads."""
     eviction: Eviction = field(default_factory=Eviction)
-    """What the server does about clients that detectors ask to evict."""
+    """What the server does if a detector asks for a client's eviction."""
     f: int | None = None
     """Declared bound on the number of hostile clients; None if none was declared."""
 
@@ -138,7 +138,7 @@ class Plan:
         return {f"detector-{i}-{stage.name}": stage for i, stage in enumerate(self.detectors)}
 
     def needs(self) -> dict[Need, str]:
-        """What the stages need from the server, with the first stage that has each need."""
+        """What the stages need from the server; each need with the first stage that has it."""
         everything = (*self.pipeline.stages, *self.detectors, self.customizer)
         return {need: s.name for s in reversed(everything) for need in sorted(s.needs())}
 
@@ -326,7 +326,7 @@ def _accepted(rows: Rows, verdicts: Sequence[Verdict]) -> Rows:
 
 
 def _worst(rows: Rows, verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
-    """The most severe verdict on each client, by id; in a tie, the first detector's verdict."""
+    """The most severe verdict on each client, in order of id; in a tie, the first detector's."""
     worst: dict[str, Verdict] = {
         client: Verdict(client, "rejected", "finite", float("inf"), 0.0, "update is not finite")
         for client in rows.dropped

@@ -24,7 +24,7 @@ def decided(
     far from their thresholds, the request with the lowest client id comes first.
 
     Args:
-        asked: what detectors ask for: one verdict per client, accepted, rejected or evicted.
+        asked: the detectors' requests, one verdict per client: accepted, rejected or evicted.
         dropped: clients whose rows are not finite; these rows are left out in every mode.
         standing: which clients are in the federation, and which are barred.
         eviction: the experiment's settings.

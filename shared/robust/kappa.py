@@ -31,7 +31,7 @@ class Robustness:
             ‖x_i - mean_S‖²).
         exact: whether every subset was tried; if not, kappa is a lower bound of the maximum.
         subsets: number of subsets tried.
-        worst: ids of the subset with that ratio.
+        worst: ids of the rows in the subset with the ratio `kappa`.
         lower_bound: f / (n - 2f); no rule has a smaller κ on every input.
         upper_bound: the proven κ of this pipeline; None if this module knows none.
     """
@@ -57,8 +57,9 @@ def kappa(
 ) -> Robustness:
     """The smallest κ with ‖F(x) - mean_S‖² <= κ/|S| Σ_S ‖x_i - mean_S‖² for all |S| = n - f.
 
-    A rule is (f, κ)-robust if the inequality holds with one κ for every input. This function
-    returns the κ required by these particular rows.
+    F(x) is the result of the pipeline for the rows x, and mean_S is the mean of the rows in S. A
+    rule is (f, κ)-robust if the inequality holds with one κ for every input. This function returns
+    the κ required by these particular rows.
 
     Args:
         updates_ND: one update per row, all finite.
@@ -69,7 +70,7 @@ def kappa(
             them.
         context: seed (also used to sample subsets) and server data.
         samples: number of subsets that are sampled if there are more than `exact` subsets. The best
-            of them is then improved by exchanging rows.
+            subset is then improved by exchanging rows.
         exact: all subsets are tried if there are at most this many.
     Raises:
         PreconditionError: f is not below n / 2.

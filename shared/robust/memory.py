@@ -15,7 +15,7 @@ from rampart_fl.shared.runtime.device import to_device
 def carry(
     state: State, name: str, rows: Rows, clients: Iterable[str]
 ) -> tuple[Tensor, dict[str, int]]:
-    """A new block (H, D) of each client's remembered row, and the clients' positions in the block.
+    """A new block (H, D) of the clients' remembered rows, and the clients' positions in the block.
 
     Args:
         state: the state before this round.

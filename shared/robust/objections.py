@@ -12,7 +12,8 @@ PULLS = 0.3
 correlation, a response may seem strong only because of noise in the upload, if the model moved
 little."""
 BEYOND = 5.0
-"""Factor by which an upload may exceed the limit on lengths if the client may have much data."""
+"""Factor by which an upload may exceed the limit on lengths if it is possible that the client has
+much data."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,8 @@ class Usual:
         informative: for each memory, whether at least half of the clients pull the model back, so
             that a turned response is meaningful.
         turned: correlation below which a response is turned.
-        overshoot: strength of a response above which a stretched upload overshoots.
+        overshoot: strength of a response above which an upload overshoots if it is also longer than
+            `stretched`.
         stretched: length above which an upload may overshoot, as a multiple of `length`.
     """
 
@@ -106,7 +108,7 @@ def plausible(upload: Upload, response: Response | None, usual: Usual) -> bool:
 
 
 def acceptable(upload: Upload, objections: Sequence[Objection], usual: Usual) -> bool:
-    """Whether an upload is short enough, given the objections to it relative to each memory.
+    """Whether an upload is short enough, given the objections to the upload, one for each memory.
 
     From its second upload on, a client without objections may exceed the limit on lengths.
     """
@@ -119,7 +121,7 @@ def why(upload: Upload, place: int, objection: Objection, usual: Usual) -> str:
 
     Args:
         upload: the upload.
-        place: number of the memory relative to which the response was judged.
+        place: index of the memory relative to which the response was judged.
         objection: the objection to the upload.
         usual: the values that the upload was compared with.
     """

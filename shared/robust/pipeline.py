@@ -159,11 +159,11 @@ def aggregate(
             them.
         context: round, seed and server data, for rules that need them.
         group: ranks of torch.distributed that aggregate together, with a backend for CPU tensors.
-            Every rank gives all rows, but only the coordinates that `shards.columns` assigns to
-            it. The result has the same bits for every number of ranks.
+            Every rank passes all rows, but only those coordinates of the rows that `shards.columns`
+            assigns to the rank. The result has the same bits for every number of ranks.
     Returns:
         The aggregate (D,), in the updates' dtype (float32 for 16-bit dtypes). In a group, each rank
-        gets its own coordinates.
+        gets only its own coordinates of the aggregate.
     Raises:
         UnknownMember, ConfigurationError: a stage does not exist, or a parameter is invalid.
         PreconditionError: too few rows for f; the message has n, f and the bound.

@@ -20,8 +20,8 @@ PASS = 4096
 MODELS = 8
 """Largest number of models in one forward pass."""
 NUMBERS = 1 << 22
-"""Largest total number of parameters of the models in one forward pass. It bounds the memory that
-is needed in addition to the rows (16 MiB in float32)."""
+"""Largest total number of parameters of the models in one forward pass. This number bounds the
+memory that is needed in addition to the rows (16 MiB in float32)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ def evaluate_models(
 
 
 def public_samples(context: Context, stage: str) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The reference model, the public samples and their labels, if there are any.
+    """The reference model, the public samples, and their labels if the samples have labels.
 
     Raises:
         ConfigurationError: the context has no reference, no network or no public samples.
@@ -97,7 +97,7 @@ def public_samples(context: Context, stage: str) -> tuple[Tensor, Tensor, Tensor
 
 
 def information(logits_BC: Tensor, sharpness: bool = True, diversity: bool = True) -> Tensor:
-    """mean_i H(P_i) - H(mean_i P_i), P = softmax(z): minus the mutual information of x and class.
+    """Minus the mutual information of x and class: mean_i H(P_i) - H(mean_i P_i), P = softmax(z).
 
     The result is in [-ln C, 0]. The result is smallest if predictions are certain and all classes
     are predicted equally often. The result is 0 if all predictions are the same (SDEA, equation 6).

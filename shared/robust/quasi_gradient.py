@@ -32,8 +32,9 @@ class Weighting:
 class QuasiGradientRule(Rule):
     """sum_i q_i x_i; the q are lowered along g_i = (vᵀ(x_i - μ_q))² until ‖Cov_q‖₂ <= ξ.
 
-    v is the top eigenvector of Cov_q. The weights q, g and ‖Cov_q‖₂ are computed from the M x M
-    matrix of squared distances.
+    q are the weights of the rows, with sum 1. μ_q and Cov_q are the mean and the covariance of the
+    rows with these weights, and v is the top eigenvector of Cov_q. All of q, g and ‖Cov_q‖₂ are
+    computed from the M x M matrix of squared distances.
     """
 
     xi: float | None = Field(default=None, gt=0)

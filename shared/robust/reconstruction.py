@@ -41,7 +41,7 @@ class Search:
     """Settings of the search for synthetic samples.
 
     Args:
-        steps: number of gradient descent steps on the samples that should reproduce the update.
+        steps: number of gradient descent steps in which the samples should reproduce the update.
         rates: three step sizes of the search: for the samples, for the labels, and for the clients'
             step size.
         momentum: momentum of the search.

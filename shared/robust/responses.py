@@ -26,8 +26,8 @@ this number.
 
 
 STIFF = 0.01
-"""Change of an upload, relative to the movement of its starting model, below which the upload does
-not react at all."""
+"""If an upload changes by less than this multiple of the movement of its starting model, the upload
+is treated as not reacting at all."""
 
 
 Start = Literal["usual", "challenged", "refused"]
@@ -45,9 +45,9 @@ class Response:
     Args:
         correlation: -<Δu, Δw> / |Δu| |Δw|, positive if the client pulls the model back.
         strength: -<Δu, Δw> / |Δw|², 1 if one upload undoes the whole movement.
-        steady: whether |Δu| is at most |Δw|, |u| or the length of the former uploads' average, and
-            at least `STIFF` |Δw|. Independent uploads of the same length differ by √2 times their
-            length, and a constant upload does not change at all.
+        steady: whether |Δu| is at least `STIFF` |Δw|, and at most the largest of |Δw|, |u| and the
+            length of the former uploads' average. Independent uploads of the same length differ by
+            √2 times their length, and a constant upload does not change at all.
     """
 
     correlation: float
@@ -109,7 +109,7 @@ class Known:
 
     Args:
         limit: evidence above which the client is evicted.
-        pasts: the client's past, once for each of the detector's memories.
+        pasts: the client's pasts, one for each of the detector's memories.
         rounds: number of rounds whose results were bet on.
         longest: length of the client's longest upload that did not start from a challenged model.
         length: length of the client's last upload that did not start from a challenged model.
@@ -129,7 +129,7 @@ class Known:
         return evidence([won for past in self.pasts for won in past.wealth], self.rounds)
 
     def started(self, start_K: Tensor) -> Start:
-        """What an upload with this sketch of its starting model started from.
+        """What an upload started from, given the sketch of its starting model.
 
         The method also marks the client's challenge as no longer due.
         """
@@ -166,9 +166,9 @@ def recalled(state: State, memories: int, shares: int) -> dict[str, Known]:
 
     Args:
         state: the state.
-        memories, shares: numbers of the detector's memories and expected shares. Former versions
-            stored one past and one wealth per client. Such a past is used for every memory, and
-            such a wealth for every share.
+        memories, shares: numbers of the detector's memories and expected shares. Former versions of
+            Rampart stored only one past and one wealth per client. In this case, the past is used
+            for every memory, and the wealth for every share.
     """
     # A state that was loaded from storage is on the models' device, not on the CPU.
     state = State({name: held.cpu() for name, held in state.tensors.items()}, state.ids)

@@ -51,8 +51,8 @@ class Rows(View):
             assume_finite: keep every row without checking it. The first later pass that reads a
                 non-finite number raises `linalg.NotFinite`. It is possible that no pass reads all
                 rows, so call `linalg.all_finite` in the end.
-            group: ranks that divide the coordinates as `shards.columns` says; every rank gives all
-                rows, in the same order, with its own coordinates.
+            group: ranks that divide the coordinates as `shards.columns` says; every rank passes all
+                rows in the same order, but only its own coordinates of the rows.
         Raises:
             ValueError: shapes do not match, ids repeat, or a weight is not finite and positive.
 

@@ -33,7 +33,8 @@ class SequentialDetector(Detector):
     """
 
     level: float = Field(default=1e-3, gt=0, lt=1)
-    """Probability that any honest client is ever evicted, under the detector's assumption."""
+    """Bound on the probability that any honest client is ever evicted, under the detector's
+    assumption."""
     tolerated: float = Field(gt=0, lt=1)
     """Largest probability of an objection to an honest client."""
     expected: tuple[Share, ...] = Field(min_length=1, max_length=8)

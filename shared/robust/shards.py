@@ -25,7 +25,7 @@ GRAIN = 1 << 16
 ends."""
 
 Group = distributed.ProcessGroup
-"""Processes that aggregate together; its backend has to work on CPU tensors, as gloo does."""
+"""A group of processes that aggregate together, with a backend for CPU tensors, such as gloo."""
 
 
 def width(dim: int) -> int:

@@ -1,8 +1,8 @@
 """Spectra of weighted rows, computed only from their squared distances.
 
 The relative accuracy of a distance between two rows depends only on these two rows. A row with
-values around 1e30 therefore does not affect the accuracy for the other rows, provided that it is
-left out. No second N x D block is needed.
+values around 1e30 therefore does not affect the accuracy for the other rows, as long as it has
+weight 0. No second N x D block is needed.
 
 Legend: M rows, S rows with a positive weight (the support), T Lanczos steps.
 """
@@ -150,7 +150,8 @@ def honest_variance(distances_MM: Tensor, count: int) -> float:
 def capped_simplex(weights_M: Tensor, cap: float) -> Tensor:
     """The KL projection of q >= 0 on {Σp = 1, p <= cap}: p_i = min(cap, s q_i) for some factor s.
 
-    If fewer than 1 / cap rows have weight, the cap is raised so that their weights can sum to 1.
+    If fewer than 1 / cap rows have a positive weight, the cap is raised so that these weights can
+    sum to 1.
 
     >>> capped_simplex(torch.tensor([0.7, 0.1, 0.1, 0.1]), 1 / 3)
     tensor([0.3333, 0.2222, 0.2222, 0.2222])

@@ -6,7 +6,8 @@ statistics. The statistics of the next model are the coordinate-wise median of t
 statistics, with variances kept non-negative. With a mean, a single client could set the statistics
 to any value.
 
-Legend: M rows, K models, D parameters, S statistics, A = D + S, L models, C coordinates of a chunk.
+Legend: M rows, K models that are evaluated, D parameters, S statistics, A = D + S, L models of a
+collection, C coordinates of a chunk.
 """
 
 from collections.abc import Iterator, Sequence

@@ -31,7 +31,7 @@ class Known:
         rest: number of the client's own rounds in which copies start no trial, because the client
             was acquitted.
         answered: number of rounds of this trial in which the client's answer was judged.
-        cleared: wealth of the bets, in this trial, that the client answers as an honest client.
+        cleared: wealth of this trial's bets that the client answers like an honest client.
         waited: number of the client's own rounds since its evidence first exceeded the limit; 0
             before that.
         length: length of the client's last upload that started from an unchanged model; 0 if there
@@ -99,8 +99,8 @@ def recalled(state: State, shares: int) -> tuple[dict[str, Known], int]:
 
     Args:
         state: the state.
-        shares: number of the detector's expected shares. Former versions stored one wealth per
-            client, which is used for every share.
+        shares: number of the detector's expected shares. Former versions of Rampart stored only one
+            wealth per client, which is then used for every share.
     """
     state = State({name: held.cpu() for name, held in state.tensors.items()}, state.ids)
     numbers = {name: state.by_id(name) for name in NUMBERS}

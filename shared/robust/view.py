@@ -3,8 +3,8 @@
 Passes over rows (`linalg`) work on `View`. The subclass `Rows` of `View` adds methods that need a
 pass over rows.
 
-Legend of shape suffixes: N rows of the pool, K rows of the pool in use, M rows that a stage sees,
-L rows after a mix, D coordinates, C coordinates of one chunk.
+Legend of shape suffixes: N rows of the pool, K of these that a view reads, M rows that a stage
+sees, L rows after a mix, D coordinates, C coordinates of one chunk.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -25,11 +25,12 @@ class Clustered(Grouped):
     w_c = w + rule({d_k : k in cluster c}), where clusters result from complete linkage on 1 -
     cos(d_k, d_j).
 
-    The rows d_k are calibrated updates, that is, differences from the global model. A client's row
-    therefore includes what its cluster's model learned in earlier rounds, which stabilizes
-    clusters. A zero row is treated as opposite to all other rows. A new cluster takes the name of
-    the old cluster that most of its clients belonged to. A client that does not take part in a
-    round keeps its cluster. New clients first train once from the global model.
+    w_c is the model of cluster c, and w is the global model. The rows d_k are calibrated updates,
+    that is, differences from w. A client's row therefore includes what its cluster's model learned
+    in earlier rounds, which stabilizes clusters. A zero row is treated as opposite to all other
+    rows. A new cluster takes the name of the old cluster that most of its clients belonged to. A
+    client that does not take part in a round keeps its cluster. New clients first train once from
+    the global model.
     """
 
     paper = "Sattler et al., Clustered federated learning, 2020; FedCAP, section VI (ClusteredFL)"
@@ -81,7 +82,7 @@ class Clustered(Grouped):
 
 
 def continued(drawn_M: Tensor, held: list[int | None], clusters: int) -> list[int]:
-    """Matches new clusters to old clusters; entry n is the old cluster that continues as n.
+    """For each new cluster n, the old cluster that it continues.
 
     Pairs of a new and an old cluster are matched in descending order of the number of clients in
     common. Ties are broken first by the lower number of the new cluster, then by that of the old

@@ -20,11 +20,11 @@ class FLCert(Grouped):
 
     For every group g, w_g <- w_g + rule({u_k : hash(k) mod G = g}).
 
-    u_k is the change that client k made to the model of its group g. No group influences another
-    group, so m hostile clients can change at most m votes. Ties go to the smaller label. A group
-    that has never had enough clients for its rule does not vote. When the federation ends, clients
-    count the groups' votes on each of their test samples. They also compute the largest number of
-    hostile clients that cannot change the winner.
+    w_g is the model of group g, and u_k is the change that client k made to the model of its group.
+    No group influences another group, so m hostile clients can change at most m votes. Ties go to
+    the smaller label. A group that has never had enough clients for its rule does not vote. When
+    the federation ends, clients count the groups' votes on each of their test samples. They also
+    compute the largest number of hostile clients that cannot change the winner.
     """
 
     paper = "Cao et al., FLCert: provably secure federated learning against poisoning attacks, 2022"

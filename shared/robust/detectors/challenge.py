@@ -88,7 +88,8 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     alike: float = Field(default=0.998, gt=0, lt=1)
     """Two uploads may be copies of each other only if their cosine is at least this number."""
     usual: float = Field(default=0.05, gt=0, le=1)
-    """Largest distance 1 - cosine of copies, as a multiple of the median distance between pairs."""
+    """Two uploads may be copies of each other only if their distance 1 - cosine is below this
+    multiple of the median distance between pairs."""
     trial: int = Field(default=10, ge=1)
     """After a client sent a copy, the client stays on trial for this number of its own rounds,
     unless its answers acquit the client. A client is put on trial if it sends two copies within

@@ -54,7 +54,7 @@ class FedREDefense(Detector):
     warm_iterations: int = Field(default=1500, ge=1)
     """Largest number of iterations of a search that starts from an earlier round's samples."""
     steps: int = Field(default=5, ge=1)
-    """Steps of gradient descent on the samples that should reproduce the update."""
+    """Number of gradient descent steps in which the samples should reproduce the update."""
     per_class: int = Field(default=1, ge=1)
     """Synthetic samples for each class."""
     sample_rate: float = Field(default=0.1, gt=0)
@@ -62,9 +62,9 @@ class FedREDefense(Detector):
     label_rate: float = Field(default=0.05, gt=0)
     """Step size of the search for labels, which start uniform."""
     rate_rate: float = Field(default=5e-5, ge=0)
-    """Step size of the search for the step size, which starts at `rate`."""
+    """Step size with which the search changes a client's step size, which starts at `rate`."""
     rate: float = Field(default=0.05, gt=0)
-    """The step size with which a client's first search starts."""
+    """The client's step size, from which its first search starts."""
     momentum: float = Field(default=0.5, ge=0, lt=1)
     """Momentum of all three searches."""
     at_once: int = Field(default=16, ge=1)

@@ -22,7 +22,7 @@ class NormBound(Detector):
     complexity = "O(nd)"
     alone = True
     threshold: float = Field(default=10.0, gt=0)
-    """T_norm, in the units of the parameters."""
+    """T_norm, the largest norm that is accepted, in the units of the parameters."""
 
     def apply(
         self, rows: Rows, state: State, context: Context

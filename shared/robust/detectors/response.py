@@ -44,10 +44,10 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
 
     Local training pulls a model towards parameters that fit the client's data. If the model that a
     client starts from moves by Δw, the client's update changes by Δu = -A Δw plus noise. For K
-    steps on a loss with curvature H, the matrix A = I - (I - ηH)^K is positive. Training therefore
-    makes <Δu, Δw> negative, for any data, any number of samples and any number of steps. A client
-    that uploads reversed updates makes <Δu, Δw> positive. The detector compares a client with
-    itself, not with other clients, so it does not penalize rare data.
+    steps of size η on a loss with curvature H, the matrix A = I - (I - ηH)^K is positive. Training
+    therefore makes <Δu, Δw> negative, for any data, any number of samples and any number of steps.
+    A client that uploads reversed updates makes <Δu, Δw> positive. The detector compares a client
+    with itself, not with other clients, so it does not penalize rare data.
 
     Δw and Δu are differences from the client's last round, and from moving averages over its former
     rounds (`memories`). Since Δu depends linearly on Δw, differences from averages keep the sign of
@@ -64,13 +64,13 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
       more, because early in training the loss may have negative curvature.
     - The client overshoots: the strength of its response, -<Δu, Δw> / |Δw|², is above `overshoot`,
       and its upload is more than `stretched` times as long as the median client's longest upload.
-    - The client's upload is too long: the upload is longer than the median client's longest upload
-      by more than the factor max(`long`, exp(`spread` m)). Here m is the median absolute deviation
-      of the logarithm of the length, over all clients' longest uploads. A client with far more data
-      than others takes far more steps, so its uploads may be too long, too. The detector therefore
-      objects only if the upload is not finite, if the strength is above `overshoot` in either
-      direction, if |Δu| is larger than |Δw| and than the uploads, as that of noise, or if the
-      upload does not change at all.
+    - The client's upload is too long: the upload is more than max(`long`, exp(`spread` m)) times as
+      long as the median client's longest upload. Here m is the median absolute deviation of the
+      logarithm of the length, over all clients' longest uploads. A client with far more data than
+      others takes far more steps, so its uploads may exceed this limit as well. The detector
+      therefore objects only if the upload is not finite, if the absolute strength is above
+      `overshoot`, if Δu is longer than Δw and than the uploads that it compares (as for pure
+      noise), or if the upload does not change at all.
 
     Evidence is the logarithm of an e-process over these objections
     (`rampart_fl.shared.robust.betting`). The detector assumes an upper bound on the probability of
@@ -85,12 +85,12 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
     is therefore challenged (`challenges`): a random change is added to the model from which the
     suspect starts. Training undoes a large random change even where the loss has negative curvature
     along the direction in which the model moves. As long as a client is a suspect, the detector
-    bets only on rounds in which the client started from a challenge. So nobody is evicted without
+    bets only on rounds in which the client started from a challenge. An eviction therefore requires
     objections in such rounds.
 
     An upload is rejected in this round if it is too long, even without an objection. From its
-    second upload on, a client to which the detector does not object may upload up to five times as
-    much. An upload is also rejected if a suspect draws another objection in a round on which the
+    second upload on, a client without objections may exceed the limit on lengths by up to a factor
+    of five. An upload is also rejected if a suspect draws another objection in a round on which the
     detector bets, or if a suspect did not start from its challenge.
 
     An update that is longer than usual, but not too long, is accepted if the client does not
@@ -126,18 +126,19 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
     bet for each share. A bet on a high share quickly detects an attacker that draws an objection in
     every round. A bet on a low share detects an attacker that is often hidden by noise."""
     memories: tuple[Memory, ...] = Field(default=(0.0, 0.8), min_length=1, max_length=8)
-    """A round is compared with moving averages over the client's former rounds. There is one
-    average for each of these weights, which is the weight of the old average when the average is
-    updated. With weight 0, a round is compared with the client's last round only. The detector
-    places a bet for each pair of a weight and a share in `expected`; the evidence is the logarithm
-    of the mean of all these e-processes."""
+    """A round is compared with moving averages over the client's former rounds. Each of these
+    weights defines one average: it is the weight of the old average in every update. With weight 0,
+    a round is compared with the client's last round only. The detector places a bet for each pair
+    of a weight and a share in `expected`; the evidence is the logarithm of the mean of all these
+    e-processes."""
     turned: float = Field(default=-0.1, ge=-1, le=0)
     """Correlation below which a response is turned."""
     informative: float = Field(default=0.05, ge=0, le=1)
     """The detector objects to turned responses only in rounds in which the median correlation is at
-    least this."""
+    least this number."""
     overshoot: float = Field(default=2.0, gt=1)
-    """Strength of a response above which a stretched upload overshoots."""
+    """Strength of a response above which an upload overshoots if it is also longer than
+    `stretched`."""
     stretched: float = Field(default=3.0, gt=1)
     """Length above which an upload may overshoot, as a multiple of the length of the median
     client's longest upload.

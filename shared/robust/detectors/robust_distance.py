@@ -40,19 +40,19 @@ class RobustDistance(Detector):
     above `drift`.
 
     The evidence against a client is S <- max(0, S + min(e, cap) - drift), where e is the geometric
-    mean of both excesses (0 if either is negative). A client is evicted for good once its evidence
-    S exceeds `limit`. One round adds at most cap - drift, so with the default settings a single
-    round never leads to an eviction. If an honest client has one unusual round, the evidence
-    against the client decreases again afterwards. Evidence does not change if the client did not
-    take part in the previous round. The reason is that a client that returns must move its model
-    further than a client that stayed. Evidence also does not change if the client's row was judged
-    in an earlier round (metadata "fresh" 0). Evidence is kept by client id and is forgotten when
-    the client is barred, so that a client that returns starts without evidence.
+    mean of both excesses (0 if either is negative). A client is evicted for good if its evidence S
+    exceeds `limit`. One round adds at most cap - drift, so with the default settings a single round
+    never leads to an eviction. If an honest client has one unusual round, the evidence against the
+    client decreases again afterwards. Evidence does not change if the client did not take part in
+    the previous round. The reason is that a client that returns must move its model further than a
+    client that stayed. Evidence also does not change if the client's row was judged in an earlier
+    round (metadata "fresh" 0). Evidence is kept by client id and is forgotten when the client is
+    barred, so that a client that returns starts without evidence.
 
-    The detector also evicts honest clients with rare data or with many samples. A client with many
-    samples takes many training steps, so the client remains far from the other clients and keeps
-    moving the model. The detector `response` avoids such evictions because it does not compare
-    clients with each other.
+    Nevertheless, the detector evicts some honest clients with rare data or with many samples. A
+    client with many samples takes many training steps, so the client remains far from the other
+    clients and keeps moving the model. The detector `response` avoids such evictions because it
+    does not compare clients with each other.
 
     >>> rows = Rows.of(torch.tensor([[0.0], [1.0], [2.0], [3.0], [50.0]]))
     >>> verdicts, _ = RobustDistance().apply(rows, State(), Context())

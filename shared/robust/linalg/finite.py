@@ -1,6 +1,6 @@
-"""Checks whether rows are finite; later passes check rows that are only assumed to be finite.
+"""Checks whether rows are finite: at once, or in later passes if the rows are assumed to be finite.
 
-Legend: N rows of the pool, K rows of the pool in use, D coordinates.
+Legend: N rows of the pool, K rows that a view reads, D coordinates.
 """
 
 import torch
@@ -38,8 +38,8 @@ def record_pass(rows: View, clean: bool) -> None:
 
     Args:
         rows: the rows of the pool that the pass read.
-        clean: whether the sums of the pass are finite. If they are not, the rows themselves are
-            checked, because sums of finite numbers may overflow.
+        clean: whether the sums of the pass are finite. If the sums are not finite, the rows
+            themselves are checked, because sums of finite numbers may overflow.
     Raises:
         NotFinite: a row is not finite, although all rows were assumed to be finite.
     """

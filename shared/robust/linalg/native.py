@@ -38,8 +38,8 @@ TUNED = (("-march=native", "-mprefer-vector-width=512"), ("-march=native",), ("-
 SECONDS = 60
 """Time limit for one compilation."""
 PARTS = 64
-"""Number of parts into which the columns are split. It is independent of the number of threads, so
-sums are bit-for-bit equal for any number of threads."""
+"""Number of parts into which the columns are split. The number of parts is independent of the
+number of threads, so sums are bit-for-bit equal for any number of threads."""
 SHORTEST = 1024
 """Smallest number of columns in a part, as in `kernels.c`. Blocks with few columns therefore have
 fewer parts."""

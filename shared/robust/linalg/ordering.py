@@ -4,8 +4,8 @@ On a CPU with a C compiler, a pruned sorting network runs on tiles of columns th
 cache. Without a compiler, the same network runs in torch on blocks of columns. For `SORT_FROM` rows
 or more, numpy sorts transposed blocks instead. Other devices sort with torch.
 
-Legend: M rows of the view, K rows of the pool in use, D coordinates, C coordinates of a chunk.
-R = 1 + M and S = K + 1 include the base row, from which mixed rows are computed.
+Legend: M rows of the view, K rows of the pool that it reads, D coordinates, C coordinates of a
+chunk. R = 1 + M and S = K + 1 include the base row, from which mixed rows are computed.
 """
 
 import functools
@@ -122,7 +122,7 @@ def _compiled(kernels: native.Kernels, rows: View, first: int, last: int, out_D:
 
 
 def recipe(mix_MK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """A sparse mixing matrix: the start of each row's terms (M + 2,), each term's row, its factor.
+    """A sparse mixing matrix: the starts (M + 2,) of the rows' terms, the terms' rows and factors.
 
     The first row is a base, which the other rows may use as if it were row K of the pool. The
     base's coefficients are the medians over all rows of the mixing matrix; the base is empty if it

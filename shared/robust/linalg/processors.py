@@ -47,8 +47,8 @@ def levels(machine: str | None = None, has: frozenset[str] | None = None) -> lis
     """The levels that a processor supports, best first.
 
     Args:
-        machine: the processor's architecture, by default this machine's.
-        has: the processor's features, by default this machine's.
+        machine: the processor's architecture; by default, that of this machine.
+        has: the processor's features; by default, those of this machine.
 
     >>> levels("x86_64", V3 | {"sse4_2"})
     ['x86-64-v3']

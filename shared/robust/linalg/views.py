@@ -1,6 +1,7 @@
 """How passes read rows: as whole rows of the pool, or, if rows are mixed, chunk by chunk.
 
-Legend: M rows of the view, K rows of the pool in use, D coordinates, C coordinates of a chunk.
+Legend: M rows of the view, K rows of the pool that it reads, D coordinates, C coordinates of a
+chunk.
 """
 
 from collections.abc import Iterator, Sequence

@@ -33,7 +33,7 @@ class Clipping(PreAggregator):
     breakdown = "inherited"
     complexity = "O(nd)"
     threshold: float = Field(default=2.0, gt=0)
-    """c, in the units of the updates."""
+    """c, the largest norm of a clipped row, in the units of the updates."""
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Rows, State, Report]:
         factors_M = factors(rows, self.threshold)

@@ -18,7 +18,7 @@ class CenteredClipping(Rule):
 
     v <- v + (1/n) sum_i (x_i - v) min(1, τ / |x_i - v|), starting from the previous round's v.
 
-    In the first round, v starts at 0.
+    v is the aggregate. In the first round, v starts at 0.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
@@ -30,8 +30,8 @@ class CenteredClipping(Rule):
     breakdown = "f < n/2"
     complexity = "O(nd)"
     tau: float | None = Field(default=None, gt=0)
-    """τ, in the units of the updates. By default, τ is the median of |x_i - v|, so that τ adapts to
-    the scale of the updates."""
+    """τ, the length to which differences are clipped, in the units of the updates. By default, τ is
+    the median of |x_i - v|, so that τ adapts to the scale of the updates."""
     iterations: int = Field(default=1, ge=1)
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:

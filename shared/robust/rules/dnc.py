@@ -20,9 +20,9 @@ class DnC(Rule):
     Each test draws R coordinates, and subtracts the mean row μ from all rows. The score of row i is
     (vᵀ(x_i - μ))², where v is the top right-singular vector of the differences x_i - μ. The test
     removes the c·f rows with the highest scores. The rule averages the rows that pass all tests. If
-    no row passes all tests, the global model is not updated. A very long row can hide a shorter one
-    from the test. The rule therefore does not bound the influence of hostile rows whose lengths
-    differ greatly.
+    no row passes all tests, the global model is not updated. A very long hostile row can hide a
+    shorter hostile row from the test. The rule therefore does not bound the influence of hostile
+    rows whose lengths differ greatly.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

@@ -55,7 +55,7 @@ class MinimumDiameterAveraging(Rule):
     breakdown = "f < n/2"
     complexity = "O(n²d) and 2^f at worst"
     most: int = Field(default=500_000, ge=1)
-    """Largest number of steps of the search, which takes some 20,000 steps per second. If the
+    """Largest number of steps of the search, which takes about 20,000 steps per second. If the
     search needs more steps, the round fails."""
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:

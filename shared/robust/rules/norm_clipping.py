@@ -12,7 +12,8 @@ from rampart_fl.shared.robust.rules import rules
 class NormClipping(Rule):
     """Weighted mean of rows that are clipped to length c.
 
-    sum_i w_i x_i min(1, c / |x_i|) / sum_i w_i, which is never longer than the threshold c.
+    sum_i w_i x_i min(1, c / |x_i|) / sum_i w_i, which is never longer than the threshold c. The w_i
+    are the trusted weights.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
@@ -24,7 +25,7 @@ class NormClipping(Rule):
     breakdown = "bounded by the threshold"
     complexity = "O(nd)"
     threshold: float = Field(default=2.0, gt=0)
-    """c, in the units of the updates."""
+    """c, the largest norm of a clipped row, in the units of the updates."""
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         trusted_M = rows.trusted_weights()

@@ -42,8 +42,8 @@ class SDEA(Rule):
     then grouped into clusters. The cluster with the lowest mean weight keeps its weights, and all
     other rows share the remaining weight equally. If there is only one cluster, weights are
     uniform. FINCH never puts a single row into a cluster of its own. The rule therefore never
-    isolates a single attacker, and up to three rows always get uniform weights. Clustering does not
-    set any weight to 0.
+    isolates a single attacker, and the weights are always uniform if there are at most three rows.
+    Clustering does not set any weight to 0.
 
     The samples need no labels. According to the paper, the rule fails if the samples are
     meaningless, such as noise. If the mixed model's predictions are not finite, the rule leaves out
@@ -85,8 +85,8 @@ class SDEA(Rule):
     """How the weights are grouped. `finch_first`, the default, takes FINCH's first partition, which
     may have more than two groups, as in the paper's equation 14 and in its code. `finch` is our
     variant: it runs FINCH until two groups are left, because the paper distinguishes a cooperative
-    and a hostile group. `k_means` uses two means; `dbscan` uses DBSCAN; `none` leaves the learned
-    weights unchanged."""
+    and a hostile group. `k_means` splits the weights into two clusters by k-means; `dbscan` uses
+    DBSCAN; `none` leaves the learned weights unchanged."""
     radius: float = Field(default=0.25, gt=0)
     """Neighbourhood radius of `dbscan` in units of the uniform weight 1/n; the paper does not state
     it.

@@ -98,7 +98,8 @@ def _bounds(squared_MM: Tensor, at_BS: Tensor) -> Tensor:
     """Lower bounds (B,) on the subsets' top variances; infinite if a distance is not finite.
 
     The top eigenvalue of a subset's centred Gram matrix G is at least |G|² / tr G. For s rows with
-    squared distances d, tr G = sum d / 2s and |G|² = (|d|² - 2/s |d 1|² + (sum d)² / s²) / 4.
+    the matrix d of squared distances, and with the vector 1 of ones, tr G = sum d / 2s and |G|² =
+    (|d|² - 2/s |d 1|² + (sum d)² / s²) / 4.
     """
     size = at_BS.shape[1]
     in_BM = torch.zeros(len(at_BS), len(squared_MM), dtype=torch.float64).scatter_(1, at_BS, 1)

@@ -37,7 +37,7 @@ aggregate(updates_ND, {"name": "trimmed_mean", "b": 3}, f=2)
 ```
 
 There are n rows of d coordinates, and up to f of them may be hostile. Every rule and pre-aggregator
-takes `f`. Rows that are not finite are left out first, and reduce the `f` of the remaining rows.
+takes `f`. A row that is not finite is left out first, and lowers `f` by one for the remaining rows.
 *Breakdown* says how many hostile rows a stage tolerates. "none" means that one row can move the
 result anywhere; "in norm" means that only the length of the result is bounded. *Cost* counts
 arithmetic operations; one pass over the rows costs n·d.

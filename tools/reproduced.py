@@ -38,9 +38,9 @@ these tables counts the run. The command executes the missing runs.
 LEFT_OUT = """
 ## Left out of the scale `reduced`
 
-With the following cells, a table at the scale `reduced` would take more than an hour on two cores,
-or the cells cannot be run at any scale. The column *hours in full* has the estimated time of the
-whole table at the scale `full`, on one core with three seeds.
+The scale `reduced` leaves out the following cells. With these cells, their table would take more
+than an hour on two cores, or the cells cannot be run at any scale. The column *hours in full* has
+the estimated time of the whole table at the scale `full`, on one core with three seeds.
 
 | table | cells | hours in full | why |
 |---|---:|---:|---|

@@ -197,7 +197,7 @@ def challenged(
     known: Models = Block((GLOBAL,), global_D.unsqueeze(0))
     if customization.models is not None:
         known = Joined.of(known, customization.models)
-    firsts = [(customization.names_for(client) or (GLOBAL,))[0] for client in by_client]
+    firsts = [_own(customization, client) for client in by_client]
     names = {client: PREFIX + client for client in by_client}
     shifted = Shifted(
         tuple(names.values()), known.pick(firsts), rows, torch.stack(list(by_client.values()))
@@ -208,6 +208,25 @@ def challenged(
         models=shifted if models is None else Joined.of(models, shifted),
         challenged={**customization.challenged, **names},
     )
+
+
+def models(customization: Customization, client: str, global_D: Tensor) -> tuple[Tensor, Tensor]:
+    """A challenged client's model with and without its challenge (D,).
+
+    Args:
+        customization: which client gets which model; the client is challenged.
+        client: the client's id.
+        global_D: the global model.
+    """
+    known, own = customization.models, _own(customization, client)
+    assert known is not None, client
+    own_D = global_D if own == GLOBAL else known.model(own)
+    return known.model(customization.challenged[client]), own_D
+
+
+def _own(customization: Customization, client: str) -> str:
+    """The name of the model that a client gets without a challenge."""
+    return (customization.names_for(client) or (GLOBAL,))[0]
 
 
 def answer(change_K: Tensor, shift_JK: Tensor, others_PK: Tensor | None = None) -> float | None:

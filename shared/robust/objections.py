@@ -5,12 +5,8 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Literal
 
-from rampart_fl.shared.robust.responses import Response, Start
+from rampart_fl.shared.robust.responses import PULLS, Response, Start
 
-PULLS = 0.3
-"""A strong response overshoots only if its correlation is above this number. At a lower
-correlation, a response may seem strong only because of noise in the upload, if the model moved
-little."""
 BEYOND = 5.0
 """Factor by which an upload may exceed the limit on lengths if it is possible that the client has
 much data."""
@@ -26,6 +22,7 @@ class Usual:
         informative: for each memory, whether at least half of the clients pull the model back, so
             that a turned response is meaningful.
         turned: correlation below which a response is turned.
+        chance: an answer to a challenge is turned if its `chance` is at most this number.
         overshoot: strength of a response above which an upload overshoots if it is also longer than
             `stretched`.
         stretched: length above which an upload may overshoot, as a multiple of `length`.
@@ -37,6 +34,7 @@ class Usual:
     turned: float
     overshoot: float
     stretched: float
+    chance: float = 0.15
 
     def times(self, length: float) -> float:
         """A length divided by the length of the median client's longest upload."""
@@ -59,12 +57,14 @@ class Upload:
         responses: the client's responses.
         start: what the upload started from.
         passive: whether nobody is challenged, so that the detector bets on every round.
+        agrees: whether the upload points in the direction of other clients' uploads.
     """
 
     times: float
     responses: Responses
     start: Start
     passive: bool
+    agrees: bool = False
 
     @property
     def counts(self) -> bool:
@@ -90,29 +90,55 @@ def objection_to(upload: Upload, response: Response | None, tells: bool, usual: 
         return "too long"
     if response is None:
         return ""
-    if tells and response.correlation < usual.turned:
+    if tells and turned(response, usual):
         return "turned"
     far = response.strength > usual.overshoot and response.correlation > PULLS
     return "overshoots" if far and upload.times > usual.stretched else ""
+
+
+def turned(response: Response, usual: Usual) -> bool:
+    """Whether a client pushes where training pulls back: along its challenge, if it has one."""
+    if response.answer is not None:
+        return response.answer.chance <= usual.chance
+    return response.correlation < usual.turned
+
+
+def pushes(upload: Upload, usual: Usual) -> bool:
+    """Whether an upload pushes the model further along its whole movement, challenge included.
+
+    This is no evidence, because the loss may have negative curvature along the movement.
+    """
+    return any(
+        tells and response is not None and response.correlation < usual.turned
+        for response, tells in zip(upload.responses, usual.informative, strict=True)
+    )
 
 
 def plausible(upload: Upload, response: Response | None, usual: Usual) -> bool:
     """Whether an upload that is too long may come from a client with far more data than others.
 
     Such a client takes far more steps, always in a similar direction. A first upload has no
-    response, and is plausible. An upload that is not finite is not plausible.
+    response, and is plausible. An upload that is not finite is not plausible. A loss with negative
+    curvature may turn a response strongly, but the upload then still agrees with other clients.
     """
     if response is None:
         return isfinite(upload.times)
-    return response.steady and abs(response.strength) <= usual.overshoot
+    least = -inf if upload.agrees else -usual.overshoot
+    return response.steady and least <= response.strength <= usual.overshoot
 
 
-def acceptable(upload: Upload, objections: Sequence[Objection], usual: Usual) -> bool:
+def acceptable(
+    upload: Upload, objections: Sequence[Objection], usual: Usual, suspected: bool = False
+) -> bool:
     """Whether an upload is short enough, given the objections to the upload, one for each memory.
 
-    From its second upload on, a client without objections may exceed the limit on lengths.
+    From its second upload on, a client that is not challenged may exceed the limit on lengths if it
+    draws no objection. If its response is turned, its upload must agree with other clients', and
+    the client must not be a suspect.
     """
-    trusted = all(upload.responses) and upload.start == "usual" and not any(objections)
+    excused = upload.agrees and not suspected and {*objections} <= {"", "turned"}
+    fine = not any(objections) or excused
+    trusted = all(upload.responses) and upload.start == "usual" and fine
     return upload.times <= usual.most * (BEYOND if trusted else 1.0)
 
 
@@ -128,22 +154,34 @@ def why(upload: Upload, place: int, objection: Objection, usual: Usual) -> str:
     response = upload.responses[place]
     if upload.start == "refused":
         return "upload did not start from the model that challenges the client"
-    if objection == "too long" or (not objection and upload.times > usual.most):
-        but = "" if objection else "; this is no evidence, as the client may have far more data"
-        return (
-            f"upload is {upload.times:.3g} times as long as the median client's longest, "
-            f"above the limit of {usual.most:.3g}{but}"
-        )
+    length = (
+        f"upload is {upload.times:.3g} times as long as the median client's longest, "
+        f"above the limit of {usual.most:.3g}"
+    )
+    beyond = upload.times > usual.most
+    if objection == "too long":
+        return length
     if response is not None and objection == "turned":
-        cause = "its challenge" if upload.start == "challenged" else "the model's movement"
-        return (
-            f"response {response.correlation:.2f} to {cause} is below {usual.turned:.2g}: "
-            "it pushes where others pull back"
-        )
+        return _turning(response, usual) + (f"; {length}" if beyond else "")
     if response is not None and objection == "overshoots":
         return (
             f"upload undoes the model's movement {response.strength:.3g} times, "
             f"above the limit of {usual.overshoot:g}"
         )
+    if beyond:
+        return f"{length}; this is no evidence, as the client may have far more data"
     pull = "" if response is None else f", response {response.correlation:.2f}"
     return f"upload is {upload.times:.3g} times the median client's longest{pull}: no objection"
+
+
+def _turning(response: Response, usual: Usual) -> str:
+    """Why a response is turned, in words."""
+    if response.answer is None:
+        return (
+            f"response {response.correlation:.2f} to the model's movement is below "
+            f"{usual.turned:.2g}: it pushes where others pull back"
+        )
+    return (
+        f"answer {response.answer.correlation:.2f} to its challenge is among the lowest "
+        f"{usual.chance:.0%} of its answers to decoys: it pushes where training pulls back"
+    )

@@ -1,6 +1,6 @@
 """How clients respond to movements of their starting models, and the state for these responses.
 
-Legend: H clients remembered, A memories, K numbers of a sketch.
+Legend: H clients remembered, A memories, J decoys, K numbers of a sketch.
 """
 
 from collections.abc import Mapping
@@ -30,9 +30,50 @@ STIFF = 0.01
 is treated as not reacting at all."""
 
 
+PULLS = 0.3
+"""Correlation above which the movement explains how an upload changed. At a lower correlation, a
+response may seem strong only because of noise in the upload, if the model moved little."""
+
+
 Start = Literal["usual", "challenged", "refused"]
 """What an upload started from: a model without a challenge, the client's challenge, or another
 model although the client was challenged."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How an upload u answered its challenge δ_0, compared with decoys δ_1, ..., δ_J.
+
+    A challenge and its decoys are drawn in the same way, but the client receives only the
+    challenge. The answers are a_j = -<Δu, δ_j> / |δ_j|.
+
+    Args:
+        correlation: a_0 / |Δu|, positive if the upload undoes the challenge.
+        chance: (1 + #{j > 0: a_j <= a_0}) / (1 + J). If the upload does not depend on δ_0, all
+            answers are exchangeable, so for any c, the probability that `chance` <= c is at most c.
+    """
+
+    correlation: float
+    chance: float
+
+    @staticmethod
+    def of(change_K: Tensor, asked_JK: Tensor) -> "Answer":
+        """The answer of an upload.
+
+        Args:
+            change_K: Δu.
+            asked_JK: the challenge, followed by the decoys (1 + J, K).
+
+        >>> asked = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+        >>> Answer.of(torch.tensor([1.0, 0.0]), asked)
+        Answer(correlation=-1.0, chance=0.3333333333333333)
+        """
+        change_K = change_K.double()
+        directions_JK = torch.nn.functional.normalize(asked_JK.double(), dim=1)
+        answers_J = -(directions_JK @ change_K)
+        own = float(answers_J[0])
+        lower = int((answers_J[1:] <= own).sum())
+        return Answer(own / max(float(change_K.norm()), 1e-300), (1 + lower) / len(asked_JK))
 
 
 @dataclass(frozen=True)
@@ -45,14 +86,17 @@ class Response:
     Args:
         correlation: -<Δu, Δw> / |Δu| |Δw|, positive if the client pulls the model back.
         strength: -<Δu, Δw> / |Δw|², 1 if one upload undoes the whole movement.
-        steady: whether |Δu| is at least `STIFF` |Δw|, and at most the largest of |Δw|, |u| and the
-            length of the former uploads' average. Independent uploads of the same length differ by
-            √2 times their length, and a constant upload does not change at all.
+        steady: whether |Δu| is at least `STIFF` |Δw|, and at most as long as u or the former
+            uploads' average, or as Δw if the correlation is above `PULLS`. Independent uploads of
+            the same length differ by √2 times their length, and a constant upload does not change
+            at all.
+        answer: the answer to the client's challenge, if it started from one.
     """
 
     correlation: float
     strength: float
     steady: bool = True
+    answer: Answer | None = None
 
 
 @dataclass
@@ -70,11 +114,19 @@ class Past:
     correlation: float | None = None
     averages: tuple[Tensor, Tensor] | None = field(default=None, repr=False)
 
-    def respond(self, upload_K: Tensor, start_K: Tensor, memory: float) -> Response | None:
-        """The response of a new upload, which is then added to the averages."""
+    def respond(
+        self, upload_K: Tensor, start_K: Tensor, memory: float, asked_JK: Tensor | None = None
+    ) -> Response | None:
+        """The response of a new upload, which is then added to the averages.
+
+        Args:
+            upload_K, start_K: sketches of the upload and of the model that it started from.
+            memory: weight of the old averages.
+            asked_JK: the challenge that the upload started from, followed by the decoys.
+        """
         response = None
         if self.averages is not None:
-            response = respond(upload_K, start_K, *self.averages)
+            response = respond(upload_K, start_K, *self.averages, asked_JK)
         if response is not None:
             self.correlation = response.correlation
         self.average(upload_K, start_K, memory)
@@ -113,7 +165,8 @@ class Known:
         rounds: number of rounds whose results were bet on.
         longest: length of the client's longest upload that did not start from a challenged model.
         length: length of the client's last upload that did not start from a challenged model.
-        due: sketch (K,) of the challenged model that the client is to start from next.
+        due: sketches (2, K) of the challenged model that the client is to start from next, and of
+            the challenge alone.
     """
 
     limit: float
@@ -128,37 +181,52 @@ class Known:
         """Logarithm of the mean e-value over all memories and expected shares."""
         return evidence([won for past in self.pasts for won in past.wealth], self.rounds)
 
-    def started(self, start_K: Tensor) -> Start:
-        """What an upload started from, given the sketch of its starting model.
+    def started(self, start_K: Tensor) -> tuple[Start, Tensor | None]:
+        """What an upload started from, and the sketch (K,) of its challenge if it started from one.
 
         The method also marks the client's challenge as no longer due.
+
+        Args:
+            start_K: sketch of the upload's starting model.
         """
-        due_K, self.due = self.due, None
-        if due_K is None:
-            return "usual"
+        due_2K, self.due = self.due, None
+        if due_2K is None:
+            return "usual", None
+        due_K, challenge_K = due_2K
         near = NEAR * max(float(start_K.norm()), float(due_K.norm()))
-        return "challenged" if float((start_K.double() - due_K).norm()) <= near else "refused"
+        if float((start_K.double() - due_K).norm()) <= near:
+            return "challenged", challenge_K
+        return "refused", None
 
 
-def respond(upload_K: Tensor, start_K: Tensor, before_K: Tensor, from_K: Tensor) -> Response | None:
+def respond(
+    upload_K: Tensor,
+    start_K: Tensor,
+    before_K: Tensor,
+    from_K: Tensor,
+    asked_JK: Tensor | None = None,
+) -> Response | None:
     """An upload's response to the movement of its starting model; None without such a movement.
 
     Args:
         upload_K, start_K: sketches of this upload and of the model that it started from.
         before_K, from_K: the averages of these two sketches over the client's former uploads.
+        asked_JK: the challenge that the upload started from, followed by the decoys.
 
     >>> start, target = torch.tensor([1.0, 0.0]), torch.tensor([3.0, 3.0])
     >>> respond(0.5 * (target - start), start, 0.5 * target, torch.zeros(2))
-    Response(correlation=1.0, strength=0.5, steady=True)
+    Response(correlation=1.0, strength=0.5, steady=True, answer=None)
     """
     way_K, change_K = start_K - from_K, upload_K - before_K
     way, change = float(way_K.norm()), float(change_K.norm())
     if not way > NEAR * max(float(start_K.norm()), float(from_K.norm())) or not isfinite(change):
         return None
     along = -float((change_K / max(change, 1e-300)) @ (way_K / way))
-    most = max(way, float(upload_K.norm()), float(before_K.norm()))
+    most = max(way if along > PULLS else 0.0, float(upload_K.norm()), float(before_K.norm()))
     steady = STIFF * way <= change <= most
-    return Response(max(-1.0, min(1.0, along)), min(along * change / way, 1e300), steady)
+    strength = min(along * change / way, 1e300)
+    answer = None if asked_JK is None else Answer.of(change_K, asked_JK)
+    return Response(max(-1.0, min(1.0, along)), strength, steady, answer)
 
 
 def recalled(state: State, memories: int, shares: int) -> dict[str, Known]:
@@ -175,6 +243,7 @@ def recalled(state: State, memories: int, shares: int) -> dict[str, Known]:
     numbers = {name: state.by_id(name) for name in NUMBERS}
     wealth, correlations = state.by_id("wealth"), state.by_id("correlation")
     uploads, starts, due = state.by_id("upload"), state.by_id("start"), state.by_id("due")
+    asks = "decoys" in state.tensors  # Former versions stored no decoys, so no answer is judged.
 
     def past(client: str, place: int) -> Past:
         averages = None
@@ -200,14 +269,20 @@ def recalled(state: State, memories: int, shares: int) -> dict[str, Known]:
             rounds=int(numbers["rounds"][client]),
             longest=float(numbers["longest"][client]),
             length=float(numbers["length"].get(client, numbers["longest"][client])),
-            due=due[client].double() if client in due else None,
+            due=due[client].double() if asks and client in due else None,
         )
         for client in numbers["limit"]
     }
 
 
-def remembered(known: Mapping[str, Known], heard: int) -> State:
-    """The inverse of `recalled`."""
+def remembered(known: Mapping[str, Known], heard: int, decoys_JK: Tensor | None = None) -> State:
+    """The inverse of `recalled`.
+
+    Args:
+        known: what is remembered about each client, keyed by client id.
+        heard: number of clients that ever joined.
+        decoys_JK: sketches of the decoys of all challenges that are due.
+    """
     clients = tuple(sorted(known))
     tensors = {
         name: torch.tensor([getattr(known[c], name) for c in clients], dtype=torch.float64)
@@ -236,7 +311,8 @@ def remembered(known: Mapping[str, Known], heard: int) -> State:
                 [torch.stack([one[place] for one in traced[c]]) for c in ids[name]]
             ).float()
     challenged = {c: one.due for c, one in known.items() if one.due is not None}
-    if challenged:
+    if challenged and decoys_JK is not None:
+        tensors["decoys"] = decoys_JK.float()
         ids["due"] = tuple(sorted(challenged))
         tensors["due"] = torch.stack([challenged[c] for c in ids["due"]]).float()
     tensors["heard"] = torch.tensor(heard)

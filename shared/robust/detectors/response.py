@@ -1,10 +1,10 @@
 """The default detector: it checks that clients counteract the model's movements, as training does.
 
-Legend: M rows of the round, H clients remembered, K numbers of a sketch.
+Legend: M rows of the round, H clients remembered, J decoys, K numbers of a sketch, D coordinates.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import exp, inf, isfinite, log
+from math import ceil, exp, inf, isfinite, log
 from statistics import median
 from typing import Annotated, Literal, Self
 
@@ -23,9 +23,10 @@ from rampart_fl.shared.robust.objections import (
     Usual,
     acceptable,
     objection_to,
+    pushes,
     why,
 )
-from rampart_fl.shared.robust.responses import Known, Past, recalled, remembered
+from rampart_fl.shared.robust.responses import Known, Past, Start, recalled, remembered
 from rampart_fl.shared.robust.sequential import SUSPECT, SequentialDetector, Share
 from rampart_fl.shared.robust.sketch import Traces, sketch
 
@@ -35,6 +36,8 @@ this many standard deviations. The standard deviation is that of the correlation
 directions."""
 BLOCKS = 32
 """Number of blocks of coordinates that a challenge changes independently."""
+BOLDEST = 8.0
+"""Largest factor by which evidence against a suspect makes its challenges longer."""
 Memory = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -68,9 +71,10 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
       long as the median client's longest upload. Here m is the median absolute deviation of the
       logarithm of the length, over all clients' longest uploads. A client with far more data than
       others takes far more steps, so its uploads may exceed this limit as well. The detector
-      therefore objects only if the upload is not finite, if the absolute strength is above
-      `overshoot`, if Δu is longer than Δw and than the uploads that it compares (as for pure
-      noise), or if the upload does not change at all.
+      therefore objects only if the upload is not finite, if the strength is above `overshoot`, if
+      Δu is longer than the uploads that it compares (as for pure noise), if the upload does not
+      change at all, or if the strength is below -`overshoot` and the upload does not point in the
+      direction of other clients' uploads.
 
     Evidence is the logarithm of an e-process over these objections
     (`rampart_fl.shared.robust.betting`). The detector assumes an upper bound on the probability of
@@ -82,16 +86,22 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
 
     A client whose evidence is above ln 20 is a suspect. Where a client's loss has negative
     curvature, the responses of honest training are turned, too, perhaps for many rounds. A suspect
-    is therefore challenged (`challenges`): a random change is added to the model from which the
+    is therefore challenged (`challenges`): a random change δ is added to the model from which the
     suspect starts. Training undoes a large random change even where the loss has negative curvature
     along the direction in which the model moves. As long as a client is a suspect, the detector
-    bets only on rounds in which the client started from a challenge. An eviction therefore requires
-    objections in such rounds.
+    bets only on rounds in which the client started from a challenge. In such a round, the response
+    is turned if the answer -<Δu, δ> / |δ| is among the lowest of its kind: at most a share
+    `tolerated` of the challenge and its `decoys` have such low answers. Decoys are changes that
+    were drawn like δ, but sent to nobody. If an upload does not depend on δ at all, for example
+    because δ is small in comparison with the noise of training, the probability of this objection
+    is at most `tolerated`. The stronger the evidence, the longer the challenges.
 
     An upload is rejected in this round if it is too long, even without an objection. From its
     second upload on, a client without objections may exceed the limit on lengths by up to a factor
-    of five. An upload is also rejected if a suspect draws another objection in a round on which the
-    detector bets, or if a suspect did not start from its challenge.
+    of five. So may a client that is no suspect and whose response is turned, if its upload points
+    in the direction of other clients' uploads. A suspect's upload is also rejected if it did not
+    start from the challenge, if the detector objects to it, or if its response to the whole
+    movement, challenge included, is turned.
 
     An update that is longer than usual, but not too long, is accepted if the client does not
     overshoot. A client with more samples could have sent such an update. If several clients'
@@ -154,7 +164,19 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
     whose loss has negative curvature may be evicted. In the mode `observe`, no client is
     challenged."""
     strength: float = Field(default=8.0, gt=0)
-    """Length of a challenge, as a multiple of the median upload's length."""
+    """Length of a suspect's first challenge, as a multiple of the median upload's length."""
+    decoys: int = Field(default=19, ge=8)
+    """Number of decoys that answers to challenges are compared with. A decoy is drawn like a
+    challenge, but sent to nobody."""
+
+    @model_validator(mode="after")
+    def _decoys_can_show_an_objection(self) -> Self:
+        if self.tolerated * (1 + self.decoys) < 1:
+            raise ValueError(
+                f"decoys {self.decoys} is too few for tolerated {self.tolerated}: it must be at "
+                f"least {ceil(1 / self.tolerated) - 1}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _other_rounds_tolerate_less(self) -> Self:
@@ -173,19 +195,22 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
         lengths = dict(zip(rows.ids, self._lengths(rows), strict=True))
         lengths |= dict.fromkeys(rows.dropped, inf)
         fresh = dict(zip(rows.ids, rows.fresh(), strict=True))
-        starts = {
-            client: known[client].started(start_K)
-            for client, start_K in zip(rows.ids, traces.start_MK, strict=True)
-            if fresh[client]
-        }
+        decoys_JK = state.tensors.get("decoys", torch.empty(0, self.sketch)).cpu()
+        starts, asked = dict[str, Start](), dict[str, Tensor]()
+        for client, start_K in zip(rows.ids, traces.start_MK, strict=True):
+            if fresh[client]:
+                starts[client], challenge_K = known[client].started(start_K)
+                if challenge_K is not None:
+                    asked[client] = torch.cat([challenge_K[None], decoys_JK.double()])
         for client, length in lengths.items():
             # The answer to a challenge makes an upload longer.
             # If such uploads counted, challenges would grow from round to round.
             if isfinite(length) and starts.get(client) != "challenged":
                 known[client].length = length
                 known[client].longest = max(known[client].longest, length)
-        responses = self._responses(rows.ids, traces, fresh, known)
+        responses = self._responses(rows.ids, traces, fresh, known, asked)
         usual = self._usual(known, rows.whole_dim)
+        agrees = self._agrees(traces, {c: lengths[c] for c in rows.ids}, known, usual)
         silent = (None,) * len(self.memories)
         passive = not self.challenges or context.observes
         verdicts = tuple(
@@ -197,6 +222,7 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
                     responses.get(client, silent),
                     starts.get(client, "usual"),
                     passive,
+                    client in agrees,
                 ),
                 usual,
             )
@@ -217,25 +243,28 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
         if not self.challenges:
             return customization, state
         known, heard = self._recalled(state)
+        for one in known.values():
+            one.due = None
         suspects = sorted(client for client, one in known.items() if one.evidence > SUSPECT)
         lengths = [one.length for one in known.values() if one.length]
-        if suspects and lengths and len(rows) >= challenges.LEAST:
-            draws = context.generator(self.name)
-            pool_BMK = challenges.sketches(rows, BLOCKS, self.sketch)
-            length = self.strength * median(lengths)
-            drawn = {
-                client: challenges.draw(pool_BMK, length, 1, draws)[0]
-                for client in suspects
-                if client not in customization.challenged
-            }
-            customization = challenges.challenged(customization, global_D, rows, drawn)
-        for client, one in known.items():
-            name = customization.challenged.get(client) if client in suspects else None
-            one.due = None
-            if name is not None:
-                assert customization.models is not None
-                one.due = sketch(customization.models.model(name), self.sketch, rows.place).double()
-        return customization, remembered(known, heard)
+        if not suspects or not lengths or len(rows) < challenges.LEAST:
+            return customization, remembered(known, heard)
+        draws = context.generator(self.name)
+        pool_BMK = challenges.sketches(rows, BLOCKS, self.sketch)
+        length = self.strength * median(lengths)
+        drawn = {
+            client: challenges.draw(pool_BMK, length * _boldness(known[client]), 1, draws)[0]
+            for client in suspects
+            if client not in customization.challenged
+        }
+        decoys_LBM = challenges.draw(pool_BMK, length, self.decoys, draws)
+        customization = challenges.challenged(customization, global_D, rows, drawn)
+        for client in suspects:
+            challenged_D, own_D = challenges.models(customization, client, global_D)
+            start_K = sketch(challenged_D, self.sketch, rows.place).double()
+            own_K = sketch(own_D, self.sketch, rows.place).double()
+            known[client].due = torch.stack([start_K, start_K - own_K])
+        return customization, remembered(known, heard, challenges.changes(decoys_LBM, pool_BMK))
 
     def _recalled(self, state: State) -> tuple[dict[str, Known], int]:
         """What the state contains about each client, and how many clients ever joined."""
@@ -258,12 +287,14 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
         )
         turned = min(self.turned, -DEVIATIONS / min(dim, self.sketch) ** 0.5)
         lengths = {f"{one.longest:.6g}": one.longest for one in known.values() if one.longest > 0}
-        if not lengths:
-            return Usual(0.0, self.long, informative, turned, self.overshoot, self.stretched)
-        middle = median(lengths.values())
-        deviation = median(abs(log(length / middle)) for length in lengths.values())
-        most = max(self.long, exp(min(self.spread * deviation, 700.0)))
-        return Usual(middle, most, informative, turned, self.overshoot, self.stretched)
+        middle, most = 0.0, self.long
+        if lengths:
+            middle = median(lengths.values())
+            deviation = median(abs(log(length / middle)) for length in lengths.values())
+            most = max(most, exp(min(self.spread * deviation, 700.0)))
+        return Usual(
+            middle, most, informative, turned, self.overshoot, self.stretched, self.tolerated
+        )
 
     def _tells(self, correlations: Iterable[float | None]) -> bool:
         given = [one for one in correlations if one is not None]
@@ -275,6 +306,7 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
         traces: Traces,
         fresh: Mapping[str, bool],
         known: Mapping[str, Known],
+        asked: Mapping[str, Tensor],
     ) -> dict[str, Responses]:
         """Responses of the fresh uploads, by client; stores the clients' new sketches."""
         found = dict[str, Responses]()
@@ -282,8 +314,40 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
         for client, upload_K, start_K in zip(ids, uploads_MK, starts_MK, strict=True):
             if fresh[client]:
                 pasts = zip(known[client].pasts, self.memories, strict=True)
-                found[client] = tuple(past.respond(upload_K, start_K, m) for past, m in pasts)
+                found[client] = tuple(
+                    past.respond(upload_K, start_K, m, asked.get(client)) for past, m in pasts
+                )
         return found
+
+    def _agrees(
+        self, traces: Traces, lengths: Mapping[str, float], known: Mapping[str, Known], usual: Usual
+    ) -> set[str]:
+        """The clients whose uploads point in the direction of other clients' uploads.
+
+        This direction is the mean direction of uploads that are not too long, from clients that are
+        no suspects, without the client's own upload.
+
+        Args:
+            traces: sketches of the uploads of the clients in `lengths`, in the same order.
+            lengths: the lengths of these uploads, by client.
+            known: what is remembered about the clients.
+            usual: the values that uploads are compared with.
+        """
+        followed_M = torch.tensor(
+            [
+                usual.times(length) <= usual.most and known[client].evidence <= SUSPECT
+                for client, length in lengths.items()
+            ]
+        )
+        directions_MK = torch.nn.functional.normalize(traces.upload_MK.double(), dim=1)
+        followed_MK = torch.where(followed_M[:, None], directions_MK, 0.0)
+        others_MK = torch.nn.functional.normalize(followed_MK.sum(0) - followed_MK, dim=1)
+        cosines_M = (directions_MK * others_MK).sum(1).tolist()
+        return {
+            client
+            for client, cosine in zip(lengths, cosines_M, strict=True)
+            if cosine > -usual.turned
+        }
 
     def _judge(self, client: str, one: Known, upload: Upload, usual: Usual) -> Verdict:
         """Settles a client's bets with its new upload; returns the verdict on the upload."""
@@ -296,14 +360,15 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
         place = next((i for i, objection in enumerate(objections) if objection), 0)
         proven = upload.counts and bool(objections[place])
         convicted, suspected = one.evidence > one.limit, one.evidence > SUSPECT
+        opposes = proven or (upload.counts and pushes(upload, usual))
         decision: Literal["accepted", "rejected", "evicted"] = "accepted"
         if convicted and proven:
             decision = "evicted"
         elif (
             convicted
-            or (suspected and proven)
+            or (suspected and opposes)
             or upload.start == "refused"
-            or not acceptable(upload, objections, usual)
+            or not acceptable(upload, objections, usual, suspected)
         ):
             decision = "rejected"
         return Verdict(
@@ -347,3 +412,8 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
             )
         suspect = "suspect with " if self.challenges and one.evidence > SUSPECT else ""
         return f"{because}; {suspect}evidence {one.evidence:.3g} of {one.limit:.3g}"
+
+
+def _boldness(one: Known) -> float:
+    """Factor by which a suspect's challenge grows with the evidence, up to `BOLDEST`."""
+    return min(BOLDEST, 1 + one.evidence - SUSPECT)

@@ -47,6 +47,12 @@ def test_changed_models_are_their_own_plus_weighted_blocks_of_rows() -> None:
         torch.testing.assert_close(after.models.model(name).double(), model_D, rtol=0, atol=1e-4)
     both_LD = after.models.block(["challenge:z", "a"])
     torch.testing.assert_close(both_LD[0].double(), expected["challenge:z"], rtol=0, atol=1e-4)
+    for client, own_D in (("b", expected["b"]), ("z", global_D.double())):
+        changed_D, unchanged_D = challenges.models(after, client, global_D)
+        torch.testing.assert_close(
+            changed_D.double(), expected[f"challenge:{client}"], atol=1e-4, rtol=0
+        )
+        torch.testing.assert_close(unchanged_D.double(), own_D, atol=1e-4, rtol=0)
     assert after.names_for("b") == ("b",), "its own model stays its own"
     assert after.challenged == {"b": "challenge:b", "z": "challenge:z"}
 

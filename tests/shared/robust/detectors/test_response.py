@@ -21,6 +21,7 @@ from rampart_fl.shared.robust.detectors.response import ResponseDetector
 from rampart_fl.shared.robust.models import Block
 from rampart_fl.shared.robust.objections import Upload, Usual, acceptable, objection_to
 from rampart_fl.shared.robust.responses import (
+    Answer,
     Known,
     Past,
     Response,
@@ -101,6 +102,7 @@ class Quadratics:
         self.suspects: set[str] = set()
         self.challenges: dict[str, Tensor] = {}
         self.ids = [f"c{i:02d}" for i in range(clients)]
+        self.detector = ResponseDetector()
 
     @property
     def starts_ND(self) -> Tensor:
@@ -119,7 +121,7 @@ class Quadratics:
         """Rounds of plain averaging over those that are accepted."""
         for _ in range(rounds):
             sent_ND = attack(self.honest())
-            verdicts, self.state = judge(sent_ND, self.starts_ND, self.state)
+            verdicts, self.state = judge(sent_ND, self.starts_ND, self.state, self.detector)
             for client, verdict in verdicts.items():
                 if verdict.evidence > SUSPECT:
                     self.suspects.add(client)
@@ -132,7 +134,7 @@ class Quadratics:
                 # As in a federation, a challenge does not move its client's row.
                 self.global_D = self.global_D + sent_ND[kept].mean(0)
                 self.challenges, self.state = challenged(
-                    sent_ND[kept], self.global_D, self.state, self.rounds
+                    sent_ND[kept], self.global_D, self.state, self.rounds, self.detector
                 )
             self.rounds += 1
 
@@ -225,6 +227,120 @@ def test_what_is_plausible_and_acceptable_by_hand() -> None:
         assert acceptable(upload, [objection], usual) is accepted, upload
     suspected = Upload(11.0, (training,), "challenged", passive=False)
     assert not acceptable(suspected, [""], usual)
+
+
+def test_what_agrees_with_others_may_be_long_although_it_is_turned() -> None:
+    usual = Usual(1.0, 10.0, (True,), turned=-0.1, overshoot=2.0, stretched=3.0)
+    escaping = Response(correlation=-0.6, strength=-2.4)
+    for times, answer, start, objection, accepted in (
+        (49.0, escaping, "usual", "turned", True),
+        (51.0, escaping, "usual", "turned", False),
+        (11.0, escaping, "challenged", "turned", False),
+        (11.0, escaping, "refused", "turned", False),
+        (11.0, Response(correlation=0.4, strength=2.1), "usual", "too long", False),
+        (11.0, Response(correlation=-0.6, strength=-2.4, steady=False), "usual", "too long", False),
+        (11.0, None, "usual", "", False),
+    ):
+        upload = Upload(times, (answer,), start, passive=True, agrees=True)
+        assert objection_to(upload, answer, True, usual) == objection, upload
+        assert acceptable(upload, [objection], usual) is accepted, upload
+        assert not acceptable(upload, [objection], usual, suspected=True), upload
+
+
+def test_an_upload_agrees_if_it_points_where_others_point() -> None:
+    """Five clients share the direction e_9. One long upload follows it, and one reverses it."""
+    sent_ND = torch.eye(D)[:5] + torch.eye(D)[9]
+    long_ND = 50 * torch.stack([torch.eye(D)[9], -torch.eye(D)[9], torch.eye(D)[20]])
+    uploads_ND = torch.cat([sent_ND, long_ND, torch.full((1, D), torch.inf)])
+    ids = [f"c{i:02d}" for i in range(len(uploads_ND))]
+    usual = Usual(1.4, 10.0, (True,), turned=-0.1, overshoot=2.0, stretched=3.0)
+
+    def agreeing(places: Sequence[int], suspects: Sequence[int] = ()) -> set[str]:
+        lengths = {ids[i]: float(uploads_ND[i].norm()) for i in places}
+        traces = Traces(sketched(uploads_ND[[*places]]), torch.zeros(len(lengths), 1024))
+        known = {c: Known(9.0, (Past((50.0 * (ids.index(c) in suspects),)),)) for c in ids}
+        return ResponseDetector()._agrees(traces, lengths, known, usual)
+
+    assert agreeing(range(9)) == names(range(6))
+    assert agreeing([0]) == set(), "a client does not agree with itself"
+    assert agreeing([5, 6, 7, 8]) == set(), "uploads that are too long are not followed"
+    assert agreeing([0, 1, 5], suspects=[0, 1]) == set(), "nor are those of suspects"
+    assert agreeing([0, 1, 5], suspects=[0]) == {"c00", "c05"}
+
+
+class Plateau(Quadratics):
+    """Three hospitals with 20 times as many samples as the nine other clients, and a plateau.
+
+    Where the model's first coordinate exceeds 1, hospitals move it further, with uploads that are
+    40 times as long as those of others, up to 60. They do not react to anything else.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(12, seed, noise=0.02)
+        self.shares_N = torch.full((12,), 0.005)
+        self.optima_ND[:, 0] = 400.0
+        self.global_D[0] = 0.0
+
+    def honest(self) -> Tensor:
+        sent_ND = super().honest()
+        usual = float(sent_ND[:9].norm(dim=1).median())
+        if self.global_D[0] > 60:
+            return sent_ND
+        for place in range(9, 12):
+            wide = 1 + 30 * float(torch.rand(1, generator=self.draws))
+            noise_D = torch.randn(D, generator=self.draws) / D**0.5
+            further = 40.0 if self.global_D[0] > 1 else 8.0
+            sent_ND[place] = usual * (0.1 * wide * noise_D)
+            sent_ND[place, 0] += usual * further
+        return sent_ND
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_hospitals_that_leave_a_plateau_are_heard(seed: int) -> None:
+    federation = Plateau(seed)
+    federation.run(12)
+    assert not federation.evicted
+    assert not federation.rejected
+
+
+def test_an_answer_by_hand() -> None:
+    """Δu = (3, 4); the answers are -3, -4, 4 and 0 to unit vectors."""
+    asked_JK = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, -3.0], [4.0, -3.0]])
+    found = Answer.of(torch.tensor([3.0, 4.0]), asked_JK)
+    assert found.correlation == pytest.approx(-0.6)
+    assert found.chance == pytest.approx(2 / 4)
+    still = Answer.of(torch.zeros(2), asked_JK)
+    assert (still.correlation, still.chance) == (0.0, 1.0)
+
+
+def test_an_answer_by_an_independent_rank() -> None:
+    draws = torch.Generator().manual_seed(4)
+    for _ in range(20):
+        change_K = torch.randn(6, generator=draws)
+        asked_JK = torch.randn(20, 6, generator=draws)
+        pulls = [
+            -sum(float(d) * float(c) for d, c in zip(row, change_K, strict=True))
+            / math.sqrt(sum(float(d) ** 2 for d in row))
+            for row in asked_JK
+        ]
+        found = Answer.of(change_K, asked_JK)
+        assert found.chance == pytest.approx((sorted(pulls).index(pulls[0]) + 1) / 20)
+        assert found.correlation == pytest.approx(pulls[0] / float(change_K.norm()), rel=1e-5)
+
+
+@pytest.mark.parametrize("dimensions", [2, 300])
+def test_chance_bounds_objections_to_uploads_that_ignore_their_challenge(dimensions: int) -> None:
+    """Even where challenges differ in few directions, so that correlations are high by chance."""
+    draws = torch.Generator().manual_seed(8)
+    spans_DK = torch.randn(dimensions, 64, generator=draws)
+    low = dict.fromkeys((0.05, 0.15), 0)
+    for _ in range(2_000):
+        asked_JK = torch.randn(20, dimensions, generator=draws) @ spans_DK
+        found = Answer.of(spans_DK[0], asked_JK)
+        for limit_ in low:
+            low[limit_] += found.chance <= limit_
+    for limit_, count in low.items():  # Three standard deviations on either side.
+        assert abs(count / 2_000 - limit_) < 3 * math.sqrt(limit_ * (1 - limit_) / 2_000)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -327,6 +443,9 @@ def test_a_state_of_a_former_version_is_the_past_of_every_memory() -> None:
     assert [past.averages for past in known["a"].pasts] == [None, None]
     assert [past.correlation for past in known["b"].pasts] == [0.5, 0.5]
     assert (known["b"].length, known["b"].due) == (2.0, None)
+    ids["due"], tensors["due"] = ("b",), torch.ones(1, 64)
+    challenged = recalled(State(tensors, ids), memories=2, shares=3)
+    assert challenged["b"].due is None, "without decoys, no answer can be judged"
     for past in known["b"].pasts:
         assert past.averages is not None and float(past.averages[0].sum()) == 64
 
@@ -341,16 +460,20 @@ def test_state_comes_back_as_it_was() -> None:
             rounds=3,
             longest=1.5,
             length=0.5,
-            due=torch.randn(64).double(),
+            due=torch.randn(2, 64).double(),
         ),
         "b": Known(8.0, (Past((0.5, 0.6), 0.25, averages), Past((0.7, 0.8), None, averages))),
     }
-    again = recalled(remembered(known, 2), memories=2, shares=2)
+    decoys_JK = torch.randn(19, 64)
+    state = remembered(known, 2, decoys_JK)
+    assert torch.equal(state.tensors["decoys"], decoys_JK)
+    again = recalled(state, memories=2, shares=2)
     for client, one in known.items():
         back = again[client]
         assert (one.limit, one.rounds) == (back.limit, back.rounds)
         assert (one.longest, one.length) == (back.longest, back.length)
         assert (one.due is None) == (back.due is None)
+        assert remembered(known, 2).tensors.keys().isdisjoint({"due", "decoys"})
         if one.due is not None and back.due is not None:
             torch.testing.assert_close(one.due, back.due, rtol=1e-6, atol=1e-7)
         for past, kept in zip(one.pasts, again[client].pasts, strict=True):
@@ -432,6 +555,29 @@ def test_rounds_in_which_nobody_pulls_back_tell_nothing() -> None:
     assert max(v.evidence for v in verdicts.values()) < 0
 
 
+class Ignores(Quadratics):
+    """c00's upload follows the model's movement, and does not depend on c00's challenge."""
+
+    def honest(self) -> Tensor:
+        sent_ND = super().honest()
+        sent_ND[0] = 0.05 * self.global_D + 0.002 * torch.randn(D, generator=self.draws)
+        return sent_ND
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_suspect_that_ignores_its_challenges_is_not_evicted(seed: int) -> None:
+    """Chance alone objects to it, in at most 15 of 100 rounds, as the level assumes.
+
+    The model moves further between two rounds than its challenges do.
+    """
+    federation = Ignores(12, seed, noise=0.0)
+    federation.shares_N = torch.full((12,), 0.05)
+    federation.detector = ResponseDetector(strength=0.5)
+    federation.run(60)
+    assert "c00" in federation.suspects
+    assert not federation.evicted
+
+
 class Saddle(Quadratics):
     """c00's loss has negative curvature along the direction in which the model moves.
 
@@ -486,14 +632,17 @@ def until_suspected(federation: Quadratics, flipped: int) -> Tensor:
     return signs
 
 
-def test_a_suspect_gets_a_challenge_of_eight_median_lengths_and_nobody_else() -> None:
+def test_a_suspect_s_challenge_grows_from_eight_median_lengths_with_the_evidence() -> None:
     federation = Quadratics(10, 2)
     until_suspected(federation, 4)
     assert federation.challenges.keys() == {"c04"}
     shift_D = federation.challenges["c04"] - federation.global_D
     known = recalled(federation.state, memories=2, shares=3)
     middle = sorted(one.length for one in known.values())[4:6]
-    assert float(shift_D.norm()) == pytest.approx(8 * sum(middle) / 2, rel=1e-4)
+    beyond = known["c04"].evidence - SUSPECT
+    assert 0 < beyond < 7
+    expected = (1 + beyond) * 8 * sum(middle) / 2
+    assert float(shift_D.norm()) == pytest.approx(expected, rel=1e-4)
     assert known["c04"].due is not None and known["c05"].due is None
 
 
@@ -513,7 +662,7 @@ def test_only_challenges_count_against_a_suspect() -> None:
     assert verdicts["c04"].decision == "accepted"
     answered, _ = judge(signs * federation.honest(), federation.starts_ND, federation.state)
     assert answered["c04"].evidence > before
-    assert "to its challenge is below -0.15" in answered["c04"].reason
+    assert "to its challenge is among the lowest 15% of its" in answered["c04"].reason
     assert "suspect with evidence" in answered["c04"].reason
 
 
@@ -567,9 +716,10 @@ def test_another_detector_s_challenge_serves_as_well() -> None:
         Rows.of(uploads_ND), other, global_D, federation.state, Context()
     )
     assert custom.challenged == other.challenged and custom.models is other.models
-    due_K = recalled(state, memories=2, shares=3)["c04"].due
-    assert due_K is not None
-    torch.testing.assert_close(due_K, sketch(global_D + 1, 1024).double())
+    due_2K = recalled(state, memories=2, shares=3)["c04"].due
+    assert due_2K is not None
+    torch.testing.assert_close(due_2K[0], sketch(global_D + 1, 1024).double())
+    torch.testing.assert_close(due_2K[1], sketch(torch.ones(D), 1024).double(), rtol=0, atol=1e-5)
 
 
 def test_a_row_that_was_judged_before_is_not_judged_again() -> None:
@@ -650,6 +800,8 @@ def test_what_clients_claim_changes_nothing() -> None:
         {"turned": 0.2},
         {"sketch": 1},
         {"strength": 0},
+        {"decoys": 7},
+        {"tolerated": 0.03},
     ],
 )
 def test_parameters(wrong: dict[str, float]) -> None:

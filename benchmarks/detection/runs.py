@@ -26,6 +26,7 @@ JUDGES = (
     "shared/robust/responses.py",
     "shared/robust/sequential.py",
     "shared/robust/sketch.py",
+    "shared/robust/suspects.py",
     "shared/robust/trials.py",
     "shared/round",
 )

@@ -1,9 +1,16 @@
-"""Why the detector `response` objects to an upload."""
+"""Why the detector `response` objects to an upload.
 
-from collections.abc import Sequence
+Legend: M uploads of the round, K numbers of a sketch.
+"""
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import exp, inf, isfinite, log
+from statistics import median
 from typing import Literal
+
+import torch
+from torch import Tensor
 
 from rampart_fl.shared.robust.responses import PULLS, Response, Start
 
@@ -72,13 +79,15 @@ class Upload:
         return self.passive or self.start == "challenged"
 
 
-def objection_to(upload: Upload, response: Response | None, tells: bool, usual: Usual) -> Objection:
+def objection_to(
+    upload: Upload, response: Response | None, informative: bool, usual: Usual
+) -> Objection:
     """The objection to an upload, or "".
 
     Args:
         upload: the upload.
         response: the client's response, relative to one memory.
-        tells: whether turned responses are meaningful in this round.
+        informative: whether turned responses are meaningful in this round.
         usual: the values that the upload is compared with.
 
     >>> usual = Usual(1.0, 10.0, (True,), -0.1, overshoot=2.0, stretched=3.0)
@@ -90,7 +99,7 @@ def objection_to(upload: Upload, response: Response | None, tells: bool, usual: 
         return "too long"
     if response is None:
         return ""
-    if tells and turned(response, usual):
+    if informative and turned(response, usual):
         return "turned"
     far = response.strength > usual.overshoot and response.correlation > PULLS
     return "overshoots" if far and upload.times > usual.stretched else ""
@@ -109,8 +118,8 @@ def pushes(upload: Upload, usual: Usual) -> bool:
     This is no evidence, because the loss may have negative curvature along the movement.
     """
     return any(
-        tells and response is not None and response.correlation < usual.turned
-        for response, tells in zip(upload.responses, usual.informative, strict=True)
+        informative and response is not None and response.correlation < usual.turned
+        for response, informative in zip(upload.responses, usual.informative, strict=True)
     )
 
 
@@ -140,6 +149,51 @@ def acceptable(
     fine = not any(objections) or excused
     trusted = all(upload.responses) and upload.start == "usual" and fine
     return upload.times <= usual.most * (BEYOND if trusted else 1.0)
+
+
+def typical(longest: Sequence[float], long: float, spread: float) -> tuple[float, float]:
+    """The median client's longest upload, and the limit on lengths as a multiple of it.
+
+    The limit is max(`long`, exp(`spread` m)), where m is the median absolute deviation of the
+    logarithms of `longest`. Equal lengths (to six digits) count once.
+
+    Args:
+        longest: length of each client's longest upload; zeros are ignored.
+        long: smallest limit.
+        spread: number of median absolute deviations.
+
+    >>> typical([1.0, 2.0, 2.0, 4.0], long=5.0, spread=1.0)
+    (2.0, 5.0)
+    """
+    lengths = {f"{length:.6g}": length for length in longest if length > 0}.values()
+    if not lengths:
+        return 0.0, long
+    middle = median(lengths)
+    deviation = median(abs(log(length / middle)) for length in lengths)
+    return middle, max(long, exp(min(spread * deviation, 700.0)))
+
+
+def tells(correlations: Iterable[float | None], least: float) -> bool:
+    """Whether turned responses are meaningful: the median correlation is at least `least`."""
+    given = [one for one in correlations if one is not None]
+    return bool(given) and median(given) >= least
+
+
+def agreements(upload_MK: Tensor, followed: Sequence[bool]) -> list[float]:
+    """The cosine of each upload and the mean direction of others.
+
+    Args:
+        upload_MK: sketches of the uploads.
+        followed: for each upload, whether the mean direction of others contains it.
+
+    >>> agreements(torch.tensor([[1.0, 0.0], [1.0, 1.0], [-3.0, 0.0]]), [True, True, False])
+    [0.7071..., 0.7071..., -0.9238...]
+    """
+    directions_MK = torch.nn.functional.normalize(upload_MK.double(), dim=1)
+    followed_MK = torch.where(torch.tensor(followed)[:, None], directions_MK, 0.0)
+    others_MK = torch.nn.functional.normalize(followed_MK.sum(0) - followed_MK, dim=1)
+    cosines: list[float] = (directions_MK * others_MK).sum(1).tolist()
+    return cosines
 
 
 def why(upload: Upload, place: int, objection: Objection, usual: Usual) -> str:

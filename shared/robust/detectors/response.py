@@ -3,16 +3,15 @@
 Legend: M rows of the round, H clients remembered, J decoys, K numbers of a sketch, D coordinates.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from math import ceil, exp, inf, isfinite, log
-from statistics import median
+from collections.abc import Mapping, Sequence
+from math import ceil, inf, isfinite
 from typing import Annotated, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from rampart_fl.shared.robust import challenges, linalg
+from rampart_fl.shared.robust import challenges, linalg, suspects
 from rampart_fl.shared.robust.base import Context, Rows, State, Verdict
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.detectors import detectors
@@ -22,22 +21,21 @@ from rampart_fl.shared.robust.objections import (
     Upload,
     Usual,
     acceptable,
+    agreements,
     objection_to,
     pushes,
+    tells,
+    typical,
     why,
 )
 from rampart_fl.shared.robust.responses import Known, Past, Start, recalled, remembered
 from rampart_fl.shared.robust.sequential import SUSPECT, SequentialDetector, Share
-from rampart_fl.shared.robust.sketch import Traces, sketch
+from rampart_fl.shared.robust.sketch import Traces
 
 DEVIATIONS = 3.0
 """A response is turned (see `ResponseDetector`) only if its correlation is below 0 by more than
 this many standard deviations. The standard deviation is that of the correlation of two random
 directions."""
-BLOCKS = 32
-"""Number of blocks of coordinates that a challenge changes independently."""
-BOLDEST = 8.0
-"""Largest factor by which evidence against a suspect makes its challenges longer."""
 Memory = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -53,12 +51,9 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
     with itself, not with other clients, so it does not penalize rare data.
 
     Δw and Δu are differences from the client's last round, and from moving averages over its former
-    rounds (`memories`). Since Δu depends linearly on Δw, differences from averages keep the sign of
-    <Δu, Δw>. If the model moves little, differences from averages are more informative. In this
-    case, the model is further from its average than from the last round's model, and an average of
-    uploads has less noise than one upload. If the model moves much, differences from the last round
-    are more informative. The detector bets on both kinds of differences, because the mean of their
-    e-processes is an e-process, too.
+    rounds (`memories`). If the model moves little, differences from averages are more informative:
+    the model is further from its average, and an average of uploads has less noise. The detector
+    bets on both kinds of differences, because the mean of their e-processes is an e-process, too.
 
     The detector objects to a client in a round for any of three reasons:
     - The client's response is turned: the correlation of -Δu and Δw is below `turned`, and lower
@@ -67,14 +62,10 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
       more, because early in training the loss may have negative curvature.
     - The client overshoots: the strength of its response, -<Δu, Δw> / |Δw|², is above `overshoot`,
       and its upload is more than `stretched` times as long as the median client's longest upload.
-    - The client's upload is too long: the upload is more than max(`long`, exp(`spread` m)) times as
-      long as the median client's longest upload. Here m is the median absolute deviation of the
-      logarithm of the length, over all clients' longest uploads. A client with far more data than
-      others takes far more steps, so its uploads may exceed this limit as well. The detector
-      therefore objects only if the upload is not finite, if the strength is above `overshoot`, if
-      Δu is longer than the uploads that it compares (as for pure noise), if the upload does not
-      change at all, or if the strength is below -`overshoot` and the upload does not point in the
-      direction of other clients' uploads.
+    - The client's upload is too long (`typical`), and does not come from honest training with far
+      more data: the upload is not finite, its strength is above `overshoot`, Δu is longer than the
+      uploads that it compares (as for pure noise), the upload does not change at all, or the
+      strength is below -`overshoot` and the upload does not point in the direction of others.
 
     Evidence is the logarithm of an e-process over these objections
     (`rampart_fl.shared.robust.betting`). The detector assumes an upper bound on the probability of
@@ -86,15 +77,12 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
 
     A client whose evidence is above ln 20 is a suspect. Where a client's loss has negative
     curvature, the responses of honest training are turned, too, perhaps for many rounds. A suspect
-    is therefore challenged (`challenges`): a random change δ is added to the model from which the
-    suspect starts. Training undoes a large random change even where the loss has negative curvature
-    along the direction in which the model moves. As long as a client is a suspect, the detector
-    bets only on rounds in which the client started from a challenge. In such a round, the response
-    is turned if the answer -<Δu, δ> / |δ| is among the lowest of its kind: at most a share
-    `tolerated` of the challenge and its `decoys` have such low answers. Decoys are changes that
-    were drawn like δ, but sent to nobody. If an upload does not depend on δ at all, for example
-    because δ is small in comparison with the noise of training, the probability of this objection
-    is at most `tolerated`. The stronger the evidence, the longer the challenges.
+    is therefore challenged (`challenges`): a random change δ is added to the model from which it
+    starts. The detector then bets only on rounds in which the suspect started from a challenge. In
+    such a round, the response is turned if the answer -<Δu, δ> / |δ| is among the lowest: at most a
+    share `tolerated` of the challenge and its `decoys` have such low answers. Decoys are drawn like
+    δ, but sent to nobody. If an upload does not depend on δ at all, the probability of this
+    objection is at most `tolerated`. If the upload undoes part of δ, the probability is lower.
 
     An upload is rejected in this round if it is too long, even without an objection. From its
     second upload on, a client without objections may exceed the limit on lengths by up to a factor
@@ -103,14 +91,9 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
     start from the challenge, if the detector objects to it, or if its response to the whole
     movement, challenge included, is turned.
 
-    An update that is longer than usual, but not too long, is accepted if the client does not
-    overshoot. A client with more samples could have sent such an update. If several clients'
-    longest uploads have the same length (to six digits), the medians include this length only once.
-
-    An honest client is judged by its own uploads. Colluders can influence the verdict on this
-    client only through the model that it receives. As long as fewer than half of the clients
-    collude, colluders do not determine the medians. Copies of an honest update react to the model
-    in the same way as the honest update; the detector `challenge` finds such copies.
+    An honest client is judged by its own uploads. Colluders influence this verdict only through the
+    model that the client receives; the medians only from half of the clients on. Copies of an
+    honest update react to the model like this update; the detector `challenge` finds them.
 
     >>> traces = Traces(torch.tensor([[1.0], [1.1], [40.0]]), torch.zeros(3, 1))
     >>> rows = Rows.of(traces.upload_MK, traces=traces)
@@ -210,7 +193,11 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
                 known[client].longest = max(known[client].longest, length)
         responses = self._responses(rows.ids, traces, fresh, known, asked)
         usual = self._usual(known, rows.whole_dim)
-        agrees = self._agrees(traces, {c: lengths[c] for c in rows.ids}, known, usual)
+        followed = [
+            usual.times(lengths[client]) <= usual.most and known[client].evidence <= SUSPECT
+            for client in rows.ids
+        ]
+        cosines = dict(zip(rows.ids, agreements(traces.upload_MK, followed), strict=True))
         silent = (None,) * len(self.memories)
         passive = not self.challenges or context.observes
         verdicts = tuple(
@@ -222,7 +209,7 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
                     responses.get(client, silent),
                     starts.get(client, "usual"),
                     passive,
-                    client in agrees,
+                    cosines.get(client, 0.0) > -usual.turned,
                 ),
                 usual,
             )
@@ -243,28 +230,11 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
         if not self.challenges:
             return customization, state
         known, heard = self._recalled(state)
-        for one in known.values():
-            one.due = None
-        suspects = sorted(client for client, one in known.items() if one.evidence > SUSPECT)
-        lengths = [one.length for one in known.values() if one.length]
-        if not suspects or not lengths or len(rows) < challenges.LEAST:
-            return customization, remembered(known, heard)
-        draws = context.generator(self.name)
-        pool_BMK = challenges.sketches(rows, BLOCKS, self.sketch)
-        length = self.strength * median(lengths)
-        drawn = {
-            client: challenges.draw(pool_BMK, length * _boldness(known[client]), 1, draws)[0]
-            for client in suspects
-            if client not in customization.challenged
-        }
-        decoys_LBM = challenges.draw(pool_BMK, length, self.decoys, draws)
-        customization = challenges.challenged(customization, global_D, rows, drawn)
-        for client in suspects:
-            challenged_D, own_D = challenges.models(customization, client, global_D)
-            start_K = sketch(challenged_D, self.sketch, rows.place).double()
-            own_K = sketch(own_D, self.sketch, rows.place).double()
-            known[client].due = torch.stack([start_K, start_K - own_K])
-        return customization, remembered(known, heard, challenges.changes(decoys_LBM, pool_BMK))
+        draws, numbers = context.generator(self.name), (self.strength, self.decoys, self.sketch)
+        customization, decoys_JK = suspects.challenge(
+            known, rows, customization, global_D, draws, *numbers
+        )
+        return customization, remembered(known, heard, decoys_JK)
 
     def _recalled(self, state: State) -> tuple[dict[str, Known], int]:
         """What the state contains about each client, and how many clients ever joined."""
@@ -276,29 +246,19 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
 
     def _lengths(self, rows: Rows) -> list[float]:
         lengths_M = rows.metadata.get("moved")
-        lengths: list[float] = (linalg.norms(rows) if lengths_M is None else lengths_M).tolist()
-        return lengths
+        return list((linalg.norms(rows) if lengths_M is None else lengths_M).tolist())
 
     def _usual(self, known: Mapping[str, Known], dim: int) -> Usual:
         """Typical values of all known clients, including clients that are not in this round."""
         informative = tuple(
-            self._tells([one.pasts[place].correlation for one in known.values()])
+            tells((one.pasts[place].correlation for one in known.values()), self.informative)
             for place in range(len(self.memories))
         )
         turned = min(self.turned, -DEVIATIONS / min(dim, self.sketch) ** 0.5)
-        lengths = {f"{one.longest:.6g}": one.longest for one in known.values() if one.longest > 0}
-        middle, most = 0.0, self.long
-        if lengths:
-            middle = median(lengths.values())
-            deviation = median(abs(log(length / middle)) for length in lengths.values())
-            most = max(most, exp(min(self.spread * deviation, 700.0)))
+        middle, most = typical([one.longest for one in known.values()], self.long, self.spread)
         return Usual(
             middle, most, informative, turned, self.overshoot, self.stretched, self.tolerated
         )
-
-    def _tells(self, correlations: Iterable[float | None]) -> bool:
-        given = [one for one in correlations if one is not None]
-        return bool(given) and median(given) >= self.informative
 
     def _responses(
         self,
@@ -319,41 +279,11 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
                 )
         return found
 
-    def _agrees(
-        self, traces: Traces, lengths: Mapping[str, float], known: Mapping[str, Known], usual: Usual
-    ) -> set[str]:
-        """The clients whose uploads point in the direction of other clients' uploads.
-
-        This direction is the mean direction of uploads that are not too long, from clients that are
-        no suspects, without the client's own upload.
-
-        Args:
-            traces: sketches of the uploads of the clients in `lengths`, in the same order.
-            lengths: the lengths of these uploads, by client.
-            known: what is remembered about the clients.
-            usual: the values that uploads are compared with.
-        """
-        followed_M = torch.tensor(
-            [
-                usual.times(length) <= usual.most and known[client].evidence <= SUSPECT
-                for client, length in lengths.items()
-            ]
-        )
-        directions_MK = torch.nn.functional.normalize(traces.upload_MK.double(), dim=1)
-        followed_MK = torch.where(followed_M[:, None], directions_MK, 0.0)
-        others_MK = torch.nn.functional.normalize(followed_MK.sum(0) - followed_MK, dim=1)
-        cosines_M = (directions_MK * others_MK).sum(1).tolist()
-        return {
-            client
-            for client, cosine in zip(lengths, cosines_M, strict=True)
-            if cosine > -usual.turned
-        }
-
     def _judge(self, client: str, one: Known, upload: Upload, usual: Usual) -> Verdict:
         """Settles a client's bets with its new upload; returns the verdict on the upload."""
         objections = [
-            objection_to(upload, response, tells, usual)
-            for response, tells in zip(upload.responses, usual.informative, strict=True)
+            objection_to(upload, response, informative, usual)
+            for response, informative in zip(upload.responses, usual.informative, strict=True)
         ]
         if upload.counts or one.evidence <= SUSPECT:
             self._bet(one, upload.responses, objections, usual)
@@ -390,10 +320,12 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
     ) -> None:
         """Settles a client's bets on the objections of this round."""
         one.rounds += 1
-        for past, response, tells, objection in zip(
+        for past, response, informative, objection in zip(
             one.pasts, responses, usual.informative, objections, strict=True
         ):
-            tolerated = self.tolerated if tells and response is not None else self.tolerated_long
+            tolerated = (
+                self.tolerated if informative and response is not None else self.tolerated_long
+            )
             past.wealth = self._settled(
                 past.wealth, one.rounds, one.limit, tolerated, bool(objection)
             )
@@ -412,8 +344,3 @@ class ResponseDetector(SequentialDetector, challenges.Challenger):
             )
         suspect = "suspect with " if self.challenges and one.evidence > SUSPECT else ""
         return f"{because}; {suspect}evidence {one.evidence:.3g} of {one.limit:.3g}"
-
-
-def _boldness(one: Known) -> float:
-    """Factor by which a suspect's challenge grows with the evidence, up to `BOLDEST`."""
-    return min(BOLDEST, 1 + one.evidence - SUSPECT)

@@ -13,13 +13,13 @@ from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment.eviction import Standing
-from rampart_fl.shared.robust import Context, Rows, State, Verdict
+from rampart_fl.shared.robust import Context, Rows, State, Verdict, suspects
 from rampart_fl.shared.robust.betting import limit
 from rampart_fl.shared.robust.customizers import Customization
-from rampart_fl.shared.robust.detectors import detectors, response
+from rampart_fl.shared.robust.detectors import detectors
 from rampart_fl.shared.robust.detectors.response import ResponseDetector
 from rampart_fl.shared.robust.models import Block
-from rampart_fl.shared.robust.objections import Upload, Usual, acceptable, objection_to
+from rampart_fl.shared.robust.objections import Upload, Usual, acceptable, agreements, objection_to
 from rampart_fl.shared.robust.responses import (
     Answer,
     Known,
@@ -38,7 +38,7 @@ D = 400
 @pytest.fixture(autouse=True)
 def _few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few coordinates need few blocks: each costs time in every round."""
-    monkeypatch.setattr(response, "BLOCKS", 4)
+    monkeypatch.setattr(suspects, "BLOCKS", 4)
 
 
 def sketched(vectors_ND: Tensor) -> Tensor:
@@ -252,20 +252,12 @@ def test_an_upload_agrees_if_it_points_where_others_point() -> None:
     sent_ND = torch.eye(D)[:5] + torch.eye(D)[9]
     long_ND = 50 * torch.stack([torch.eye(D)[9], -torch.eye(D)[9], torch.eye(D)[20]])
     uploads_ND = torch.cat([sent_ND, long_ND, torch.full((1, D), torch.inf)])
-    ids = [f"c{i:02d}" for i in range(len(uploads_ND))]
-    usual = Usual(1.4, 10.0, (True,), turned=-0.1, overshoot=2.0, stretched=3.0)
-
-    def agreeing(places: Sequence[int], suspects: Sequence[int] = ()) -> set[str]:
-        lengths = {ids[i]: float(uploads_ND[i].norm()) for i in places}
-        traces = Traces(sketched(uploads_ND[[*places]]), torch.zeros(len(lengths), 1024))
-        known = {c: Known(9.0, (Past((50.0 * (ids.index(c) in suspects),)),)) for c in ids}
-        return ResponseDetector()._agrees(traces, lengths, known, usual)
-
-    assert agreeing(range(9)) == names(range(6))
-    assert agreeing([0]) == set(), "a client does not agree with itself"
-    assert agreeing([5, 6, 7, 8]) == set(), "uploads that are too long are not followed"
-    assert agreeing([0, 1, 5], suspects=[0, 1]) == set(), "nor are those of suspects"
-    assert agreeing([0, 1, 5], suspects=[0]) == {"c00", "c05"}
+    found = agreements(sketched(uploads_ND), [True] * 5 + [False] * 4)
+    # The mean of e_i + e_9 over four others, or over all five.
+    assert found[:5] == pytest.approx([4 / math.sqrt(2 * 20)] * 5, rel=1e-5)
+    assert found[5:8] == pytest.approx([5 / math.sqrt(30), -5 / math.sqrt(30), 0.0], rel=1e-5)
+    assert not found[8] > 0.1, "an upload that is not finite agrees with nobody"
+    assert agreements(sketched(sent_ND[:1]), [True]) == [0.0], "nor does a lone upload"
 
 
 class Plateau(Quadratics):

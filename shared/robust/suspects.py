@@ -1,0 +1,80 @@
+"""Challenges of the clients that the detector `response` suspects.
+
+Legend: L suspects, J decoys, B blocks of coordinates, M rows of the pool, K numbers of a sketch, D
+coordinates.
+"""
+
+from collections.abc import Mapping
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from rampart_fl.shared.robust import challenges
+from rampart_fl.shared.robust.base import Rows
+from rampart_fl.shared.robust.customizers import Customization
+from rampart_fl.shared.robust.responses import Known
+from rampart_fl.shared.robust.sequential import SUSPECT
+from rampart_fl.shared.robust.sketch import sketch
+
+BLOCKS = 32
+"""Number of blocks of coordinates that a challenge changes independently."""
+BOLDEST = 8.0
+"""Largest factor by which evidence against a suspect makes its challenges longer."""
+
+
+def boldness(evidence: float) -> float:
+    """Factor by which a suspect's challenge is longer than its first one.
+
+    >>> round(boldness(SUSPECT + 2.5), 6), boldness(100.0)
+    (3.5, 8.0)
+    """
+    return min(BOLDEST, 1 + evidence - SUSPECT)
+
+
+def challenge(
+    known: Mapping[str, Known],
+    rows: Rows,
+    customization: Customization,
+    global_D: Tensor,
+    draws: torch.Generator,
+    strength: float,
+    decoys: int,
+    size: int,
+) -> tuple[Customization, Tensor | None]:
+    """Challenges all suspects; returns their models and sketches of the decoys (J, K).
+
+    A suspect that another detector challenges keeps that challenge. The challenges that are due are
+    stored in `known`. Without suspects, or with too few rows, nothing is changed.
+
+    Args:
+        known: what is remembered about each client, keyed by client id.
+        rows: the rows of the accepted clients, which the challenges combine.
+        customization: which client gets which model.
+        global_D: the next global model.
+        draws: generator of the random numbers.
+        strength: length of a suspect's first challenge, as a multiple of the median upload's.
+        decoys: J, the number of decoys.
+        size: K, the size of sketches.
+    """
+    for one in known.values():
+        one.due = None
+    suspects = sorted(client for client, one in known.items() if one.evidence > SUSPECT)
+    lengths = [one.length for one in known.values() if one.length]
+    if not suspects or not lengths or len(rows) < challenges.LEAST:
+        return customization, None
+    pool_BMK = challenges.sketches(rows, BLOCKS, size)
+    length = strength * median(lengths)
+    drawn = {
+        client: challenges.draw(pool_BMK, length * boldness(known[client].evidence), 1, draws)[0]
+        for client in suspects
+        if client not in customization.challenged
+    }
+    decoys_JBM = challenges.draw(pool_BMK, length, decoys, draws)
+    customization = challenges.challenged(customization, global_D, rows, drawn)
+    for client in suspects:
+        challenged_D, own_D = challenges.models(customization, client, global_D)
+        start_K = sketch(challenged_D, size, rows.place).double()
+        own_K = sketch(own_D, size, rows.place).double()
+        known[client].due = torch.stack([start_K, start_K - own_K])
+    return customization, challenges.changes(decoys_JBM, pool_BMK)

@@ -161,10 +161,10 @@ CONSTRAINTS = (
         "{personalizer} does not upload such training; use another personalizer",
     ),
     Constraint(
-        "If a detector reconstructs training, samples are not rows of token numbers.",
+        "If a detector reconstructs training, samples are not rows of token ids.",
         lambda m: [d.name for d in m.plan.detectors if d.retraces and m.dataset.discrete],
         "{culprit} searches by gradient descent for samples that could have caused an update, but "
-        "token numbers have no gradient; use another detector",
+        "token ids have no gradient; use another detector",
     ),
     Constraint(
         "If a detector reconstructs training, the model has no running statistics.",

@@ -220,7 +220,7 @@ class Operator(FederationConnection):
         return self._ask(list[Proposal], "GET", self._of_run("proposals"))
 
     def switch(self, mode: Mode, reason: str) -> RunStatus:
-        """Sets the mode, which is the strongest decision that the run may make."""
+        """Sets the mode, which is the most severe decision that the run may take."""
         body = {"mode": mode, "reason": reason}
         return self._ask(RunStatus, "POST", self._of_run("mode"), json=body)
 

@@ -22,7 +22,7 @@ client, because the largest allowed number of clients is already barred. `quaran
 BARRING: frozenset[Decision] = frozenset({"quarantined", "proposed", "evicted"})
 """The decisions that exclude a client from the following rounds."""
 Mode = Literal["observe", "reject", "quarantine", "evict"]
-"""The strongest decision that the federation may take."""
+"""The most severe decision that the federation may take."""
 
 
 class Eviction(Table):

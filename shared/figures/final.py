@@ -18,7 +18,7 @@ KINDS = ("customized", "local", "personalized")
 training, and the model that the client keeps for itself."""
 Final = Literal["last", "mean5", "best", "end"]
 """The source of a final accuracy: the last round, the mean of the last five rounds, the best round,
-or an evaluation at the end, in which every client measures the models after the last
+or an evaluation at the end, in which every client evaluates the models after the last
 aggregation."""
 TARGETS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 """Target accuracies. A run reports how many rounds it needed to reach each of these accuracies."""

@@ -92,7 +92,7 @@ class Ticket(Message):
     - `train`: train from the model and upload an update.
     - `probe`: train from the reference model and upload an update, so that the server can determine
     which other clients this client resembles.
-    - `evaluate`: measure the final models.
+    - `evaluate`: evaluate the final models.
     - `wait`: do nothing for now.
     - `done`: the run has ended.
     - `evicted`: the client is barred from the run or, if the ticket names no run, from the
@@ -233,7 +233,7 @@ class Decision(Message):
 
 
 class ModeChange(Message):
-    """An operator sets a run's mode, the strongest decision that the federation may now take."""
+    """An operator sets a run's mode, the most severe decision that the federation may now take."""
 
     mode: Mode = Field(examples=["quarantine"])
     reason: Reason = Field(default=UNSAID, examples=["no evictions before the audit"])
@@ -293,7 +293,7 @@ class RoundFacts(Message):
     missing: list[str] = []
     late: list[str] = Field(default=[], description="clients in `missing` that uploaded too late")
     quarantined: list[str] = Field(default=[], description="clients in quarantine at the end")
-    mode: Mode | None = Field(default=None, description="strongest decision allowed")
+    mode: Mode | None = Field(default=None, description="most severe decision allowed")
     verdicts: list[VerdictRecord] = []
     weights: dict[str, float] = Field(
         default={}, description="coefficient of each update in the rule's result"

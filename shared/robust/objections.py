@@ -86,7 +86,8 @@ def objection_to(
 
     Args:
         upload: the upload.
-        response: the client's response, relative to one memory.
+        response: the client's response, relative to the moving averages of one of the detector's
+            `memories`; None if there is no response.
         informative: whether turned responses are meaningful in this round.
         usual: the values that the upload is compared with.
 
@@ -201,7 +202,7 @@ def why(upload: Upload, place: int, objection: Objection, usual: Usual) -> str:
 
     Args:
         upload: the upload.
-        place: index of the memory relative to which the response was judged.
+        place: index of the response that was judged.
         objection: the objection to the upload.
         usual: the values that the upload was compared with.
     """

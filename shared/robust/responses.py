@@ -36,8 +36,8 @@ response may seem strong only because of noise in the upload, if the model moved
 
 
 Start = Literal["usual", "challenged", "refused"]
-"""What an upload started from: a model without a challenge, the client's challenge, or another
-model although the client was challenged."""
+"""The model that an upload started from. `usual`: the client was not challenged. `challenged`: the
+model with the client's challenge. `refused`: another model, although the client was challenged."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +80,13 @@ class Answer:
 class Response:
     """How a client's upload u reacted when its starting model w had moved.
 
-    Δu is the difference between u and an average of the client's former uploads. Δw is the
-    difference between w and an average of the client's former starting models.
+    Δu is u minus a moving average of the client's earlier uploads. Δw is w minus the same average
+    of the models from which those uploads started.
 
     Args:
         correlation: -<Δu, Δw> / |Δu| |Δw|, positive if the client pulls the model back.
         strength: -<Δu, Δw> / |Δw|², 1 if one upload undoes the whole movement.
-        steady: whether |Δu| is at least `STIFF` |Δw|, and at most as long as u or the former
+        steady: whether |Δu| is at least `STIFF` |Δw|, and at most as long as u or the earlier
             uploads' average, or as Δw if the correlation is above `PULLS`. Independent uploads of
             the same length differ by √2 times their length, and a constant upload does not change
             at all.
@@ -101,7 +101,7 @@ class Response:
 
 @dataclass
 class Past:
-    """Averages over a client's former rounds, and the bets on responses relative to these averages.
+    """Averages over a client's earlier rounds, and the bets on responses relative to them.
 
     Args:
         wealth: wealth of the bets that have begun, one number for each expected share.
@@ -210,7 +210,7 @@ def respond(
 
     Args:
         upload_K, start_K: sketches of this upload and of the model that it started from.
-        before_K, from_K: the averages of these two sketches over the client's former uploads.
+        before_K, from_K: the averages of these two sketches over the client's earlier uploads.
         asked_JK: the challenge that the upload started from, followed by the decoys.
 
     >>> start, target = torch.tensor([1.0, 0.0]), torch.tensor([3.0, 3.0])

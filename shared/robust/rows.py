@@ -49,8 +49,8 @@ class Rows(View):
             metadata: numbers that the clients claim, one per row and keyed by name.
             traces: sketches of the rows, in the same order as `updates_ND`.
             assume_finite: keep every row without checking it. The first later pass that reads a
-                non-finite number raises `linalg.NotFinite`. It is possible that no pass reads all
-                rows, so call `linalg.all_finite` in the end.
+                non-finite number raises `linalg.NotFinite`. Some rows may never be read, so
+                call `linalg.all_finite` after the last pass.
             group: ranks that divide the coordinates as `shards.columns` says; every rank passes all
                 rows in the same order, but only its own coordinates of the rows.
         Raises:

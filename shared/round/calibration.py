@@ -1,4 +1,4 @@
-"""The two models that calibrate an upload: the start of its training, and the base of its row."""
+"""The two models with which an upload is calibrated: its start, and the base of its row."""
 
 from typing import Protocol, TypeVar
 

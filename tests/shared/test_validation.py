@@ -42,10 +42,10 @@ BREAKS: dict[str, tuple[dict[str, Any], str]] = {
         "clients train on the statistics of each batch; use a model without batch normalization, "
         "or another detector",
     ),
-    "If a detector reconstructs training, samples are not rows of token numbers.": (
+    "If a detector reconstructs training, samples are not rows of token ids.": (
         {**DIGITS, "data": {"dataset": "ag_news"}, "model": "text", "server": RETRACES},
         "fedredefense searches by gradient descent for samples that could have caused an update, "
-        "but token numbers have no gradient; use another detector",
+        "but token ids have no gradient; use another detector",
     ),
     "If a customizer needs clients' whole models, uploads are calibrated.": (
         {**DIGITS, "server": {"customizer": "clustered", "calibrate": False}},

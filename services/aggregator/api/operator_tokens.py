@@ -48,8 +48,8 @@ class OperatorTokens:
         if found is None:
             return None
         name, record = found
-        # After an operator's token was revoked or has expired, the operator's name may get a new
-        # token. A hash that differs from the record's hash belongs to an older token.
+        # Once an operator's token has been revoked or has expired, a new token may be issued under
+        # the same name. A hash that differs from the record's hash belongs to an older token.
         if record["revoked_at"] is not None or record["token_hash"] != hash_:
             raise OperatorRevoked(f"the token of {name} was revoked")
         if record["expires_at"] is not None and record["expires_at"] <= time.time():

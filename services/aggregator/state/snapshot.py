@@ -23,10 +23,10 @@ class Snapshot(BaseModel):
     - `origins` maps a client to the digest of the model to which its upload was added to compute
       the client's row. Clients that trained from that same model have no entry.
     - `customized` maps the names of all models, except the global one, to their digests.
-    - `assignment` maps a client to the names of its models. A client has no entry if its only model
-      has the client's name.
-    - `groups` has the names of the models for clients without any other model; the hash of the
-      client's id selects one of them.
+    - `assignment` maps a client to the names of its models. A client needs no entry if its only
+      model is stored under the client's id.
+    - `groups` has the names of the groups' models. A client that has neither an entry in
+      `assignment` nor a model of its own gets the model that the hash of its id selects.
     - `voters` has the names of the models that every client gets at the end, for a majority vote.
     - `challenged` maps a client to the name of the model from which it trains instead of its own.
     - `position` is the position of the last event that the round has handled.

@@ -47,7 +47,7 @@ class ServedDigests:
 
 @dataclass(frozen=True)
 class RememberedDigests:
-    """The digests of the models that calibrated the rows of a snapshot's pool."""
+    """The digests of the models with which the rows of a snapshot's pool were calibrated."""
 
     snapshot: Snapshot
 
@@ -73,7 +73,7 @@ class Arrivals:
     """Fills a pool with accepted uploads.
 
     Args:
-        rounds: defines which models calibrate a row.
+        rounds: defines with which models a row is calibrated.
         vectors: reads models and updates from blobs.
         served: the models that the clients were served.
         pool: the pool to fill; the pool and `served` have the same reference.
@@ -82,8 +82,8 @@ class Arrivals:
     def __init__(self, rounds: Rounds, vectors: Vectors, served: Served[str], pool: Pool) -> None:
         self.pool = pool
         self.origins: dict[str, str] = {}
-        """Digests of the models to which uploads were added, by client. Only clients that trained
-        from a different model have an entry."""
+        """For each client, the digest of the model to which its upload was added. Only clients that
+        trained from a different model have an entry."""
         self._plan = rounds.plan
         self._vectors = vectors
         self._served = served
@@ -106,7 +106,7 @@ class Arrivals:
         self.pool.admit(receipt.client, start_K, models, receipt.diverged)
 
     def _offset(self, client: str, started: str) -> tuple[Tensor, Tensor] | None:
-        """Two models whose difference calibrates the row; the caller may overwrite the first."""
+        """Two models whose difference is added to an upload; the caller may overwrite the first."""
         digests = offset(self._served, client, started, self._plan.customizer.isolates)
         if digests is None:
             return None

@@ -56,7 +56,7 @@ class FailRound:
 
 @dataclass(frozen=True)
 class OpenEvaluation:
-    """Ask every member that is not evicted to measure the final models."""
+    """Ask every member that is not evicted to evaluate the final models."""
 
     number: int
     opened_at: float
@@ -170,7 +170,7 @@ class DecideRound:
 
 @dataclass(frozen=True)
 class ReadEvaluation:
-    """Have all online clients measured the final models?"""
+    """Have all online clients evaluated the final models?"""
 
 
 Question = (

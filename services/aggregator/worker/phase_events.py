@@ -74,7 +74,7 @@ class EvaluationRead:
 
     deadline: float | None
     waiting: bool
-    """Whether any online client has not measured the final models yet."""
+    """Whether any online client has not evaluated the final models yet."""
 
 
 PhaseEvent = (

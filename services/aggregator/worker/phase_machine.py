@@ -235,7 +235,7 @@ def _fail(state: State, answers: tuple[Command, ...], reason: str) -> Step:
 
 
 def _evaluate(state: State, event: events.EvaluationRead, now: float) -> Step:
-    """Waits until every online client has measured the final models, or until the deadline."""
+    """Waits until every online client has evaluated the final models, or until the deadline."""
     late = event.deadline is not None and now >= event.deadline
     if event.waiting and not late:
         return Step(replace(state, deadline=event.deadline), (), _wait(state, now))

@@ -56,7 +56,7 @@ class TicketIssuer:
         return self._ticket(number, "train", snapshot.handed(client), deadline)
 
     def last_ticket(self, client: str, number: int, deadline: float) -> Ticket:
-        """The ticket that asks a client to measure the final models."""
+        """The ticket that asks a client to evaluate the final models."""
         snapshot = self._round_engine.snapshot
         assert snapshot is not None
         return self._ticket(number, "evaluate", snapshot.handed(client, True), deadline)

@@ -91,7 +91,7 @@ class Worker:
                     tasks.create_task(housekeeping.sweep_regularly())
             except* Fenced:
                 # The other worker may have the same name as this worker. If both may take over a
-                # lease under their own name, they take the lease from each other forever.
+                # lease that is held under that name, they take it from each other forever.
                 own = False
                 log.warning("another worker took the lease; standing by")
             except* Unavailable as errors:

@@ -97,7 +97,7 @@ def dismiss(
 
 
 def mode(
-    mode: Annotated[Mode, typer.Argument(help="The strongest decision that the run may make.")],
+    mode: Annotated[Mode, typer.Argument(help="The most severe decision that the run may take.")],
     reason: Reason = UNSAID,
     run: Run = None,
     url: Url = None,
@@ -105,7 +105,7 @@ def mode(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Sets the strongest decision that a run may make about a client, from the next round on."""
+    """Sets the most severe decision that a run may take about a client, from the next round on."""
     found = connect(url, token, ca, run).switch(mode, reason)
     text = f"{found.run} decides in mode {found.mode} from the next round that closes"
     say(as_json, found.model_dump(mode="json"), text)

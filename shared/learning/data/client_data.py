@@ -94,7 +94,7 @@ def divided(data: Data, seed: int) -> tuple[Samples, tuple[Tensor, ...]]:
 
 @lru_cache(maxsize=4)
 def _standardized(table: str, seed: int) -> Samples:
-    """The samples, standardized by the mean and deviation of all clients' training samples."""
+    """The samples; each feature is standardized over all clients' training samples."""
     data = Data.model_validate_json(table)
     samples, parts = _divided(data.model_dump_json(exclude={"test_fraction"}), seed)
     own = [

@@ -95,8 +95,8 @@ def _steps(
     """`take_steps` for clients that train in one pass; yields clients when they leave.
 
     Args:
-        clients_K: the clients' rows in the cohort; all other arguments list the clients in the
-            order of their places.
+        clients_K: for each place (see `places`), the row of its client in the cohort, which keeps
+            its own order. All other arguments list the clients in the order of the places.
     """
     device = received_KD.device
     # Copy everything that the steps need to the device first, so that no step waits for the host.

@@ -81,9 +81,10 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     breakdown = "none: half of the clients not on trial must be honest; a copied client must answer"
     complexity = "O(nd), keeps n sketches; n on trial: O(n²d) for their models"
     tolerated: float = Field(default=0.25, gt=0, lt=1)
-    """Largest probability of an objection to an honest client in a round on trial."""
+    """Assumed bound on the probability of an objection to an honest client, in a round in which the
+    client is on trial."""
     expected: tuple[Share, ...] = Field(default=(0.65,), min_length=1, max_length=8)
-    """Expected shares of rounds on trial in which the detector objects to a client that sends
+    """Expected shares of the rounds of a trial in which the detector objects to a client that sends
     copies. The detector places a bet for each share."""
     alike: float = Field(default=0.998, gt=0, lt=1)
     """Two uploads may be copies of each other only if their cosine is at least this number."""

@@ -54,8 +54,8 @@ async def readyz(runtime: RuntimeDep) -> dict[str, str]:
 async def health(runtime: RuntimeDep) -> Health:
     """Shows whether Redis and the blob store work, and which worker holds the lease.
 
-    If Redis is down, the response is the problem `unavailable`, because the operator's token cannot
-    be checked.
+    If Redis is down, the request fails with the problem type `unavailable`, because the operator's
+    token cannot be checked.
     """
     redis, blobs, worker = "; ".join(runtime.warnings), "", None
     try:

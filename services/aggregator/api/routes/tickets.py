@@ -36,7 +36,7 @@ class Wish:
     """The client's preferences for a response, from the request's headers."""
 
     patience: float
-    """Seconds for which the aggregator may delay the response until there is news."""
+    """Longest time in seconds that the aggregator holds the request while there is no news."""
     held: str | None
     """Digest of the model that the client holds ("" for none). None if the client wants no model
     sent along with the ticket."""

@@ -93,7 +93,7 @@ class Dataset(Member, ABC):
     """Number by which integers in a file of samples are divided."""
 
     discrete: ClassVar[bool] = False
-    """Whether samples are rows of token numbers, so that a mean of two samples has no meaning."""
+    """Whether samples are rows of token ids, so that a mean of two samples has no meaning."""
 
     task: ClassVar[str] = "classification"
     """The task that the data set is for; see `rampart_fl.shared.learning.training.scoring`."""

@@ -1,4 +1,4 @@
-"""Text data sets; each text is a row of token numbers."""
+"""Text data sets; each text is a row of token ids."""
 
 import re
 import zlib
@@ -19,7 +19,7 @@ WORD = re.compile(rb"[a-z0-9]+")
 class AGNews(FileDataset):
     """News in four classes (world, sports, business, science): title and first sentences.
 
-    A sample is a row of `length` token numbers, which are integers 0..vocabulary-1 stored as
+    A sample is a row of `length` token ids, which are integers 0..vocabulary-1 stored as
     float32. Words are runs of letters or digits, in lower case. The token of a word is 1 +
     crc32(word) mod (vocabulary - 1), so clients need no shared vocabulary. Shorter texts are padded
     with token 0, and longer texts are truncated to `length` words.
@@ -34,7 +34,8 @@ class AGNews(FileDataset):
     length: int = Field(default=64, ge=1, le=2**16)
     """Number of tokens in a sample."""
     vocabulary: int = Field(default=8192, ge=2, le=2**24)
-    """Number of distinct tokens, including 0 for no word; different words may share a token."""
+    """Number of distinct token ids, including 0 for padding. Words are hashed, so different words
+    may have the same id."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -50,7 +51,7 @@ class AGNews(FileDataset):
         return self.tokens(array.tolist())
 
     def tokens(self, texts: list[bytes]) -> Tensor:
-        """The token numbers (n, length) of n UTF-8 texts."""
+        """The token ids (n, length) of n UTF-8 texts."""
         known: dict[bytes, int] = {}
         ids = np.zeros((len(texts), self.length), dtype=np.float32)
         for row, text in zip(ids, texts, strict=True):

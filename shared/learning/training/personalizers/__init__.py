@@ -1,8 +1,8 @@
 """Personalizers: how a client trains its update and, with some methods, a personal model.
 
 Only personalizers define local training. A personalizer's functions are pure and stacked: every
-tensor has the clients of a round as its leading dimension. An agent runs the functions for its one
-client, and the simulator runs them for all clients at once.
+tensor has the clients of a round as its leading dimension. An agent calls the functions for one
+client at a time, and the simulator calls them for many clients at once.
 
 To add a personalizer, write a module in this package with a subclass of `Personalizer`, decorated
 with `@personalizers.register("name")`, and a test file of the same name.

@@ -6,6 +6,9 @@ probability that the detectors' assumption allows. It then computes the evidence
 objections as the detectors do. In a share `SILENT` of the rounds, responses and answers are
 uninformative.
 
+A second simulation asks how often a client is evicted that violates the assumption as long as it is
+not challenged, and keeps it in rounds with a challenge.
+
 Legend: R federations of one batch, N clients, B bets.
 """
 
@@ -21,11 +24,14 @@ from benchmarks.detection.options import Options
 from rampart_fl.shared.robust.betting import limit
 from rampart_fl.shared.robust.detectors.challenge import ChallengeDetector
 from rampart_fl.shared.robust.detectors.response import ResponseDetector
+from rampart_fl.shared.robust.sequential import SPARE, SUSPECT
 
 RUNS, BATCH = 100_000, 2_000
 CLIENTS, LATER, ROUNDS = 20, 5, 100
 """Numbers of initial clients, of clients that join after half of the rounds, and of rounds."""
 LEVELS = (0.1, 0.01, 1e-3)
+RATES = (0.15, 0.5, 0.9)
+"""Probabilities of an objection to a client that is not challenged."""
 SILENT = 0.3
 """Share of rounds in which responses or answers are uninformative."""
 
@@ -96,6 +102,28 @@ def false_evictions(seed: int, bets: Odds, runs: int = RUNS) -> dict[float, int]
     return found
 
 
+def suspect_evictions(seed: int, rate: float, rounds: int, runs: int = RUNS) -> int:
+    """Number of clients, of `runs`, that `response` evicts.
+
+    In rounds with a challenge, an objection to a client has the tolerated probability. In rounds
+    without a challenge, the probability is `rate`.
+    """
+    draws, bets = np.random.default_rng(seed), odds()["response"]
+    gains_B, most = np.array(bets.gains), limit(LEVELS[-1], 0, CLIENTS)
+    kept_B = (1 - gains_B * bets.tolerated) / (1 - bets.tolerated)
+    wealth_RB = np.zeros((runs, len(gains_B)))
+    evidence_R, evicted_R = np.zeros(runs), np.zeros(runs, dtype=bool)
+    for round_ in range(1, rounds + 1):
+        suspected_R = evidence_R > SUSPECT
+        objected_R = draws.random(runs) < np.where(suspected_R, bets.tolerated, rate)
+        wealth_RB += 1 / (round_ * (round_ + 1))
+        wealth_RB *= np.where(objected_R[:, None], gains_B, kept_B)
+        evidence_R = np.log(wealth_RB.mean(axis=1) + 1 / (round_ + 1))
+        wealth_RB = np.minimum(wealth_RB, exp(most + SPARE))
+        evicted_R |= suspected_R & objected_R & (evidence_R > most)
+    return int(evicted_R.sum())
+
+
 def write(options: Options) -> Iterator[str]:
     """The section's part of the report."""
     runs = options.runs or RUNS
@@ -114,6 +142,21 @@ def write(options: Options) -> Iterator[str]:
             [f"`{name}`", f"{level:g}", str(n), f"{n / runs:.3%}", _told(interval(n, runs))]
             for name, bets in odds().items()
             for level, n in false_evictions(options.seed, bets, runs).items()
+        ],
+    )
+    yield ""
+    yield (
+        f"A client of {CLIENTS}, at the level {LEVELS[-1]:g}, to which `response` objects with the"
+        " tolerated probability in rounds with a challenge, and with another one in all others:"
+        f" how many of {runs:,} such clients are evicted."
+    )
+    yield from report.table(
+        ("probability without a challenge", "rounds", "clients evicted", "share", "95% interval"),
+        [
+            [f"{rate:g}", str(rounds), str(n), f"{n / runs:.3%}", _told(interval(n, runs))]
+            for rate in RATES
+            for rounds in (ROUNDS, 4 * ROUNDS)
+            for n in [suspect_evictions(options.seed, rate, rounds, runs)]
         ],
     )
 

@@ -220,6 +220,9 @@ def test_what_is_plausible_and_acceptable_by_hand() -> None:
         (11.0, Response(correlation=0.4, strength=0.8, steady=False), "too long", False),
         (11.0, Response(correlation=0.4, strength=2.1), "too long", False),
         (11.0, Response(correlation=-0.05, strength=-2.1), "too long", False),
+        (4.0, Response(correlation=0.4, strength=2.1), "overshoots", True),
+        (4.0, Response(correlation=0.2, strength=2.1), "", True),
+        (2.0, Response(correlation=0.4, strength=2.1), "", True),
         (11.0, Response(correlation=-0.2, strength=-0.5), "turned", False),
     ):
         upload = Upload(times, (answer,), "usual", passive=True)
@@ -261,10 +264,11 @@ def test_an_upload_agrees_if_it_points_where_others_point() -> None:
 
 
 class Plateau(Quadratics):
-    """Three hospitals with 20 times as many samples as the nine other clients, and a plateau.
+    """Three clients with long uploads, and a plateau.
 
-    Where the model's first coordinate exceeds 1, hospitals move it further, with uploads that are
-    40 times as long as those of others, up to 60. They do not react to anything else.
+    While the model's first coordinate is between 1 and 60, the uploads of these three clients move
+    it further, and are 40 times as long as those of the nine others. Below 1, they are 8 times as
+    long. Above 60, all clients train alike.
     """
 
     def __init__(self, seed: int) -> None:
@@ -558,10 +562,7 @@ class Ignores(Quadratics):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_suspect_that_ignores_its_challenges_is_not_evicted(seed: int) -> None:
-    """Chance alone objects to it, in at most 15 of 100 rounds, as the level assumes.
-
-    The model moves further between two rounds than its challenges do.
-    """
+    """Its answers are turned by chance alone, although the model moves further than challenges."""
     federation = Ignores(12, seed, noise=0.0)
     federation.shares_N = torch.full((12,), 0.05)
     federation.detector = ResponseDetector(strength=0.5)
@@ -799,3 +800,73 @@ def test_what_clients_claim_changes_nothing() -> None:
 def test_parameters(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigurationError):
         detectors.build("response", **wrong)
+
+
+def suspected(federation: Quadratics, client: str) -> State:
+    """The federation's state, in which only this client is a suspect, with evidence below 6."""
+    known = recalled(federation.state, memories=2, shares=3)
+    for past in known[client].pasts:
+        past.wealth = tuple(100.0 for _ in past.wealth)
+    assert [c for c, one in known.items() if one.evidence > SUSPECT] == [client]
+    return remembered(known, len(known))
+
+
+def test_challenges_and_decoys_are_drawn_in_the_same_way() -> None:
+    """An upload that depends on neither has one of the lowest answers in 15 % of the draws."""
+    federation = Quadratics(10, 2)
+    federation.run(3)
+    known = recalled(suspected(federation, "c04"), memories=2, shares=3)
+    rows = Rows.of(federation.honest(), ids=federation.ids)
+    upload_K = sketched(federation.honest()[4:5])[0]  # It lies where challenges are likely to lie.
+    draws, low, count = torch.Generator().manual_seed(6), 0, 400
+    for _ in range(count):
+        _, decoys_JK = suspects.challenge(
+            known, rows, Customization(), federation.global_D, draws, 8.0, 19, 1024
+        )
+        due_2K = known["c04"].due
+        assert due_2K is not None and decoys_JK is not None
+        found = Answer.of(upload_K, torch.cat([due_2K[1:], decoys_JK]))
+        low += found.chance <= 0.15
+    assert abs(low / count - 0.15) < 3 * math.sqrt(0.15 * 0.85 / count)
+
+
+def test_a_challenged_upload_that_follows_the_movement_is_rejected_without_evidence() -> None:
+    """Its answer to the challenge alone is honest, but with the movement it is turned."""
+    federation = Quadratics(10, 2, noise=0.0)
+    federation.run(4)
+    state = suspected(federation, "c04")
+    before_D = federation.global_D
+    sent_ND = federation.honest()
+    _, state = judge(sent_ND, federation.starts_ND, state)
+    moved_D = before_D + 100 * torch.nn.functional.normalize(torch.ones(D), dim=0)
+    weak = ResponseDetector(strength=0.01)
+    federation.global_D = moved_D
+    federation.challenges, state = challenged(sent_ND, moved_D, state, 4, weak)
+    held = recalled(state, memories=2, shares=3)["c04"]
+    assert federation.challenges.keys() == {"c04"}
+    challenge_D = federation.challenges["c04"] - moved_D
+    after_ND = federation.honest()
+    after_ND[4] = sent_ND[4] + 0.5 * (moved_D - before_D) - 0.5 * challenge_D
+    verdicts, _ = judge(after_ND, federation.starts_ND, state, weak)
+    assert verdicts["c04"].evidence < held.evidence
+    assert verdicts["c04"].evidence > SUSPECT
+    assert verdicts["c04"].decision == "rejected"
+
+
+@pytest.mark.parametrize(
+    ("sign", "decision", "reason"),
+    [(1, "accepted", "response -1.00 to the model's movement"), (-1, "rejected", "upload is 13.7")],
+)
+def test_only_long_uploads_that_agree_with_others_are_excused(
+    sign: int, decision: str, reason: str
+) -> None:
+    """All move towards 2 e_0. The first upload is 20 times as long, turned, and maybe reversed."""
+    draws, along_D, state = torch.Generator().manual_seed(2), torch.eye(D)[0], State()
+    for here, length in ((0, 5.0), (sign, 21.0)):
+        start_D = here * along_D
+        noise_ND = 0.3 * torch.randn(8, D, generator=draws) / D**0.5
+        sent_ND = 0.5 * (2 * along_D - start_D) + noise_ND
+        sent_ND[0] = sign * length * along_D
+        verdicts, state = judge(sent_ND, start_D.expand(8, -1), state)
+    assert verdicts["c00"].decision == decision
+    assert verdicts["c00"].reason.startswith(reason)

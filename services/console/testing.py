@@ -25,7 +25,7 @@ from rampart_fl.shared.agent.loop import Participant, participate
 from rampart_fl.shared.agent.membership import next_run
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import PHASES, Phase, Ticket
-from rampart_fl.shared.protocol.runs import RunStatus
+from rampart_fl.shared.protocol.runs import RunInfo, RunStatus
 from rampart_fl.shared.validation import validate
 
 T = TypeVar("T")
@@ -168,16 +168,21 @@ class TestClients:
             Exception: the exception that made a participant fail.
         """
         give_up = time.monotonic() + patience
+        where: RunInfo | RunStatus = self.operator.info()
         while True:
-            status = self.operator.status()
-            wanted = (status.round if round_ is None else round_, PHASES.index(phase))
-            if (status.round, PHASES.index(status.phase)) >= wanted:
-                return status
+            # A queued run has no status.
+            if isinstance(where, RunInfo) and where.state == "queued":
+                where = self.operator.info()
+            else:
+                where = self.operator.status()
+                wanted = (where.round if round_ is None else round_, PHASES.index(phase))
+                if (where.round, PHASES.index(where.phase)) >= wanted:
+                    return where
             for task in self._tasks.values():
                 if task.done():
                     task.result()
             if time.monotonic() > give_up:
-                raise TimeoutError(f"waited for {phase} of round {round_}: {status}")
+                raise TimeoutError(f"waited for {phase} of round {round_}: {where}")
             time.sleep(0.02)
 
     def soon(self, work: Coroutine[Any, Any, T]) -> T:

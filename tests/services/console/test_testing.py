@@ -1,12 +1,13 @@
 """One federation for all tests of a session: runs follow each other, and leave nothing behind."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from rampart_fl.services.console.launcher.servers import LocalServers
 from rampart_fl.services.console.operator import OperatorRefused
-from rampart_fl.services.console.testing import RunningFederation, dismiss
+from rampart_fl.services.console.testing import RunningFederation, TestClients, dismiss
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.runtime.tokens import mint, token_hash
 from tests.integration.hosted import Hold, Scripted, experiment
@@ -45,6 +46,21 @@ def test_agents_of_several_runs_keep_their_identity(
         running.wait()
         names = running.experiment.client_names
         assert [record.participants for record in running.operator.rounds()] == [names]
+
+
+def test_whoever_waits_for_a_queued_run_waits(
+    rampart_run: Run, rampart_federation: LocalServers, tmp_path: Path
+) -> None:
+    """A queued run has no status yet, which the aggregator says with a refusal."""
+    first = rampart_run(experiment(2, rounds=1))
+    operator = rampart_federation.operator
+    queued = operator.about(operator.submit(experiment(2, rounds=1)).run)
+    with pytest.raises(OperatorRefused, match="has not started"):
+        queued.status()
+    clients = TestClients(queued, tmp_path)
+    with clients, pytest.raises(TimeoutError, match=f"queued.*the end of {first.operator.run}"):
+        clients.wait(patience=0)
+    operator.delete(queued.run)
 
 
 def test_a_client_that_joined_by_itself_is_dismissed(rampart_federation: LocalServers) -> None:

@@ -15,6 +15,7 @@ from rampart_fl.shared.families import plugins
 from rampart_fl.shared.members import Members, build
 
 if TYPE_CHECKING:
+    from rampart_fl.shared.robust.base import Detector
     from rampart_fl.shared.robust.context import Need
     from rampart_fl.shared.robust.engine import Plan
 
@@ -86,6 +87,21 @@ def _refusal(check: Callable[..., object], *args: Any) -> list[str]:
     return []
 
 
+def _unlike(detectors: Iterable["Detector"]) -> Iterable[str]:
+    """In what `response` and `challenge` differ although they use the same challenges."""
+    from rampart_fl.shared.robust.detectors.challenge import ChallengeDetector
+    from rampart_fl.shared.robust.detectors.response import ResponseDetector
+    from rampart_fl.shared.robust.suspects import BLOCKS
+
+    given = list(detectors)
+    for response in (one for one in given if isinstance(one, ResponseDetector)):
+        for challenge in (one for one in given if isinstance(one, ChallengeDetector)):
+            if response.challenges and challenge.sketch != response.sketch:
+                yield f"sketch = {response.sketch} for both detectors, not {challenge.sketch}"
+            if response.challenges and challenge.blocks != BLOCKS:
+                yield f"blocks = {BLOCKS} for challenge, not {challenge.blocks}"
+
+
 @dataclass(frozen=True)
 class _Stages:
     """A plan that compares equal to every plan with the same settings and stage classes."""
@@ -147,6 +163,12 @@ CONSTRAINTS = (
             _refusal(m.plan.check_statistics) if m.customizer.isolates and m.spec.statistics else []
         ),
         "{culprit}",
+    ),
+    Constraint(
+        "If detectors share challenges, they draw and sketch challenges alike.",
+        lambda m: _unlike(m.plan.detectors),
+        "response compares the challenges of the detector challenge with its own decoys; "
+        "set {culprit}",
     ),
     Constraint(
         "If a detector reconstructs training, all clients train from the global model.",

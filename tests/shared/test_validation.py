@@ -26,6 +26,11 @@ BREAKS: dict[str, tuple[dict[str, Any], str]] = {
         "flcert isolates groups from each other, but running statistics are medians over all "
         "clients: use a model without batch normalization",
     ),
+    "If detectors share challenges, they draw and sketch challenges alike.": (
+        {**DIGITS, "server": {"detectors": ["response", {"name": "challenge", "blocks": 8}]}},
+        "response compares the challenges of the detector challenge with its own decoys; set "
+        "blocks = 32 for challenge, not 8",
+    ),
     "If a detector reconstructs training, all clients train from the global model.": (
         {**DIGITS, "server": {**RETRACES, "customizer": "fedcap"}},
         "fedredefense reconstructs training from the global model, but with the customizer fedcap, "
@@ -126,6 +131,27 @@ def test_an_experiment_that_breaks_a_constraint_is_refused(constraint: Constrain
 def test_the_examples_are_of_the_table() -> None:
     assert BREAKS.keys() == {constraint.holds for constraint in CONSTRAINTS}
     assert len(BREAKS) == len(CONSTRAINTS), "each constraint has a name of its own"
+
+
+@pytest.mark.parametrize(
+    ("response", "challenge", "wrong"),
+    [
+        ({}, {"sketch": 2048}, "sketch = 1024 for both detectors, not 2048"),
+        ({"sketch": 2048}, {"sketch": 2048, "blocks": 1}, "blocks = 32 for challenge, not 1"),
+        ({"sketch": 2048}, {"sketch": 2048}, None),
+        ({"challenges": False}, {"sketch": 2048, "blocks": 1}, None),
+    ],
+)
+def test_detectors_that_share_challenges_sketch_them_alike(
+    response: dict[str, Any], challenge: dict[str, Any], wrong: str | None
+) -> None:
+    detectors = [{"name": "response", **response}, {"name": "challenge", **challenge}]
+    experiment = Experiment.from_tables({**DIGITS, "server": {"detectors": detectors}})
+    if wrong is None:
+        assert validate(experiment)
+    else:
+        with pytest.raises(ConfigurationError, match=wrong):
+            validate(experiment)
 
 
 def test_labels_matter_only_to_stages_that_need_them() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 JUDGES = (
     "shared/robust/detectors",
+    "shared/robust/answers.py",
     "shared/robust/betting.py",
     "shared/robust/challenges.py",
     "shared/robust/copies.py",
@@ -23,6 +24,7 @@ JUDGES = (
     "shared/robust/eviction.py",
     "shared/robust/objections.py",
     "shared/robust/public_evaluation.py",
+    "shared/robust/response_options.py",
     "shared/robust/responses.py",
     "shared/robust/sequential.py",
     "shared/robust/sketch.py",

@@ -9,7 +9,9 @@ Legend: t is the number of rounds whose results were bet on; j is the round in w
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import log
+from functools import cache
+from math import exp, fsum, log
+from statistics import NormalDist
 
 
 @dataclass(frozen=True)
@@ -17,10 +19,10 @@ class Bet:
     """A bet, in every round, that a client gets more objections than an honest client would get.
 
     After t rounds, the wealth of all bets together is E_t = sum_{j <= t} w_j prod_{s=j..t} L_s +
-    sum_{j > t} w_j with w_j = 1 / j(j + 1). L_s is q / p if there is an objection in round s, and
-    (1 - q) / (1 - p) otherwise. If every objection has probability at most p given all earlier
-    rounds, E_t is an e-process: P(sup_t E_t >= 1/a) <= a (Ville's inequality). Bets that begin in
-    later rounds detect a client that turns hostile later.
+    sum_{j > t} w_j with w_j = 1 / j(j + 1). L_s is the gain of round s: `gain` if the detector bets
+    on an objection, `gain_at` if it bets on a rank. If the expected gain of each round is at most
+    1 given all earlier rounds, E_t is an e-process: P(sup_t E_t >= 1/a) <= a (Ville's inequality).
+    Bets that begin in later rounds detect a client that turns hostile later.
 
     Args:
         p: largest probability of an objection to an honest client.
@@ -30,14 +32,48 @@ class Bet:
     p: float
     q: float
 
-    def settled(self, wealth: float, rounds: int, objected: bool) -> float:
+    def gain(self, objected: bool) -> float:
+        """q / p for an objection, (1 - q) / (1 - p) for none.
+
+        >>> Bet(0.1, 0.5).gain(objected=True)
+        5.0
+        """
+        return self.q / self.p if objected else (1 - self.q) / (1 - self.p)
+
+    def gain_at(self, rank: int, count: int) -> float:
+        """The gain from the rank of a client's answer among `count` exchangeable answers.
+
+        The gain is exp(-θ z_r) / mean_s exp(-θ z_s) with z_r = Φ^-1((r - 1/2) / count) and
+        θ = Φ^-1(q) - Φ^-1(p). Low ranks win: in a normal shift model, θ is the shift at which an
+        answer is among the lowest p with probability q. If all ranks are equally likely, the
+        expected gain is 1; if higher ranks are more likely, it is below 1.
+
+        Args:
+            rank: rank of the answer, 1 for the lowest.
+            count: number of answers.
+
+        >>> round(sum(Bet(0.15, 0.6).gain_at(rank, 20) for rank in range(1, 21)) / 20, 6)
+        1.0
+        """
+        return _gains(self.p, self.q, count)[rank - 1]
+
+    def settled(self, wealth: float, rounds: int, gain: float) -> float:
         """The wealth of all bets that have begun, after round number `rounds` (counted from 1).
 
-        >>> round(Bet(0.1, 0.5).settled(0.0, 1, objected=True), 6)
+        >>> round(Bet(0.1, 0.5).settled(0.0, 1, gain=5.0), 6)
         2.5
         """
-        gain = self.q / self.p if objected else (1 - self.q) / (1 - self.p)
         return (wealth + 1 / (rounds * (rounds + 1))) * gain
+
+
+@cache
+def _gains(p: float, q: float, count: int) -> tuple[float, ...]:
+    """Gains of all ranks from 1 to `count` (`Bet.gain_at`)."""
+    normal = NormalDist()
+    shift = normal.inv_cdf(q) - normal.inv_cdf(p)
+    gains = [exp(-shift * normal.inv_cdf((rank - 0.5) / count)) for rank in range(1, count + 1)]
+    mean = fsum(gains) / count
+    return tuple(gain / mean for gain in gains)
 
 
 def evidence(wealth: Sequence[float], rounds: int) -> float:

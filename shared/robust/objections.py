@@ -12,11 +12,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from rampart_fl.shared.robust.answers import Answer
 from rampart_fl.shared.robust.responses import PULLS, Response, Start
 
 BEYOND = 5.0
 """Factor by which an upload may exceed the limit on lengths if it is possible that the client has
 much data."""
+AGREES = 0.05
+"""Median cosine with other clients' uploads above which an upload agrees with them."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Usual:
     turned: float
     overshoot: float
     stretched: float
-    chance: float = 0.15
+    chance: float
 
     def times(self, length: float) -> float:
         """A length divided by the length of the median client's longest upload."""
@@ -64,7 +67,8 @@ class Upload:
         responses: the client's responses.
         start: what the upload started from.
         passive: whether nobody is challenged, so that the detector bets on every round.
-        agrees: whether the upload points in the direction of other clients' uploads.
+        agrees: whether the upload points in the direction of most other clients' uploads.
+        answer: the answer to the client's challenge, if the upload started from one.
     """
 
     times: float
@@ -72,6 +76,7 @@ class Upload:
     start: Start
     passive: bool
     agrees: bool = False
+    answer: Answer | None = None
 
     @property
     def counts(self) -> bool:
@@ -91,7 +96,7 @@ def objection_to(
         informative: whether turned responses are meaningful in this round.
         usual: the values that the upload is compared with.
 
-    >>> usual = Usual(1.0, 10.0, (True,), -0.1, overshoot=2.0, stretched=3.0)
+    >>> usual = Usual(1.0, 10.0, (True,), -0.1, overshoot=2.0, stretched=3.0, chance=0.15)
     >>> response = Response(correlation=-0.3, strength=-0.2)
     >>> objection_to(Upload(1.0, (response,), "usual", True), response, True, usual)
     'turned'
@@ -100,25 +105,42 @@ def objection_to(
         return "too long"
     if response is None:
         return ""
-    if informative and turned(response, usual):
+    if turned(upload, response, informative, usual):
         return "turned"
-    far = response.strength > usual.overshoot and response.correlation > PULLS
-    return "overshoots" if far and upload.times > usual.stretched else ""
+    if upload.times > usual.stretched and overshoots(upload, response, usual):
+        return "overshoots"
+    return ""
 
 
-def turned(response: Response, usual: Usual) -> bool:
+def turned(upload: Upload, response: Response, informative: bool, usual: Usual) -> bool:
     """Whether a client pushes where training pulls back: along its challenge, if it has one."""
-    if response.answer is not None:
-        return response.answer.chance <= usual.chance
-    return response.correlation < usual.turned
+    if upload.answer is not None:
+        return upload.answer.chance <= usual.chance
+    return informative and response.correlation < usual.turned
+
+
+def overshoots(upload: Upload, response: Response, usual: Usual) -> bool:
+    """Whether an upload undoes the movement, and its challenge if it has one, far too often."""
+    if upload.answer is not None and upload.answer.strength <= usual.overshoot:
+        return False
+    return response.strength > usual.overshoot and response.correlation > PULLS
+
+
+def undoes(upload: Upload, usual: Usual) -> bool:
+    """Whether an upload clearly undoes its challenge, as training does: its answer is very high."""
+    answer = upload.answer
+    if answer is None:
+        return False
+    return answer.height <= usual.chance and 0 < answer.strength <= usual.overshoot
 
 
 def pushes(upload: Upload, usual: Usual) -> bool:
     """Whether an upload pushes the model further along its whole movement, challenge included.
 
-    This is no evidence, because the loss may have negative curvature along the movement.
+    This is no evidence, because the loss may have negative curvature along the movement. It is
+    ignored if the upload undoes its challenge.
     """
-    return any(
+    return not undoes(upload, usual) and any(
         informative and response is not None and response.correlation < usual.turned
         for response, informative in zip(upload.responses, usual.informative, strict=True)
     )
@@ -127,12 +149,15 @@ def pushes(upload: Upload, usual: Usual) -> bool:
 def plausible(upload: Upload, response: Response | None, usual: Usual) -> bool:
     """Whether an upload that is too long may come from a client with far more data than others.
 
-    Such a client takes far more steps, always in a similar direction. A first upload has no
-    response, and is plausible. An upload that is not finite is not plausible. A loss with negative
-    curvature may turn a response strongly, but the upload then still agrees with other clients.
+    Such a client takes far more steps, always in a similar direction. Its steps undo a challenge. A
+    first upload has no response, and is plausible. An upload that is not finite is not plausible. A
+    loss with negative curvature may turn a response strongly, but the upload then still agrees with
+    other clients.
     """
     if response is None:
-        return isfinite(upload.times)
+        return isfinite(upload.times) and upload.start == "usual"
+    if undoes(upload, usual):
+        return True
     least = -inf if upload.agrees else -usual.overshoot
     return response.steady and least <= response.strength <= usual.overshoot
 
@@ -142,13 +167,17 @@ def acceptable(
 ) -> bool:
     """Whether an upload is short enough, given the objections to the upload, one for each memory.
 
-    From its second upload on, a client that is not challenged may exceed the limit on lengths if it
-    draws no objection. If its response is turned, its upload must agree with other clients', and
-    the client must not be a suspect.
+    A client may exceed the limit on lengths if it draws no objection. A challenged upload must also
+    undo its challenge. An upload that agrees with others may draw an objection, unless the client
+    is a suspect or the response is too strong. A first upload must agree with others.
     """
-    excused = upload.agrees and not suspected and {*objections} <= {"", "turned"}
-    fine = not any(objections) or excused
-    trusted = all(upload.responses) and upload.start == "usual" and fine
+    excused = upload.agrees and not suspected
+    for response in upload.responses:
+        excused = excused and (response is None or response.strength <= usual.overshoot)
+    if upload.start == "usual":
+        trusted = excused or (all(upload.responses) and not any(objections))
+    else:
+        trusted = undoes(upload, usual) and not any(objections)
     return upload.times <= usual.most * (BEYOND if trusted else 1.0)
 
 
@@ -181,20 +210,24 @@ def tells(correlations: Iterable[float | None], least: float) -> bool:
 
 
 def agreements(upload_MK: Tensor, followed: Sequence[bool]) -> list[float]:
-    """The cosine of each upload and the mean direction of others.
+    """The median cosine of each upload with others; 0 if there are none.
+
+    Fewer than half of the others cannot choose this median.
 
     Args:
         upload_MK: sketches of the uploads.
-        followed: for each upload, whether the mean direction of others contains it.
+        followed: for each upload, whether others are compared with it.
 
     >>> agreements(torch.tensor([[1.0, 0.0], [1.0, 1.0], [-3.0, 0.0]]), [True, True, False])
-    [0.7071..., 0.7071..., -0.9238...]
+    [0.7071..., 0.7071..., -0.8535...]
     """
-    directions_MK = torch.nn.functional.normalize(upload_MK.double(), dim=1)
-    followed_MK = torch.where(torch.tensor(followed)[:, None], directions_MK, 0.0)
-    others_MK = torch.nn.functional.normalize(followed_MK.sum(0) - followed_MK, dim=1)
-    cosines: list[float] = (directions_MK * others_MK).sum(1).tolist()
-    return cosines
+    direction_MK = torch.nn.functional.normalize(upload_MK.double(), dim=1)
+    cosine_MM = direction_MK @ direction_MK.T
+    others_MM = torch.tensor(followed).repeat(len(followed), 1).fill_diagonal_(False)
+    return [
+        float(cosine_M[others_M].quantile(0.5)) if bool(others_M.any()) else 0.0
+        for cosine_M, others_M in zip(cosine_MM, others_MM, strict=True)
+    ]
 
 
 def why(upload: Upload, place: int, objection: Objection, usual: Usual) -> str:
@@ -217,7 +250,7 @@ def why(upload: Upload, place: int, objection: Objection, usual: Usual) -> str:
     if objection == "too long":
         return length
     if response is not None and objection == "turned":
-        return _turning(response, usual) + (f"; {length}" if beyond else "")
+        return _turning(upload, response, usual) + (f"; {length}" if beyond else "")
     if response is not None and objection == "overshoots":
         return (
             f"upload undoes the model's movement {response.strength:.3g} times, "
@@ -229,14 +262,14 @@ def why(upload: Upload, place: int, objection: Objection, usual: Usual) -> str:
     return f"upload is {upload.times:.3g} times the median client's longest{pull}: no objection"
 
 
-def _turning(response: Response, usual: Usual) -> str:
+def _turning(upload: Upload, response: Response, usual: Usual) -> str:
     """Why a response is turned, in words."""
-    if response.answer is None:
+    if upload.answer is None:
         return (
             f"response {response.correlation:.2f} to the model's movement is below "
             f"{usual.turned:.2g}: it pushes where others pull back"
         )
     return (
-        f"answer {response.answer.correlation:.2f} to its challenge is among the lowest "
+        f"answer {upload.answer.correlation:.2f} to its challenge is among the lowest "
         f"{usual.chance:.0%} of its answers to decoys: it pushes where training pulls back"
     )

@@ -11,11 +11,15 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from rampart_fl.shared.robust.answers import Answer
 from rampart_fl.shared.robust.base import State
 from rampart_fl.shared.robust.betting import evidence
+from rampart_fl.shared.robust.sequential import SUSPECT
 
-NUMBERS = ("rounds", "limit", "longest", "length")
+NUMBERS = ("rounds", "limit", "longest", "length", "trials", "boldness")
 """Names of the numbers that are remembered for every client."""
+PROOFS = ("answered", "exceeded")
+"""Names of the bets on challenged rounds, whose wealth is remembered for every client."""
 NONE = 2.0
 """The number that represents a missing correlation in a stored state. With NaN instead, no two
 states would be equal."""
@@ -41,42 +45,6 @@ model with the client's challenge. `refused`: another model, although the client
 
 
 @dataclass(frozen=True)
-class Answer:
-    """How an upload u answered its challenge δ_0, compared with decoys δ_1, ..., δ_J.
-
-    A challenge and its decoys are drawn in the same way, but the client receives only the
-    challenge. The answers are a_j = -<Δu, δ_j> / |δ_j|.
-
-    Args:
-        correlation: a_0 / |Δu|, positive if the upload undoes the challenge.
-        chance: (1 + #{j > 0: a_j <= a_0}) / (1 + J). If the upload does not depend on δ_0, all
-            answers are exchangeable, so for any c, the probability that `chance` <= c is at most c.
-    """
-
-    correlation: float
-    chance: float
-
-    @staticmethod
-    def of(change_K: Tensor, asked_JK: Tensor) -> "Answer":
-        """The answer of an upload.
-
-        Args:
-            change_K: Δu.
-            asked_JK: the challenge, followed by the decoys (1 + J, K).
-
-        >>> asked = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
-        >>> Answer.of(torch.tensor([1.0, 0.0]), asked)
-        Answer(correlation=-1.0, chance=0.3333333333333333)
-        """
-        change_K = change_K.double()
-        directions_JK = torch.nn.functional.normalize(asked_JK.double(), dim=1)
-        answers_J = -(directions_JK @ change_K)
-        own = float(answers_J[0])
-        lower = int((answers_J[1:] <= own).sum())
-        return Answer(own / max(float(change_K.norm()), 1e-300), (1 + lower) / len(asked_JK))
-
-
-@dataclass(frozen=True)
 class Response:
     """How a client's upload u reacted when its starting model w had moved.
 
@@ -90,13 +58,11 @@ class Response:
             uploads' average, or as Δw if the correlation is above `PULLS`. Independent uploads of
             the same length differ by √2 times their length, and a constant upload does not change
             at all.
-        answer: the answer to the client's challenge, if it started from one.
     """
 
     correlation: float
     strength: float
     steady: bool = True
-    answer: Answer | None = None
 
 
 @dataclass
@@ -114,19 +80,16 @@ class Past:
     correlation: float | None = None
     averages: tuple[Tensor, Tensor] | None = field(default=None, repr=False)
 
-    def respond(
-        self, upload_K: Tensor, start_K: Tensor, memory: float, asked_JK: Tensor | None = None
-    ) -> Response | None:
+    def respond(self, upload_K: Tensor, start_K: Tensor, memory: float) -> Response | None:
         """The response of a new upload, which is then added to the averages.
 
         Args:
             upload_K, start_K: sketches of the upload and of the model that it started from.
             memory: weight of the old averages.
-            asked_JK: the challenge that the upload started from, followed by the decoys.
         """
         response = None
         if self.averages is not None:
-            response = respond(upload_K, start_K, *self.averages, asked_JK)
+            response = respond(upload_K, start_K, *self.averages)
         if response is not None:
             self.correlation = response.correlation
         self.average(upload_K, start_K, memory)
@@ -162,7 +125,12 @@ class Known:
     Args:
         limit: evidence above which the client is evicted.
         pasts: the client's pasts, one for each of the detector's memories.
-        rounds: number of rounds whose results were bet on.
+        answered: wealth of the bets on low answers to challenges, one number for each expected
+            share.
+        exceeded: wealth of the bets that challenged uploads are too long or overshoot.
+        rounds: number of rounds whose objections were bet on.
+        trials: number of rounds that started from a challenge.
+        boldness: factor by which the client's next challenge is longer than a first challenge.
         longest: length of the client's longest upload that did not start from a challenged model.
         length: length of the client's last upload that did not start from a challenged model.
         due: sketches (2, K) of the challenged model that the client is to start from next, and of
@@ -171,15 +139,41 @@ class Known:
 
     limit: float
     pasts: tuple[Past, ...]
+    answered: tuple[float, ...]
+    exceeded: tuple[float, ...]
     rounds: int = 0
+    trials: int = 0
+    boldness: float = 1.0
     longest: float = 0.0
     length: float = 0.0
     due: Tensor | None = field(default=None, repr=False)
 
     @property
-    def evidence(self) -> float:
-        """Logarithm of the mean e-value over all memories and expected shares."""
+    def suspicion(self) -> float:
+        """Logarithm of the mean e-value of the bets on objections."""
         return evidence([won for past in self.pasts for won in past.wealth], self.rounds)
+
+    @property
+    def evidence(self) -> float:
+        """Logarithm of the mean e-value of the bets on uploads that started from a challenge."""
+        return evidence([*self.answered, *self.exceeded], self.trials)
+
+    @property
+    def suspected(self) -> bool:
+        """Whether the client is challenged."""
+        return max(self.suspicion, self.evidence) > SUSPECT
+
+    def answer(self, upload_K: Tensor, asked_JK: Tensor) -> Answer | None:
+        """How an upload answered its challenge; None if the upload is not finite.
+
+        Args:
+            upload_K: sketch of the upload.
+            asked_JK: the challenge, followed by the decoys (1 + J, K).
+        """
+        earlier = [past.averages[0] for past in self.pasts if past.averages is not None]
+        if not earlier or not bool(upload_K.isfinite().all()):
+            return None
+        return Answer.of(upload_K, torch.stack(earlier), asked_JK)
 
     def started(self, start_K: Tensor) -> tuple[Start, Tensor | None]:
         """What an upload started from, and the sketch (K,) of its challenge if it started from one.
@@ -199,23 +193,16 @@ class Known:
         return "refused", None
 
 
-def respond(
-    upload_K: Tensor,
-    start_K: Tensor,
-    before_K: Tensor,
-    from_K: Tensor,
-    asked_JK: Tensor | None = None,
-) -> Response | None:
+def respond(upload_K: Tensor, start_K: Tensor, before_K: Tensor, from_K: Tensor) -> Response | None:
     """An upload's response to the movement of its starting model; None without such a movement.
 
     Args:
         upload_K, start_K: sketches of this upload and of the model that it started from.
         before_K, from_K: the averages of these two sketches over the client's earlier uploads.
-        asked_JK: the challenge that the upload started from, followed by the decoys.
 
     >>> start, target = torch.tensor([1.0, 0.0]), torch.tensor([3.0, 3.0])
     >>> respond(0.5 * (target - start), start, 0.5 * target, torch.zeros(2))
-    Response(correlation=1.0, strength=0.5, steady=True, answer=None)
+    Response(correlation=1.0, strength=0.5, steady=True)
     """
     way_K, change_K = start_K - from_K, upload_K - before_K
     way, change = float(way_K.norm()), float(change_K.norm())
@@ -225,8 +212,7 @@ def respond(
     most = max(way if along > PULLS else 0.0, float(upload_K.norm()), float(before_K.norm()))
     steady = STIFF * way <= change <= most
     strength = min(along * change / way, 1e300)
-    answer = None if asked_JK is None else Answer.of(change_K, asked_JK)
-    return Response(max(-1.0, min(1.0, along)), strength, steady, answer)
+    return Response(max(-1.0, min(1.0, along)), strength, steady)
 
 
 def recalled(state: State, memories: int, shares: int) -> dict[str, Known]:
@@ -242,6 +228,8 @@ def recalled(state: State, memories: int, shares: int) -> dict[str, Known]:
     state = State({name: held.cpu() for name, held in state.tensors.items()}, state.ids)
     numbers = {name: state.by_id(name) for name in NUMBERS}
     wealth, correlations = state.by_id("wealth"), state.by_id("correlation")
+    proofs = {name: state.by_id(name) for name in PROOFS}
+    nothing = torch.zeros(shares)  # Former versions did not bet on challenges alone.
     uploads, starts, due = state.by_id("upload"), state.by_id("start"), state.by_id("due")
     asks = "decoys" in state.tensors  # Former versions stored no decoys, so no answer is judged.
 
@@ -266,7 +254,11 @@ def recalled(state: State, memories: int, shares: int) -> dict[str, Known]:
         client: Known(
             limit=float(numbers["limit"][client]),
             pasts=tuple(past(client, place) for place in range(memories)),
+            answered=tuple(proofs["answered"].get(client, nothing).tolist()),
+            exceeded=tuple(proofs["exceeded"].get(client, nothing).tolist()),
             rounds=int(numbers["rounds"][client]),
+            trials=int(numbers["trials"].get(client, 0)),
+            boldness=float(numbers["boldness"].get(client, 1.0)),
             longest=float(numbers["longest"][client]),
             length=float(numbers["length"].get(client, numbers["longest"][client])),
             due=due[client].double() if asks and client in due else None,
@@ -288,7 +280,12 @@ def remembered(known: Mapping[str, Known], heard: int, decoys_JK: Tensor | None 
         name: torch.tensor([getattr(known[c], name) for c in clients], dtype=torch.float64)
         for name in NUMBERS
     }
-    ids: dict[str, tuple[str, ...]] = dict.fromkeys((*NUMBERS, "wealth", "correlation"), clients)
+    names = (*NUMBERS, *PROOFS, "wealth", "correlation")
+    ids: dict[str, tuple[str, ...]] = dict.fromkeys(names, clients)
+    for name in PROOFS:
+        tensors[name] = torch.tensor(
+            [getattr(known[c], name) for c in clients], dtype=torch.float64
+        )
     tensors["wealth"] = torch.tensor(
         [[past.wealth for past in known[c].pasts] for c in clients], dtype=torch.float64
     )

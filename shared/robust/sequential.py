@@ -86,10 +86,22 @@ class SequentialDetector(Detector):
             objected: whether the detector objected to the client in this round.
         """
         bets = [Bet(tolerated, tolerated * share / self.tolerated) for share in self.expected]
-        return tuple(
-            min(bet.settled(one, rounds, objected), exp(limit + SPARE))
-            for bet, one in zip(bets, wealth, strict=True)
-        )
+        gains = [bet.gain(objected) for bet in bets]
+        return _grown(wealth, bets, gains, rounds, limit)
+
+    def _settled_at(
+        self, wealth: Wealth, rounds: int, limit: float, rank: int, count: int
+    ) -> Wealth:
+        """The wealth of a client's bets on low ranks after one more round.
+
+        Args:
+            wealth, rounds, limit: as for `_settled`.
+            rank: rank of the client's answer, 1 for the lowest.
+            count: number of answers that are exchangeable if the client ignores its challenge.
+        """
+        bets = [Bet(self.tolerated, share) for share in self.expected]
+        gains = [bet.gain_at(rank, count) for bet in bets]
+        return _grown(wealth, bets, gains, rounds, limit)
 
     @property
     def _nothing(self) -> Wealth:
@@ -103,3 +115,14 @@ class SequentialDetector(Detector):
         uploads = [sketch(rows.row(i), self.sketch, rows.place) for i in range(len(rows))]
         start_K = sketch(start_D, self.sketch, rows.place)
         return Traces(torch.stack(uploads), start_K.expand(len(rows), -1))
+
+
+def _grown(
+    wealth: Wealth, bets: Sequence[Bet], gains: Sequence[float], rounds: int, limit: float
+) -> Wealth:
+    """The wealth of each bet after a round with these gains, at most exp(limit + `SPARE`)."""
+    most = exp(limit + SPARE)
+    return tuple(
+        min(bet.settled(one, rounds, gain), most)
+        for bet, one, gain in zip(bets, wealth, gains, strict=True)
+    )

@@ -14,22 +14,27 @@ from rampart_fl.shared.robust import challenges
 from rampart_fl.shared.robust.base import Rows
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.responses import Known
-from rampart_fl.shared.robust.sequential import SUSPECT
 from rampart_fl.shared.robust.sketch import sketch
 
 BLOCKS = 32
 """Number of blocks of coordinates that a challenge changes independently."""
+BOLDER = 2.0
+"""Factor by which a suspect's next challenge is longer if its last answer was not clear."""
 BOLDEST = 8.0
-"""Largest factor by which evidence against a suspect makes its challenges longer."""
+"""Factor by which a suspect's challenge is longer than a first challenge, at most."""
 
 
-def boldness(evidence: float) -> float:
-    """Factor by which a suspect's challenge is longer than its first one.
+def bolder(boldness: float, enough: bool) -> float:
+    """The next boldness: the factor by which a suspect's challenge is longer than a first one.
 
-    >>> round(boldness(SUSPECT + 2.5), 6), boldness(100.0)
-    (3.5, 8.0)
+    Args:
+        boldness: the last boldness.
+        enough: whether the last challenge was long enough. The next one is then half as long.
+
+    >>> bolder(2.0, enough=False), bolder(6.0, enough=False), bolder(6.0, enough=True)
+    (4.0, 8.0, 3.0)
     """
-    return min(BOLDEST, 1 + evidence - SUSPECT)
+    return max(1.0, boldness / 2) if enough else min(BOLDEST, BOLDER * boldness)
 
 
 def challenge(
@@ -59,22 +64,23 @@ def challenge(
     """
     for one in known.values():
         one.due = None
-    suspects = sorted(client for client, one in known.items() if one.evidence > SUSPECT)
+    suspects = sorted(client for client, one in known.items() if one.suspected)
     lengths = [one.length for one in known.values() if one.length]
     if not suspects or not lengths or len(rows) < challenges.LEAST:
         return customization, None
     pool_BMK = challenges.sketches(rows, BLOCKS, size)
     length = strength * median(lengths)
     drawn = {
-        client: challenges.draw(pool_BMK, length * boldness(known[client].evidence), 1, draws)[0]
+        client: challenges.draw(pool_BMK, length * known[client].boldness, 1, draws)[0]
         for client in suspects
         if client not in customization.challenged
     }
     decoys_JBM = challenges.draw(pool_BMK, length, decoys, draws)
     customization = challenges.challenged(customization, global_D, rows, drawn)
+    global_K = sketch(global_D, size, rows.place).double()
     for client in suspects:
         challenged_D, own_D = challenges.models(customization, client, global_D)
         start_K = sketch(challenged_D, size, rows.place).double()
-        own_K = sketch(own_D, size, rows.place).double()
+        own_K = global_K if own_D is global_D else sketch(own_D, size, rows.place).double()
         known[client].due = torch.stack([start_K, start_K - own_K])
     return customization, challenges.changes(decoys_JBM, pool_BMK)

@@ -255,7 +255,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
             one.rounds += 1
             one.wealth = self._settled(one.wealth, one.rounds, one.limit, self.tolerated, objected)
             one.answered += 1
-            one.cleared = ANSWERS.settled(one.cleared, one.answered, not objected)
+            one.cleared = ANSWERS.settled(one.cleared, one.answered, ANSWERS.gain(not objected))
             if evidence([one.cleared], one.answered) > -log(self.acquittal):
                 one.acquit(self.rest)
         if one.waited or one.evidence > one.limit:

@@ -2,6 +2,7 @@
 
 import math
 import random
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -21,7 +22,10 @@ def gathered(objections: list[bool], *bets: Bet) -> float:
     """The evidence of these bets after these rounds."""
     wealth = [0.0] * len(bets)
     for number, objected in enumerate(objections, start=1):
-        wealth = [bet.settled(one, number, objected) for bet, one in zip(bets, wealth, strict=True)]
+        wealth = [
+            bet.settled(one, number, bet.gain(objected))
+            for bet, one in zip(bets, wealth, strict=True)
+        ]
     return evidence(wealth, len(objections))
 
 
@@ -47,6 +51,34 @@ def test_bets_on_several_shares_find_the_faint_and_the_blatant() -> None:
     faint, blatant = [t % 3 == 0 for t in range(60)], [True] * 8
     assert gathered(faint, *shares) > gathered(faint, shares[1]) + 5
     assert gathered(blatant, *shares) > gathered(blatant, shares[0]) + 5
+
+
+def test_gains_of_three_ranks_by_hand() -> None:
+    """p = Φ(-1) and q = 1/2, so θ = 1; z = Φ^-1(1/6), 0 and Φ^-1(5/6) = ±0.96742."""
+    bet = Bet(NormalDist().cdf(-1), 0.5)
+    mean = (math.exp(0.9674215661) + 1 + math.exp(-0.9674215661)) / 3
+    for rank, shift in ((1, 0.9674215661), (2, 0.0), (3, -0.9674215661)):
+        assert bet.gain_at(rank, 3) == pytest.approx(math.exp(shift) / mean)
+    assert bet.gain_at(1, 1) == 1, "a rank among one answer tells nothing"
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.35, 9), (0.6, 40), (0.9, 40)])
+def test_gains_of_ranks_average_to_one_and_fall(share: float, count: int) -> None:
+    gains = [Bet(0.15, share).gain_at(rank, count) for rank in range(1, count + 1)]
+    assert math.fsum(gains) / count == pytest.approx(1)
+    assert gains == sorted(gains, reverse=True)
+
+
+def test_bets_on_ranks_grow_faster_than_bets_on_objections() -> None:
+    """Answers one or two standard deviations low; the lowest 15 % of 40 draw an objection."""
+    draws = np.random.default_rng(3)
+    for shift, share in ((-1.0, 0.35), (-2.0, 0.6)):
+        bet, ranked, objected = Bet(0.15, share), 0.0, 0.0
+        for _ in range(2_000):
+            rank = 1 + int((draws.normal(size=39) <= draws.normal(shift)).sum())
+            ranked += math.log(bet.gain_at(rank, 40))
+            objected += math.log(bet.gain(rank <= 6))
+        assert ranked > 1.2 * objected > 0
 
 
 def test_its_mean_is_one_where_objections_are_as_likely_as_tolerated() -> None:

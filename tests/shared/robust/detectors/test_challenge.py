@@ -239,7 +239,7 @@ def test_luck_acquits_at_most_one_trial_of_a_copier_in_a_hundred() -> None:
     for good_T in (torch.rand(2000, 60, generator=draws) < 0.4).tolist():
         cleared, most = 0.0, 0.0
         for number, good in enumerate(good_T, start=1):
-            cleared = ANSWERS.settled(cleared, number, good)
+            cleared = ANSWERS.settled(cleared, number, ANSWERS.gain(good))
             most = max(most, evidence([cleared], number))
         acquitted += most > math.log(100)
     assert 0 < acquitted <= 20

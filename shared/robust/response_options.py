@@ -1,0 +1,76 @@
+"""The options of the detector `response`."""
+
+from abc import ABC
+from math import ceil
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from rampart_fl.shared.robust.challenges import Challenger
+from rampart_fl.shared.robust.sequential import SequentialDetector, Share
+
+Memory = Annotated[float, Field(ge=0, lt=1)]
+
+
+class ResponseOptions(SequentialDetector, Challenger, ABC):
+    """The options of the detector `response`, which its docstring explains."""
+
+    tolerated: float = Field(default=0.15, gt=0, lt=1)
+    """Largest probability of an objection to an honest client in a round in which responses are
+    informative or the client is challenged."""
+    tolerated_long: float = Field(default=0.02, gt=0, lt=1)
+    """The same probability for all other rounds, in which the detector does not object to turned
+    responses."""
+    expected: tuple[Share, ...] = Field(default=(0.35, 0.6, 0.9), min_length=1, max_length=8)
+    """Expected shares of rounds in which the detector objects to an attacker. The detector places a
+    bet for each share. A bet on a high share quickly detects an attacker that draws an objection in
+    every round. A bet on a low share detects an attacker that is often hidden by noise."""
+    memories: tuple[Memory, ...] = Field(default=(0.0, 0.8), min_length=1, max_length=8)
+    """A round is compared with moving averages over the client's former rounds. Each of these
+    weights defines one average: it is the weight of the old average in every update. With weight 0,
+    a round is compared with the client's last round only. The detector places a bet for each pair
+    of a weight and a share in `expected`; the evidence is the logarithm of the mean of all these
+    e-processes."""
+    turned: float = Field(default=-0.1, ge=-1, le=0)
+    """Correlation below which a response is turned."""
+    informative: float = Field(default=0.05, ge=0, le=1)
+    """The detector objects to turned responses only in rounds in which the median correlation is at
+    least this number."""
+    overshoot: float = Field(default=2.0, gt=1)
+    """Strength of a response above which an upload overshoots if it is also longer than
+    `stretched`."""
+    stretched: float = Field(default=3.0, gt=1)
+    """Length above which an upload may overshoot, as a multiple of the length of the median
+    client's longest upload.
+    """
+    long: float = Field(default=10.0, gt=1)
+    """Length above which an upload may be too long, as a multiple of the length of the median
+    client's longest upload."""
+    spread: float = Field(default=3.0, ge=0)
+    """An upload is not too long if its log length is at most this many median absolute deviations
+    above the median log length."""
+    challenges: bool = True
+    """Whether suspects are challenged. If not, suspicion is evidence, and honest clients whose loss
+    has negative curvature may be evicted. In the mode `observe`, no client is challenged."""
+    strength: float = Field(default=8.0, gt=0)
+    """Length of a suspect's first challenge, as a multiple of the median upload's length."""
+    decoys: int = Field(default=39, ge=8)
+    """Number of decoys that answers to challenges are compared with. A decoy is drawn like a
+    challenge, but sent to nobody."""
+
+    @model_validator(mode="after")
+    def _decoys_can_show_an_objection(self) -> Self:
+        if self.tolerated * (1 + self.decoys) < 1:
+            raise ValueError(
+                f"decoys {self.decoys} is too few for tolerated {self.tolerated}: it must be at "
+                f"least {ceil(1 / self.tolerated) - 1}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _other_rounds_tolerate_less(self) -> Self:
+        if self.tolerated_long > self.tolerated:
+            raise ValueError(
+                f"tolerated_long {self.tolerated_long} is above tolerated {self.tolerated}"
+            )
+        return self

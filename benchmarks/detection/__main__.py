@@ -49,7 +49,15 @@ def main() -> None:
         choices=FACTORS["partition"],
         help="benign: only these partitions",
     )
-    parser.add_argument("--paired", action="store_true", help="benign: also run without detectors")
+    parser.add_argument(
+        "--paired",
+        type=int,
+        nargs="?",
+        const=sys.maxsize,
+        default=0,
+        metavar="N",
+        help="benign: also run without detectors, the first N combinations (default: all of them)",
+    )
     parser.add_argument("--jobs", type=int, default=cpus.threads())
     parser.add_argument(
         "--cache",

@@ -26,11 +26,11 @@ def sample(
 
 
 def plan(options: Options) -> list[Run]:
-    """One run per combination; if paired, it includes a second simulation without detectors."""
+    """One run per combination; a paired run includes a second simulation without detectors."""
     drawn = sample(options.seed, options.runs or RUNS, options.data_sets, options.partitions)
     return [
-        Run(one.tables(options.detectors), asdict(one), one.seconds, paired=options.paired)
-        for one in drawn.combinations
+        Run(one.tables(options.detectors), asdict(one), one.seconds, paired=place < options.paired)
+        for place, one in enumerate(drawn.combinations)
     ]
 
 
@@ -91,7 +91,7 @@ def _paired(judged: Sequence[Figures]) -> Iterator[str]:
     touched = sum(bool(one["silenced"] or one["challenged"]) for one in both)
     yield ""
     yield (
-        f"The same {len(both)} combinations without a detector: accuracy with it minus accuracy"
+        f"{len(both)} of these combinations without a detector: accuracy with it minus accuracy"
         f" without, in points, mean and 95% t interval. In {touched} of them the detector kept an"
         " update out or changed a model; the others are equal for that reason."
     )

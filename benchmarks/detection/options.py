@@ -15,7 +15,7 @@ class Options:
         runs: number of runs, in total or per cell; None for the section's default.
         data_sets: the data sets from which combinations are drawn.
         partitions: the partitions from which the section `benign` draws.
-        paired: whether each combination is also run without a detector.
+        paired: number of combinations that are also run without a detector.
         command: the command line that was typed.
     """
 
@@ -24,7 +24,7 @@ class Options:
     runs: int | None
     data_sets: tuple[str, ...]
     partitions: tuple[str, ...]
-    paired: bool
+    paired: int
     command: str
 
 

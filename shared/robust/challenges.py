@@ -23,6 +23,9 @@ from rampart_fl.shared.runtime.device import to_device
 
 LEAST = 3
 """Smallest number of rows from which challenges are drawn."""
+EQUAL = 1e-5
+"""If a random combination of the rows' differences is shorter than this multiple of the median row,
+the rows are treated as equal."""
 PREFIX = "challenge:"
 """Prefix of the names of challenged models."""
 
@@ -153,8 +156,9 @@ def draw(sketched_BMK: Tensor, length: float, count: int, draws: torch.Generator
     """Weights (count, B, M) of independent random changes, each about `length` long.
 
     In block b, a change is sum_i c_bi x_i with normally distributed c_bi and mean-centred rows x_i.
-    A row that is longer than the median row is scaled to the median length. The changes consist of
-    differences between clients' rows, because training reverses such differences most strongly.
+    A row that is longer than the median row is scaled to the median length; zero rows are ignored
+    for this median. The changes consist of differences between clients' rows, because training
+    reverses such differences most strongly. If the rows are equal, the changes are zero.
 
     Args:
         sketched_BMK: sketches of the rows' blocks.
@@ -164,12 +168,14 @@ def draw(sketched_BMK: Tensor, length: float, count: int, draws: torch.Generator
     """
     sketched_BMK = sketched_BMK.double()
     lengths_M = sketched_BMK.sum(dim=0).norm(dim=1)
-    clips_M = (lengths_M.median() / lengths_M.clamp(min=1e-300)).clamp(max=1)
+    median = lengths_M[lengths_M > 0].median() if bool(lengths_M.any()) else lengths_M.new_zeros(())
+    clips_M = (median / lengths_M.clamp(min=1e-300)).clamp(max=1)
     shape = (count, *sketched_BMK.shape[:2])
     weights_LBM = torch.randn(shape, generator=draws, dtype=torch.float64)
     weights_LBM = (weights_LBM - weights_LBM.mean(dim=2, keepdim=True)) * clips_M
     reached_L = changes(weights_LBM, sketched_BMK).norm(dim=1)
-    scaled_LBM: Tensor = weights_LBM * (length / reached_L.clamp(min=1e-300))[:, None, None]
+    scales_L = torch.where(reached_L > EQUAL * median, length / reached_L.clamp(min=1e-300), 0.0)
+    scaled_LBM: Tensor = weights_LBM * scales_L[:, None, None]
     return scaled_LBM
 
 

@@ -137,10 +137,9 @@ def undoes(upload: Upload, usual: Usual) -> bool:
 def pushes(upload: Upload, usual: Usual) -> bool:
     """Whether an upload pushes the model further along its whole movement, challenge included.
 
-    This is no evidence, because the loss may have negative curvature along the movement. It is
-    ignored if the upload undoes its challenge.
+    This is no evidence, because the loss may have negative curvature along the movement.
     """
-    return not undoes(upload, usual) and any(
+    return any(
         informative and response is not None and response.correlation < usual.turned
         for response, informative in zip(upload.responses, usual.informative, strict=True)
     )
@@ -167,17 +166,15 @@ def acceptable(
 ) -> bool:
     """Whether an upload is short enough, given the objections to the upload, one for each memory.
 
-    A client may exceed the limit on lengths if it draws no objection. A challenged upload must also
-    undo its challenge. An upload that agrees with others may draw an objection, unless the client
-    is a suspect or the response is too strong. A first upload must agree with others.
+    A client that is not challenged may exceed the limit on lengths if it draws no objection. An
+    upload that agrees with others may draw an objection, unless the client is a suspect or the
+    response is too strong. A first upload must agree with others.
     """
     excused = upload.agrees and not suspected
     for response in upload.responses:
         excused = excused and (response is None or response.strength <= usual.overshoot)
-    if upload.start == "usual":
-        trusted = excused or (all(upload.responses) and not any(objections))
-    else:
-        trusted = undoes(upload, usual) and not any(objections)
+    fine = excused or (all(upload.responses) and not any(objections))
+    trusted = fine and upload.start == "usual"
     return upload.times <= usual.most * (BEYOND if trusted else 1.0)
 
 

@@ -29,7 +29,7 @@ class ResponseOptions(SequentialDetector, Challenger, ABC):
     """A round is compared with moving averages over the client's former rounds. Each of these
     weights defines one average: it is the weight of the old average in every update. With weight 0,
     a round is compared with the client's last round only. The detector places a bet for each pair
-    of a weight and a share in `expected`; the evidence is the logarithm of the mean of all these
+    of a weight and a share in `expected`; the suspicion is the logarithm of the mean of all these
     e-processes."""
     turned: float = Field(default=-0.1, ge=-1, le=0)
     """Correlation below which a response is turned."""

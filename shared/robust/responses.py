@@ -5,7 +5,7 @@ Legend: H clients remembered, A memories, J decoys, K numbers of a sketch.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import isfinite
+from math import inf, isfinite
 from typing import Literal
 
 import torch
@@ -16,7 +16,7 @@ from rampart_fl.shared.robust.base import State
 from rampart_fl.shared.robust.betting import evidence
 from rampart_fl.shared.robust.sequential import SUSPECT
 
-NUMBERS = ("rounds", "limit", "longest", "length", "trials", "boldness")
+NUMBERS = ("rounds", "limit", "longest", "length", "trials", "boldness", "boldest")
 """Names of the numbers that are remembered for every client."""
 PROOFS = ("answered", "exceeded")
 """Names of the bets on challenged rounds, whose wealth is remembered for every client."""
@@ -131,6 +131,7 @@ class Known:
         rounds: number of rounds whose objections were bet on.
         trials: number of rounds that started from a challenge.
         boldness: factor by which the client's next challenge is longer than a first challenge.
+        boldest: upper bound on this factor, because longer challenges made uploads too long.
         longest: length of the client's longest upload that did not start from a challenged model.
         length: length of the client's last upload that did not start from a challenged model.
         due: sketches (2, K) of the challenged model that the client is to start from next, and of
@@ -144,6 +145,7 @@ class Known:
     rounds: int = 0
     trials: int = 0
     boldness: float = 1.0
+    boldest: float = inf
     longest: float = 0.0
     length: float = 0.0
     due: Tensor | None = field(default=None, repr=False)
@@ -259,6 +261,7 @@ def recalled(state: State, memories: int, shares: int) -> dict[str, Known]:
             rounds=int(numbers["rounds"][client]),
             trials=int(numbers["trials"].get(client, 0)),
             boldness=float(numbers["boldness"].get(client, 1.0)),
+            boldest=float(numbers["boldest"].get(client, inf)),
             longest=float(numbers["longest"][client]),
             length=float(numbers["length"].get(client, numbers["longest"][client])),
             due=due[client].double() if asks and client in due else None,

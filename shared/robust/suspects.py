@@ -22,19 +22,34 @@ BOLDER = 2.0
 """Factor by which a suspect's next challenge is longer if its last answer was not clear."""
 BOLDEST = 8.0
 """Factor by which a suspect's challenge is longer than a first challenge, at most."""
+SHORTEST = 0.125
+"""Smallest factor by which uploads that are too long make a suspect's challenges shorter."""
+RECOVERY = 2 ** (1 / 8)
+"""Factor by which the longest challenge grows in each round without an upload that is too long. It
+grows to twice its length in eight rounds. If a client's training diverges from challenges above
+some length, at most one of nine of its uploads is therefore too long."""
 
 
-def bolder(boldness: float, enough: bool) -> float:
-    """The next boldness: the factor by which a suspect's challenge is longer than a first one.
+def bolder(boldness: float, boldest: float, clear: bool, far: bool) -> tuple[float, float]:
+    """A suspect's next boldness, and the upper bound on the boldness of its later challenges.
 
     Args:
-        boldness: the last boldness.
-        enough: whether the last challenge was long enough. The next one is then half as long.
+        boldness: the factor by which the last challenge was longer than a first challenge.
+        boldest: the last upper bound.
+        clear: whether the client clearly undid its challenge.
+        far: whether the upload was too long.
 
-    >>> bolder(2.0, enough=False), bolder(6.0, enough=False), bolder(6.0, enough=True)
-    (4.0, 8.0, 3.0)
+    >>> bolder(2.0, 8.0, clear=False, far=False), bolder(6.0, 8.0, clear=True, far=False)
+    ((4.0, 8.0), (3.0, 8.0))
+    >>> bolder(6.0, 8.0, clear=False, far=True)
+    (3.0, 3.0)
     """
-    return max(1.0, boldness / 2) if enough else min(BOLDEST, BOLDER * boldness)
+    if far:
+        boldest = max(SHORTEST, boldness / 2)
+        return boldest, boldest
+    boldest = min(BOLDEST, RECOVERY * boldest)
+    wanted = max(1.0, boldness / 2) if clear else BOLDER * boldness
+    return min(boldest, wanted), boldest
 
 
 def challenge(
@@ -50,7 +65,7 @@ def challenge(
     """Challenges all suspects; returns their models and sketches of the decoys (J, K).
 
     A suspect that another detector challenges keeps that challenge. The challenges that are due are
-    stored in `known`. Without suspects, or with too few rows, nothing is changed.
+    stored in `known`. Without suspects, with too few rows or with equal rows, nothing is changed.
 
     Args:
         known: what is remembered about each client, keyed by client id.
@@ -70,12 +85,14 @@ def challenge(
         return customization, None
     pool_BMK = challenges.sketches(rows, BLOCKS, size)
     length = strength * median(lengths)
+    decoys_JBM = challenges.draw(pool_BMK, length, decoys, draws)
+    if not bool(decoys_JBM.any()):
+        return customization, None
     drawn = {
         client: challenges.draw(pool_BMK, length * known[client].boldness, 1, draws)[0]
         for client in suspects
         if client not in customization.challenged
     }
-    decoys_JBM = challenges.draw(pool_BMK, length, decoys, draws)
     customization = challenges.challenged(customization, global_D, rows, drawn)
     global_K = sketch(global_D, size, rows.place).double()
     for client in suspects:

@@ -61,7 +61,8 @@ class ResponseDetector(ResponseOptions):
     - The client's response is turned: the correlation of -Δu and Δw is below `turned`, and lower
       than chance can explain for two random directions of the same dimension. This reason applies
       only in rounds in which at least half of the clients have a correlation of `informative` or
-      more, because early in training the loss may have negative curvature.
+      more, because early in training the loss may have negative curvature. If the client is
+      challenged, its answer decides instead (see below).
     - The client overshoots: the strength of its response, -<Δu, Δw> / |Δw|², is above `overshoot`,
       and its upload is more than `stretched` times as long as the median client's longest upload.
     - The client's upload is too long (`typical`), and does not come from honest training with far
@@ -91,16 +92,17 @@ class ResponseDetector(ResponseOptions):
     Under this assumption, the probability that any honest client is ever evicted is below `level`,
     for any number of rounds and for any clients that join the federation.
 
-    An upload is rejected in this round if it is too long, even without an objection. From its
-    second upload on, a client without objections may exceed the limit on lengths by up to a factor
-    of five; so may a client that is no suspect, if its upload points in the direction of most other
-    clients' uploads and does not overshoot, and a suspect whose answer is among the highest. A
-    suspect's upload is also rejected if it did not start from the challenge, if the detector
-    objects to it, or if its response to the whole movement, challenge included, is turned.
+    An upload is rejected in this round if it is too long, even without an objection. A client that
+    is not challenged may exceed the limit on lengths by up to a factor of five if it draws no
+    objection, from its second upload on; or if it is no suspect, and its upload points in the
+    direction of most other clients' uploads and does not overshoot. A suspect's upload is also
+    rejected if it did not start from the challenge, if the detector objects to it, or if its
+    response to the whole movement, challenge included, is turned.
 
-    An honest client is judged by its own uploads. Colluders influence this verdict only through the
-    model that the client receives; the medians only from half of the clients on. Copies of an
-    honest update react to the model like this update; the detector `challenge` finds them.
+    An honest client is judged by its own uploads. Colluders influence this verdict through the
+    model that the client receives, and through the uploads that challenges combine. Fewer than half
+    of the clients move the medians only within the range of honest values. Copies of an honest
+    update react to the model like this update; the detector `challenge` finds them.
 
     >>> traces = Traces(torch.tensor([[1.0], [1.1], [60.0]]), torch.zeros(3, 1))
     >>> rows = Rows.of(traces.upload_MK, traces=traces)
@@ -112,7 +114,7 @@ class ResponseDetector(ResponseOptions):
     paper = (
         "Waudby-Smith and Ramdas, Estimating means by betting, 2023 (e-processes); our statistic"
     )
-    breakdown = "n / 2 for its medians; evictions compare a client with decoys, not with others"
+    breakdown = "n / 2 for its median length; answers are compared with decoys, not with others"
     complexity = "O(nd), keeps n sketches; n suspects: O(n²d) for their models"
     own = False
 
@@ -251,14 +253,16 @@ class ResponseDetector(ResponseOptions):
             objection_to(upload, response, informative, usual)
             for response, informative in zip(upload.responses, usual.informative, strict=True)
         ]
-        if upload.counts or not one.suspected:
+        was_suspected = one.suspected
+        if upload.counts or not was_suspected:
             self._suspect(one, upload, objections, usual)
         if upload.start == "challenged":
             self._prove(one, upload, objections, usual)
         place = next((i for i, objection in enumerate(objections) if objection), 0)
         proven = upload.counts and bool(objections[place])
         evidence = one.suspicion if upload.passive else one.evidence
-        opposes = proven or (upload.counts and pushes(upload, usual))
+        # Without enough rows, suspects are not challenged.
+        opposes = (was_suspected and any(objections)) or (upload.counts and pushes(upload, usual))
         decision: Literal["accepted", "rejected", "evicted"] = "accepted"
         if evidence > one.limit and proven:
             decision = "evicted"
@@ -309,7 +313,9 @@ class ResponseDetector(ResponseOptions):
         rank, count = (1, 1) if answer is None else (answer.rank, answer.count)
         one.answered = self._settled_at(one.answered, one.trials, one.limit, rank, count)
         far = upload.times > max(usual.most, usual.times(one.longest))
-        one.boldness = suspects.bolder(one.boldness, far or undoes(upload, usual))
+        one.boldness, one.boldest = suspects.bolder(
+            one.boldness, one.boldest, undoes(upload, usual), far
+        )
 
     def _stale(self, client: str, one: Known) -> Verdict:
         return Verdict(

@@ -243,20 +243,20 @@ def test_what_is_plausible_and_acceptable_by_hand() -> None:
 
 
 def test_what_a_challenged_client_may_upload_by_hand() -> None:
-    """A long upload needs a clear answer; a clear answer to the challenge excuses the rest."""
+    """A clear answer makes an upload plausible, but never longer than the limit."""
     usual = Usual(1.0, 10.0, (True,), turned=-0.1, overshoot=2.0, stretched=3.0, chance=0.15)
     training, noise = Response(0.4, 0.8), Response(0.0, 0.0, steady=False)
     pushes_ = Response(-0.5, -0.5)
     highest, middle = Answer(0.3, 0.5, 19, 20), Answer(0.0, 0.1, 9, 20)
     for times, response, answer, objection, accepted, pushed in (
         (11.0, training, middle, "", False, False),
-        (11.0, training, highest, "", True, False),
-        (51.0, training, highest, "", False, False),
-        (11.0, noise, highest, "", True, False),
+        (9.0, training, highest, "", True, False),
+        (11.0, training, highest, "", False, False),
+        (11.0, noise, highest, "", False, False),
         (11.0, noise, middle, "too long", False, False),
         (11.0, noise, Answer(0.3, 2.1, 19, 20), "too long", False, False),
         (math.inf, None, None, "too long", False, False),
-        (2.0, pushes_, highest, "", True, False),
+        (2.0, pushes_, highest, "", True, True),
         (2.0, pushes_, middle, "", True, True),
         (2.0, training, Answer(-0.3, -0.5, 3, 20), "turned", True, False),
         (2.0, training, Answer(-0.3, -0.5, 4, 20), "", True, False),
@@ -738,6 +738,66 @@ def test_a_suspect_whose_uploads_are_not_finite_is_evicted() -> None:
     assert verdict.decision == "evicted" and 5 < rounds < 12
 
 
+def test_uploads_that_a_challenge_makes_too_long_are_no_evidence_for_long() -> None:
+    """Training diverges above some length of a challenge. Its answers are unclear below."""
+    for longest in (1.0, 2.0, 4.0, 8.0):
+        boldness, boldest, far = 1.0, math.inf, list[bool]()
+        for _ in range(100):
+            far.append(boldness > longest)
+            boldness, boldest = suspects.bolder(boldness, boldest, clear=False, far=far[-1])
+        assert sum(far) <= 12
+    always = [suspects.bolder(0.125, 0.125, clear=False, far=True)] * 2
+    assert always == [(0.125, 0.125)] * 2
+
+
+@pytest.mark.parametrize("rows", [torch.zeros(6, D), torch.ones(6, D), torch.eye(D)[:2]])
+def test_without_differences_between_rows_nobody_is_challenged(rows: Tensor) -> None:
+    federation = Quadratics(10, 2)
+    until_suspected(federation, 4)
+    unchanged, state = challenged(rows, federation.global_D, federation.state, 9)
+    assert unchanged == {}
+    assert "due" not in state.tensors
+
+
+def test_rows_of_zeros_do_not_make_challenges_zero() -> None:
+    federation = Quadratics(10, 2)
+    until_suspected(federation, 4)
+    rows_ND = torch.cat([torch.zeros(7, D), federation.honest()[:3]])
+    models, _ = challenged(rows_ND, federation.global_D, federation.state, 9)
+    assert float((models["c04"] - federation.global_D).norm()) > 1
+
+
+def all_suspected(federation: Quadratics, rounds: int) -> Quadratics:
+    """The federation after these rounds, in the first of which every client is a suspect."""
+    federation.run(3)
+    known = federation.known
+    for one in known.values():
+        for past in one.pasts:
+            past.wealth = tuple(100.0 for _ in past.wealth)
+    sent_ND = federation.honest()
+    federation.challenges, federation.state = challenged(
+        sent_ND, federation.global_D, remembered(known, len(known)), 3
+    )
+    assert len(federation.challenges) == len(federation.ids)
+    federation.run(rounds)
+    return federation
+
+
+@pytest.mark.parametrize("kind", ["many sizes", "few large", "one large", "plateau", "ignores"])
+@pytest.mark.parametrize("seed", range(2))
+def test_honest_suspects_of_any_size_are_acquitted(kind: str, seed: int) -> None:
+    federation: Quadratics = Plateau(seed) if kind == "plateau" else Quadratics(12, seed)
+    if kind == "few large":
+        federation.shares_N = torch.tensor([0.02] * 9 + [0.8] * 3)
+    if kind == "one large":
+        federation.shares_N = torch.tensor([0.8] + [0.02] * 11)
+    if kind == "ignores":
+        federation = Ignores(12, seed, noise=0.0)
+    all_suspected(federation, 40)
+    assert not federation.evicted
+    assert not [client for client, one in federation.known.items() if one.suspected]
+
+
 def test_only_challenges_count_against_a_suspect() -> None:
     """No evidence comes of a round without a challenge, and an upload that dodges is left out."""
     federation = Quadratics(10, 2)
@@ -749,9 +809,13 @@ def test_only_challenges_count_against_a_suspect() -> None:
     assert verdicts["c04"].decision == "rejected"
     assert "did not start from the model that challenges the client" in verdicts["c04"].reason
     # Nobody issued another challenge: nothing is due, and nothing counts.
-    verdicts, state = judge(signs * federation.honest(), dodged + 0.01, state)
-    assert verdicts["c04"].decision == "accepted"
-    assert verdicts["c04"].evidence == 0
+    for further, decision in ((1.0, "rejected"), (-1.0, "accepted")):
+        start_ND = dodged + 1
+        sent_ND = federation.shares_N[:, None] * (federation.optima_ND - start_ND)
+        sent_ND[4] = sent_ND[4] * further * signs[4]
+        verdicts, state = judge(sent_ND, start_ND, state)
+        assert verdicts["c04"].decision == decision
+        assert verdicts["c04"].evidence == 0
     after = recalled(state, memories=2, shares=3)["c04"]
     assert (after.suspicion, after.trials) == (pytest.approx(suspicion), 0)
     answered, _ = judge(signs * federation.honest(), federation.starts_ND, federation.state)
@@ -766,7 +830,7 @@ def test_evidence_follows_the_answers_by_an_independent_sum() -> None:
     federation = Quadratics(10, 2)
     signs = until_suspected(federation, 4)
     ranks, total, normal = list[int](), 0.0, NormalDist()
-    for _ in range(4):
+    for _ in range(3):
         before = federation.known["c04"]
         assert before.due is not None
         decoys_JK = federation.state.tensors["decoys"].double()
@@ -776,13 +840,14 @@ def test_evidence_follows_the_answers_by_an_independent_sum() -> None:
         assert found is not None and found.count == 40
         ranks.append(found.rank)
         federation.run(1, lambda _, sent_ND=sent_ND: sent_ND)
+    assert federation.known["c04"].boldest == 8, "no upload was too long"
     for share in (0.35, 0.6, 0.9):
         shift = normal.inv_cdf(share) - normal.inv_cdf(0.15)
         heights = [math.exp(-shift * normal.inv_cdf((2 * k - 1) / 80)) for k in range(1, 41)]
         low = [40 * heights[rank - 1] / sum(heights) for rank in ranks]
-        for gains in (low, [(1 - share) / 0.85] * 4):
-            total += sum(math.prod(gains[j:]) / ((j + 1) * (j + 2)) for j in range(4)) / 6
-    assert federation.known["c04"].evidence == pytest.approx(math.log(total + 1 / 5))
+        for gains in (low, [(1 - share) / 0.85] * 3):
+            total += sum(math.prod(gains[j:]) / ((j + 1) * (j + 2)) for j in range(3)) / 6
+    assert federation.known["c04"].evidence == pytest.approx(math.log(total + 1 / 4))
 
 
 def test_a_server_that_only_observes_counts_every_round() -> None:

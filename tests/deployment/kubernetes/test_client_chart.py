@@ -42,6 +42,7 @@ def test_its_settings_exist(site: Manifests, settings_of: Any) -> None:
     found = settings_of(pod.container["command"], variables, set())
     assert found.hosted == [3]
     assert found.upload_dtype == "F16"
+    assert found.stay_when_barred
     assert pod.container["image"].endswith(f"-{image_of(pod.container['command'], variables)}")
     mounts = {mount["mountPath"]: mount for mount in pod.container["volumeMounts"]}
     assert not mounts[str(found.state)].get("readOnly")

@@ -50,6 +50,10 @@ class AgentSettings(ServiceSettings):
     """Number of threads for training."""
     patience: float = Field(default=3600.0, gt=0)
     """Seconds to wait for an aggregator that does not answer."""
+    stay_when_barred: bool = False
+    """Whether the process, once all of its clients are barred from the federation, waits for
+    SIGTERM instead of exiting. Set this where a process that exits is always restarted, such as in
+    a StatefulSet of Kubernetes."""
     trusted_packages: str = ""
     """Comma-separated names of trusted packages. If an aggregator names a model by import path, the
     client refuses the model unless it is in one of these packages, because the import path

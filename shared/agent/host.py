@@ -126,6 +126,8 @@ async def host(
 ) -> None:
     """Runs all clients of this process until each is barred from the federation.
 
+    If `settings.stay_when_barred` is set, the function then waits until it is cancelled.
+
     Args:
         settings: settings of the process.
         build: builds the participants; called again for each run.
@@ -155,6 +157,9 @@ async def host(
     failures = [end for end in ends if isinstance(end, Exception)]
     if failures:
         raise ExceptionGroup(f"{len(failures)} of {len(ends)} clients failed", failures)
+    if settings.stay_when_barred:
+        log.warning("all clients of this process are barred; the process waits for SIGTERM")
+        await asyncio.Event().wait()
 
 
 async def _run_client(client: "HostedClient", rejoins: bool, join_token: str | None) -> None:

@@ -1,14 +1,16 @@
 """A federation over several processes: each role is one of its own."""
 
+import asyncio
 import secrets
 import sys
 import time
+from contextlib import aclosing
 from pathlib import Path
 
 import psutil
-import redis
 
 from benchmarks.chaos import comparable
+from rampart_fl.services.aggregator.state.redis_connection import connect
 from rampart_fl.services.console.launcher.forked import ForkedProcesses
 from rampart_fl.services.console.launcher.local import to_toml
 from rampart_fl.services.console.launcher.processes import Processes, free_port
@@ -75,9 +77,14 @@ class Parted(TestClients):
 
     def holder(self) -> str | None:
         """The worker that decides."""
-        with redis.Redis.from_url(self.redis_url, decode_responses=True) as client:
-            found: str | None = client.get(f"{{{self.namespace}}}:lease")
-        return found
+        password = self.settings.get("RAMPART_REDIS_PASSWORD")
+
+        async def ask() -> str | None:
+            async with aclosing(connect(self.redis_url, password)) as client:
+                found: str | None = await client.get(f"{{{self.namespace}}}:lease")
+            return found
+
+        return asyncio.run(ask())
 
     def hand_over(self, until: str) -> None:
         """Returns once this worker holds the lease."""

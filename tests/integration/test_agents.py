@@ -5,6 +5,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
+from rampart_fl.services.console.launcher.forked import ForkedProcesses
+from rampart_fl.services.console.testing import PATIENCE
 from rampart_fl.shared.agent.agent_settings import AgentSettings
 from rampart_fl.shared.agent.host import AgentContext
 from rampart_fl.shared.agent.host import host as run_agents
@@ -67,3 +71,35 @@ def test_who_is_barred_while_it_works_ends(host: Host, tmp_path: Path) -> None:
         hosted.operator.decide_everywhere("zoe", "evict", "stolen")
         held = False
         until(agents.done)
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_a_process_whose_clients_are_all_barred_stays_only_if_told(
+    host: Host, tmp_path: Path, stays: bool
+) -> None:
+    hosted, processes = host(experiment(3)), ForkedProcesses(tmp_path / "logs")
+    tokens, log = tmp_path / "tokens", tmp_path / "logs/agent.log"
+    tokens.write_text("\n".join(hosted.operator.mint(["yves", "zoe"]).tokens))
+    processes.python(
+        "agent",
+        "rampart_fl.services.client_agent",
+        RAMPART_AGGREGATOR=hosted.url,
+        RAMPART_CLIENTS="2",
+        RAMPART_STATE=str(tmp_path / "state"),
+        RAMPART_JOIN_TOKENS=str(tokens),
+        RAMPART_STAY_WHEN_BARRED=str(stays),
+    )
+    try:
+        until(lambda: len(hosted.operator.clients()) == 2)
+        hosted.operator.decide_everywhere("yves", "evict", "stolen")
+        until(lambda: log.read_text().count('"barred"') == 1)
+        assert "SIGTERM" not in log.read_text()
+        hosted.operator.decide_everywhere("zoe", "evict", "stolen")
+        if stays:
+            until(lambda: "waits for SIGTERM" in log.read_text())
+            assert processes["agent"].poll() is None
+            processes["agent"].terminate()
+        assert processes["agent"].wait(PATIENCE) == 0
+        assert log.read_text().count("waits for SIGTERM") == stays
+    finally:
+        processes.stop_all()

@@ -125,7 +125,7 @@ def replicated(tmp_path: Path) -> Iterator[Callable[[int], Replicated]]:
 
 
 @pytest.mark.timeout(300)
-def test_a_run_goes_on_after_a_failover_and_comes_to_the_same(
+def test_a_run_goes_on_after_a_failover_of_redis_and_worker_and_comes_to_the_same(
     host: Callable[..., Hosted], replicated: Callable[[int], Replicated], tmp_path: Path
 ) -> None:
     given = experiment(4, 4, seed=7, server=FEDCAP)
@@ -140,7 +140,9 @@ def test_a_run_goes_on_after_a_failover_and_comes_to_the_same(
     running, hold = Parted(given, folder, servers.url, **settings).__enter__(), Hold(2)
     try:
         running.start("api", "api")
-        running.start("worker", "worker")
+        running.start("worker", "one")
+        running.hand_over("one")
+        running.start("worker", "two")
         running.operator.ready()
         for name in NAMES:
             running.join(name)
@@ -149,8 +151,13 @@ def test_a_run_goes_on_after_a_failover_and_comes_to_the_same(
             client.hold = hold
             running.take_part(name, client)
         running.wait("collecting", 2)
+        wait_until_listening(running.ports["two"], running.processes, "two", PATIENCE)
+        assert running.holder() == "one"
+        # A node that fails may take both the primary and the worker that decides with it.
         servers.processes.kill("redis-0")
+        running.processes.kill("one")
         servers.await_failover("redis-0")
+        running.hand_over("two")
         hold.on = False
         running.wait()
         records = [comparable(record) for record in running.operator.rounds()]

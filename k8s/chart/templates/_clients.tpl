@@ -74,6 +74,8 @@ initContainers:
 - {name: RAMPART_AGGREGATOR, value: "{{ include "rampart.url" $root }}"}
 - {name: RAMPART_STATE, value: /var/lib/rampart/state}
 - {name: RAMPART_JOIN_TOKENS, value: /run/secrets/join-tokens}
+# Kubernetes restarts every process of a StatefulSet that exits, whatever its exit code.
+- {name: RAMPART_STAY_WHEN_BARRED, value: "true"}
 {{- if $root.Values.tls.enabled }}
 - {name: RAMPART_CA_CERTIFICATE, value: /run/secrets/tls/ca.crt}
 {{- end }}

@@ -1,5 +1,6 @@
 """The rendered manifests as objects."""
 
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,6 +130,15 @@ def manifests(
 ) -> Manifests:
     """Every file of manifests, one after the other."""
     return Manifests(load((root / f"k8s/manifests/{request.param}.yaml").read_text()))
+
+
+@pytest.fixture(scope="session")
+def helm() -> str:
+    """Where helm is."""
+    found = shutil.which("helm")
+    if found is None:
+        pytest.skip("no helm on the path: nobody checks that chart and manifests agree")
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """The manifests are those of the chart; presets combine; releases share nothing. Needs helm."""
 
 import itertools
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -13,15 +12,6 @@ from tests.deployment.kubernetes.conftest import FILES
 
 pytestmark = pytest.mark.processes
 Render = Callable[..., list[Any]]
-
-
-@pytest.fixture(scope="session")
-def helm() -> str:
-    """Where helm is."""
-    found = shutil.which("helm")
-    if found is None:
-        pytest.skip("no helm on the path: nobody checks that chart and manifests agree")
-    return found
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rampart_fl.services.aggregator.server import DRAIN
+from rampart_fl.shared.agent.agent_settings import AgentSettings
 from rampart_fl.shared.learning.data.datasets.files import VARIABLE as DATA
 from tests.deployment.kubernetes.conftest import NO_SERVICE, OWNER, TLS
 
@@ -31,6 +32,15 @@ def test_every_setting_is_known_and_valid(manifests: Any, settings: Any) -> None
     read = {pod.component: settings(pod) for pod in manifests.pods}
     assert {"api", "worker", "join-tokens", "agents"} <= read.keys()
     assert (read["api"].role, read["worker"].role) == ("api", "worker")
+
+
+def test_clients_of_a_stateful_set_never_exit_by_themselves(manifests: Any, settings: Any) -> None:
+    # Kubernetes restarts every process of a StatefulSet that exits.
+    sets = {pod.name for pod in manifests.pods if pod.owner["kind"] == "StatefulSet"}
+    read = {pod.name: settings(pod) for pod in manifests.pods if pod.name in sets}
+    clients = {name: found for name, found in read.items() if isinstance(found, AgentSettings)}
+    assert "rampart-agents" in clients
+    assert all(found.stay_when_barred for found in clients.values())
 
 
 def test_containers_are_named_by_the_port_they_listen_on(manifests: Any, settings: Any) -> None:

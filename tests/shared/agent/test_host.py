@@ -67,8 +67,9 @@ def test_lists_of_slots_that_cannot_be_hosted_are_refused(
         AgentSettings.model_validate(told)
 
 
+@pytest.mark.parametrize("stays", [False, True])
 async def test_a_client_that_fails_does_not_stop_the_others(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, stays: bool
 ) -> None:
     ended: list[int] = []
     failed = asyncio.Event()
@@ -82,12 +83,40 @@ async def test_a_client_that_fails_does_not_stop_the_others(
         ended.append(self.position)
 
     monkeypatch.setattr(HostedClient, "live", live)
-    settings = AgentSettings(slots="0-2")
+    settings = AgentSettings(slots="0-2", stay_when_barred=stays)
     with pytest.raises(ExceptionGroup) as caught:
         await host(settings, honest(settings))
     assert sorted(ended) == [0, 2]
     assert [str(cause) for cause in caught.value.exceptions] == ["revoked"]
     assert "revoked" in caplog.text
+
+
+async def test_who_stays_when_barred_waits_for_a_signal(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    barred = [asyncio.Event(), asyncio.Event()]
+
+    async def live(self: HostedClient, *_: Any, **__: Any) -> None:
+        await barred[self.position].wait()
+
+    async def turn() -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(HostedClient, "live", live)
+    settings = AgentSettings(clients=2, stay_when_barred=True)
+    running = asyncio.create_task(host(settings, honest(settings)))
+    barred[0].set()
+    await turn()
+    assert not caplog.messages
+    barred[1].set()
+    await turn()
+    (told,) = caplog.messages
+    assert "all clients of this process are barred" in told
+    assert not running.done()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
 
 
 async def test_a_signal_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:

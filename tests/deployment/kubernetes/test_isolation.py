@@ -170,7 +170,7 @@ def outside(policy: dict[str, Any]) -> set[int]:
 
 def test_who_leaves_the_cluster(manifests: Any) -> None:
     tls = "RAMPART_TLS_KEY" in manifests.variables(manifests.pod("api"))
-    state = {443, 6379, 6380} if tls else set()
+    state = {443, 6379, 6380, 26379} if tls else set()
     for policy in manifests.of("NetworkPolicy"):
         component = policy["metadata"]["labels"]["app.kubernetes.io/component"]
         expected = {"join-tokens": {443, 6443}, "api": state, "worker": state}

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.deployment.kubernetes.conftest import FILES
+from tests.deployment.kubernetes.test_isolation import outside
 
 pytestmark = pytest.mark.processes
 Render = Callable[..., list[Any]]
@@ -105,6 +106,26 @@ def test_a_job_that_stays_keeps_its_name(render: Render) -> None:
 def test_unusable_values_are_refused(render: Render, values: str, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         render(values=values)
+
+
+@pytest.mark.parametrize(
+    ("url", "ports"),
+    [
+        ("redis://redis.example/0", {6379}),
+        ("rediss://redis.example:6380/0", {6380}),
+        ("redis://[fd00::1]:7000", {7000}),
+        ("redis+sentinel://one:26379,two:26379/primary/0", {26379}),
+        ("rediss+sentinel://one:26379,two:26380,three:5000/primary/0", {26379, 26380, 5000}),
+    ],
+)
+def test_api_and_worker_reach_the_ports_of_redis(render: Render, url: str, ports: set[int]) -> None:
+    escaped = url.replace(",", "\\,")
+    policies = [
+        one for one in render(values=f"redis.url={escaped}") if one["kind"] == "NetworkPolicy"
+    ]
+    reached = {one["metadata"]["name"]: outside(one["spec"]) for one in policies}
+    for name in ("rampart-api", "rampart-worker"):
+        assert reached[name] == {443, 6379, 6380, 26379} | ports
 
 
 @pytest.mark.parametrize("chart", ["chart", "client-chart"])

@@ -63,7 +63,12 @@ def test_one_job_alone_may_speak_to_the_cluster(manifests: Any) -> None:
     secret = manifests.variables(manifests.pod("join-tokens"))["RAMPART_TOKENS_SECRET"]
     assert role["rules"] == [
         {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
-        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [secret], "verbs": ["get"]},
+        {
+            "apiGroups": [""],
+            "resources": ["secrets"],
+            "resourceNames": [secret],
+            "verbs": ["get", "patch"],
+        },
     ]
     (binding,) = manifests.of("RoleBinding")
     (account,) = manifests.of("ServiceAccount")

@@ -14,6 +14,8 @@ from tests.deployment.kubernetes.test_isolation import outside
 
 pytestmark = pytest.mark.processes
 Render = Callable[..., list[Any]]
+ROUTE = "httpRoute.enabled=true,httpRoute.host=federation.example"
+TRUST = "httpRoute.backendTls"
 
 
 @pytest.fixture(scope="session")
@@ -101,11 +103,43 @@ def test_a_job_that_stays_keeps_its_name(render: Render) -> None:
         ("worker.device=tpu", "worker[/.]device"),
         ("redis.url=http://x", "redis[/.]url"),
         ("ingress.enabled=true", "ingress.host is the name"),
+        (f"{ROUTE},tls.enabled=true", "needs exactly one of httpRoute.backendTls.caConfigMap"),
+        (
+            f"{ROUTE},tls.enabled=true,{TRUST}.caConfigMap=ca,{TRUST}.systemCas=true",
+            "needs exactly one of httpRoute.backendTls.caConfigMap",
+        ),
     ],
 )
 def test_unusable_values_are_refused(render: Render, values: str, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         render(values=values)
+
+
+@pytest.mark.parametrize(
+    ("value", "authority"),
+    [
+        (
+            f"{TRUST}.caConfigMap=ca",
+            {"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "ca"}]},
+        ),
+        (f"{TRUST}.systemCas=true", {"wellKnownCACertificates": "System"}),
+    ],
+)
+def test_a_gateway_speaks_https_to_an_api_with_a_certificate(
+    render: Render, value: str, authority: dict[str, Any]
+) -> None:
+    encrypted = render(values=f"{ROUTE},tls.enabled=true,tls.issuer.name=internal,{value}")
+    made = {one["kind"]: one for one in encrypted}
+    (rule,) = made["HTTPRoute"]["spec"]["rules"]
+    (backend,) = rule["backendRefs"]
+    spec = made["BackendTLSPolicy"]["spec"]
+    assert spec["targetRefs"] == [{"group": "", "kind": "Service", "name": backend["name"]}]
+    assert spec["validation"].pop("hostname") in made["Certificate"]["spec"]["dnsNames"]
+    assert spec["validation"] == authority
+    # A policy would make the Gateway speak HTTPS to an api without a certificate.
+    plain = {one["kind"] for one in render(values=f"{ROUTE},{value}")}
+    assert "HTTPRoute" in plain
+    assert "BackendTLSPolicy" not in plain
 
 
 @pytest.mark.parametrize(

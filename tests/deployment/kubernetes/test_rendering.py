@@ -1,6 +1,7 @@
 """The manifests are those of the chart; presets combine; releases share nothing. Needs helm."""
 
 import itertools
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -25,6 +26,29 @@ def helm() -> str:
     if found is None:
         pytest.skip("no helm on the path: nobody checks that chart and manifests agree")
     return found
+
+
+@pytest.fixture
+def notes(helm: str, root: Path, tmp_path: Path, load: Callable[[str], list[Any]]) -> Any:
+    """The text that helm shows after an installation with values."""
+    chart = tmp_path / "chart"
+    shutil.copytree(root / "k8s/chart", chart)
+    # `helm template` leaves this text out, and `helm install` needs a cluster.
+    text = (chart / "templates/NOTES.txt").read_text()
+    wrapped = (
+        f'{{{{ define "notes" }}}}{text}{{{{ end }}}}\nnotes: {{{{ include "notes" . | quote }}}}\n'
+    )
+    (chart / "templates/notes.yaml").write_text(wrapped)
+    command = [helm, "template", "fed", str(chart), "-n", "ours", "-s", "templates/notes.yaml"]
+
+    def shown(values: str) -> str:
+        done = subprocess.run(
+            [*command, "--set", values], check=True, capture_output=True, text=True
+        )
+        (found,) = load(done.stdout)
+        return str(found["notes"])
+
+    return shown
 
 
 @pytest.fixture
@@ -160,6 +184,27 @@ def test_api_and_worker_reach_the_ports_of_redis(render: Render, url: str, ports
     reached = {one["metadata"]["name"]: outside(one["spec"]) for one in policies}
     for name in ("rampart-api", "rampart-worker"):
         assert reached[name] == {443, 6379, 6380, 26379} | ports
+
+
+def test_the_notes_name_the_authority_where_it_is(notes: Any, render: Render) -> None:
+    text = notes("tls.enabled=true,tls.secret=certificate").replace("\\\n", "")
+    inside, outside = re.findall(r"rampart watch --url https://localhost:8440 --ca (\S+)", text)
+    (api,) = [
+        one["spec"]["template"]["spec"]["containers"][0]
+        for one in render(values="tls.enabled=true")
+        if one["kind"] == "Deployment"
+    ]
+    mounts = {mount["name"]: mount["mountPath"] for mount in api["volumeMounts"]}
+    assert inside == f"{mounts['tls']}/ca.crt"
+    (written,) = re.findall(
+        r"kubectl -n ours get secret certificate +-o jsonpath='\{.data.ca\\.crt\}' "
+        r"\| base64 -d > (\S+)\n",
+        text,
+    )
+    assert outside == written
+    plain = notes("tls.enabled=false")
+    assert len(re.findall(r"rampart watch --url http://localhost:8440\n", plain)) == 2
+    assert "ca.crt" not in plain
 
 
 @pytest.mark.parametrize("chart", ["chart", "client-chart"])

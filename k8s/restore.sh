@@ -4,7 +4,8 @@
 #   k8s/restore.sh NAMESPACE RELEASE FOLDER    FOLDER has redis.rdb and blobs.tar
 #   k8s/restore.sh NAMESPACE RELEASE NAME      a backup that the chart's CronJob made
 #
-# Variables: KUBECTL, REDIS_IMAGE.
+# Variables: KUBECTL, REDIS_IMAGE; BLOBS_CLAIM and BACKUPS_CLAIM, by default the claims that the release's
+# worker and CronJob mount.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 [ $# = 3 ] || { sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2; exit 2; }
@@ -12,25 +13,35 @@ namespace=$1 release=$2 backup=$3
 kubectl() { command ${KUBECTL:-kubectl} --namespace "$namespace" "$@"; }
 image=${REDIS_IMAGE:-redis:7.4-bookworm}
 
+claim() { # object, path of its pod's specification, volume
+  local path="{$2.volumes[?(@.name==\"$3\")].persistentVolumeClaim.claimName}" name
+  name=$(kubectl get "$1" -o "jsonpath=$path")
+  [ -n "$name" ] || { echo "$1 mounts no claim as $3" >&2; return 1; }
+  echo "$name"
+}
 if [ -d "$backup" ]; then
   for file in redis.rdb blobs.tar; do
     test -s "$backup/$file" || { echo "$backup has no $file" >&2; exit 1; }
   done
   volume="emptyDir: {sizeLimit: 1Mi}"
 else
-  volume="persistentVolumeClaim: {claimName: $release-backups, readOnly: true}"
+  backups=${BACKUPS_CLAIM:-$(claim "cronjob/$release-backup" .spec.jobTemplate.spec.template.spec backups)}
+  volume="persistentVolumeClaim: {claimName: $backups, readOnly: true}"
 fi
+blobs=${BLOBS_CLAIM:-$(claim "statefulset/$release-worker" .spec.template.spec blobs)}
 part() { # a file of the backup
   if [ -d "$backup" ]; then cat "$backup/$1"; else
     kubectl exec "$release-restore" -c blobs -- cat "/backups/$backup/$1"
   fi
 }
 
+components=("deployment/$release-api" "statefulset/$release-worker" "statefulset/$release-redis")
 declare -A replicas
-for one in deployment/$release-api statefulset/$release-worker statefulset/$release-redis; do
+# Nothing stops until all of them are found.
+for one in "${components[@]}"; do
   replicas[$one]=$(kubectl get "$one" -o 'jsonpath={.spec.replicas}')
-  kubectl scale "$one" --replicas 0
 done
+for one in "${components[@]}"; do kubectl scale "$one" --replicas 0; done
 for component in api worker redis; do
   kubectl wait --for delete pod --timeout 120s \
     -l "app.kubernetes.io/instance=$release,app.kubernetes.io/component=$component"
@@ -77,7 +88,7 @@ $(container redis 999 '[{name: redis, mountPath: /data}]')
 $(container blobs 10001 '[{name: blobs, mountPath: /blobs}, {name: backups, mountPath: /backups, readOnly: true}]')
   volumes:
     - {name: redis, persistentVolumeClaim: {claimName: data-$release-redis-0}}
-    - {name: blobs, persistentVolumeClaim: {claimName: $release-blobs}}
+    - {name: blobs, persistentVolumeClaim: {claimName: $blobs}}
     - {name: backups, $volume}
 YAML
 )

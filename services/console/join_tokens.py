@@ -2,11 +2,12 @@
 
 docker-compose.yml and k8s/ run this module as a start-up job. Each process that hosts clients gets
 one file, or one key of a Kubernetes Secret, with one token per line. The file or key is named
-`<group>-<number>`, like a pod of a StatefulSet. Clients are named after their slots. The job leaves
-existing files and an existing Secret unchanged, so it can run again.
+`<group>-<number>`, like a pod of a StatefulSet. Clients are named after their slots. The job adds
+the files or keys that are missing and leaves existing ones unchanged, so it can run again.
 """
 
 import asyncio
+import json
 import logging
 import os
 import ssl
@@ -29,6 +30,8 @@ from rampart_fl.shared.runtime.ranges import check_distinct, format_ranges, pars
 log = logging.getLogger(__name__)
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """The folder in which Kubernetes stores a pod's own credentials."""
+ATTEMPTS = 10
+"""How often the job tries to change a Secret that other jobs change at the same time."""
 Make = Callable[[Mapping[str, list[str]]], dict[str, str]]
 """Makes tokens for each process's clients, and returns the text of each process's file."""
 
@@ -105,23 +108,40 @@ def fill_folder(make: Make, folder: Path, wanted: Mapping[str, list[str]]) -> No
 def fill_secret(
     make: Make, cluster: httpx.Client, namespace: str, name: str, wanted: Mapping[str, list[str]]
 ) -> None:
-    """Creates the Secret unless it already exists."""
+    """Adds the keys that the Secret does not have yet; creates the Secret if it does not exist.
+
+    Raises:
+        Unavailable: Kubernetes refuses a request, or other jobs change the Secret all the time.
+    """
     path = f"/api/v1/namespaces/{namespace}/secrets"
-    known = cluster.get(f"{path}/{name}")
-    if known.status_code == 200:
-        log.info("secret %s already exists; left unchanged", name)
-        return
-    data = {key: b64encode(text.encode()).decode() for key, text in make(wanted).items()}
-    secret = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": name},
-        "type": "Opaque",
-        "data": data,
-    }
-    made = cluster.post(path, json=secret)
-    if made.status_code not in (201, 409):
-        raise Unavailable(f"Kubernetes: {made.status_code} {made.text[:300]}")
+    for _ in range(ATTEMPTS):
+        known = cluster.get(f"{path}/{name}")
+        if known.status_code not in (200, 404):
+            break
+        there = known.json() if known.status_code == 200 else {}
+        # Kubernetes leaves out the data of an empty Secret.
+        keys = there.get("data") or {}
+        missing = {key: group for key, group in wanted.items() if key not in keys}
+        if there and not missing:
+            log.info("every process already has its tokens")
+            return
+        data = {key: b64encode(text.encode()).decode() for key, text in make(missing).items()}
+        if there:
+            # With the version, Kubernetes refuses the patch if the Secret has changed since.
+            version = {"resourceVersion": there["metadata"]["resourceVersion"]}
+            known = cluster.patch(
+                f"{path}/{name}",
+                content=json.dumps({"metadata": version, "data": data}),
+                headers={"Content-Type": "application/merge-patch+json"},
+            )
+        else:
+            secret = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": data}
+            known = cluster.post(path, json={**secret, "metadata": {"name": name}})
+        if known.is_success:
+            return
+        if known.status_code != 409:
+            break
+    raise Unavailable(f"Kubernetes: {known.status_code} {known.text[:300]}")
 
 
 def cluster() -> httpx.Client:

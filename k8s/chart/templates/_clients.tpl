@@ -1,10 +1,11 @@
 {{/*
 The pods of a group of clients: agents or attackers. Takes (list $ GROUP).
 
-A pod of the group sees only its own join tokens. It may start long before the job has made them. A
-Secret that a volume needs is looked for again only after one or two minutes, but a Secret that a
-variable needs after ten seconds: so the first container has such a variable, and then waits for its
-file.
+The client of a pod sees only its own join tokens. The container before it mounts the whole Secret, and
+runs a shell that only waits: a mount of a single key would not show a key that is added later. A pod may
+start long before the job has made its tokens. A Secret that a volume needs is looked for again only after
+one or two minutes, but a Secret that a variable needs after ten seconds: so the first container has such a
+variable, and then waits for its file.
 */}}
 {{- define "rampart.clients.service" -}}
 {{- $root := index . 0 -}}

@@ -64,6 +64,16 @@ def test_every_pod_finds_its_own_key(manifests: Any, groups: dict[str, str]) -> 
         assert volume["secret"]["secretName"] == job["RAMPART_TOKENS_SECRET"]
         (mount,) = [m for m in pod.container["volumeMounts"] if m["name"] == "join-tokens"]
         assert mount["subPathExpr"] == "$(POD_NAME)"
+        # Only a shell that waits sees the other pods' keys, and it ends before the clients start.
+        whole = [
+            one
+            for one in pod.containers
+            for m in one["volumeMounts"]
+            if m["name"] == "join-tokens" and "subPathExpr" not in m
+        ]
+        assert whole == pod.spec["initContainers"]
+        assert whole[0]["command"][:2] == ["sh", "-ec"]
+        assert "restartPolicy" not in whole[0]
         names = {variable["name"]: variable.get("valueFrom") for variable in pod.container["env"]}
         assert names["POD_NAME"] == {"fieldRef": {"fieldPath": "metadata.name"}}
 

@@ -63,7 +63,12 @@ def test_one_job_alone_may_speak_to_the_cluster(manifests: Any) -> None:
     secret = manifests.variables(manifests.pod("join-tokens"))["RAMPART_TOKENS_SECRET"]
     assert role["rules"] == [
         {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
-        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [secret], "verbs": ["get"]},
+        {
+            "apiGroups": [""],
+            "resources": ["secrets"],
+            "resourceNames": [secret],
+            "verbs": ["get", "patch"],
+        },
     ]
     (binding,) = manifests.of("RoleBinding")
     (account,) = manifests.of("ServiceAccount")
@@ -170,7 +175,7 @@ def outside(policy: dict[str, Any]) -> set[int]:
 
 def test_who_leaves_the_cluster(manifests: Any) -> None:
     tls = "RAMPART_TLS_KEY" in manifests.variables(manifests.pod("api"))
-    state = {443, 6379, 6380} if tls else set()
+    state = {443, 6379, 6380, 26379} if tls else set()
     for policy in manifests.of("NetworkPolicy"):
         component = policy["metadata"]["labels"]["app.kubernetes.io/component"]
         expected = {"join-tokens": {443, 6443}, "api": state, "worker": state}

@@ -1,6 +1,8 @@
 """The manifests are those of the chart; presets combine; releases share nothing. Needs helm."""
 
 import itertools
+import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -9,9 +11,35 @@ from typing import Any
 import pytest
 
 from tests.deployment.kubernetes.conftest import FILES
+from tests.deployment.kubernetes.test_isolation import outside
 
 pytestmark = pytest.mark.processes
 Render = Callable[..., list[Any]]
+ROUTE = "httpRoute.enabled=true,httpRoute.host=federation.example"
+TRUST = "httpRoute.backendTls"
+
+
+@pytest.fixture
+def notes(helm: str, root: Path, tmp_path: Path, load: Callable[[str], list[Any]]) -> Any:
+    """The text that helm shows after an installation with values."""
+    chart = tmp_path / "chart"
+    shutil.copytree(root / "k8s/chart", chart)
+    # `helm template` leaves this text out, and `helm install` needs a cluster.
+    text = (chart / "templates/NOTES.txt").read_text()
+    wrapped = (
+        f'{{{{ define "notes" }}}}{text}{{{{ end }}}}\nnotes: {{{{ include "notes" . | quote }}}}\n'
+    )
+    (chart / "templates/notes.yaml").write_text(wrapped)
+    command = [helm, "template", "fed", str(chart), "-n", "ours", "-s", "templates/notes.yaml"]
+
+    def shown(values: str) -> str:
+        done = subprocess.run(
+            [*command, "--set", values], check=True, capture_output=True, text=True
+        )
+        (found,) = load(done.stdout)
+        return str(found["notes"])
+
+    return shown
 
 
 @pytest.fixture
@@ -90,11 +118,84 @@ def test_a_job_that_stays_keeps_its_name(render: Render) -> None:
         ("worker.device=tpu", "worker[/.]device"),
         ("redis.url=http://x", "redis[/.]url"),
         ("ingress.enabled=true", "ingress.host is the name"),
+        (f"{ROUTE},tls.enabled=true", "needs exactly one of httpRoute.backendTls.caConfigMap"),
+        (
+            f"{ROUTE},tls.enabled=true,{TRUST}.caConfigMap=ca,{TRUST}.systemCas=true",
+            "needs exactly one of httpRoute.backendTls.caConfigMap",
+        ),
     ],
 )
 def test_unusable_values_are_refused(render: Render, values: str, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         render(values=values)
+
+
+@pytest.mark.parametrize(
+    ("value", "authority"),
+    [
+        (
+            f"{TRUST}.caConfigMap=ca",
+            {"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "ca"}]},
+        ),
+        (f"{TRUST}.systemCas=true", {"wellKnownCACertificates": "System"}),
+    ],
+)
+def test_a_gateway_speaks_https_to_an_api_with_a_certificate(
+    render: Render, value: str, authority: dict[str, Any]
+) -> None:
+    encrypted = render(values=f"{ROUTE},tls.enabled=true,tls.issuer.name=internal,{value}")
+    made = {one["kind"]: one for one in encrypted}
+    (rule,) = made["HTTPRoute"]["spec"]["rules"]
+    (backend,) = rule["backendRefs"]
+    spec = made["BackendTLSPolicy"]["spec"]
+    assert spec["targetRefs"] == [{"group": "", "kind": "Service", "name": backend["name"]}]
+    assert spec["validation"].pop("hostname") in made["Certificate"]["spec"]["dnsNames"]
+    assert spec["validation"] == authority
+    # A policy would make the Gateway speak HTTPS to an api without a certificate.
+    plain = {one["kind"] for one in render(values=f"{ROUTE},{value}")}
+    assert "HTTPRoute" in plain
+    assert "BackendTLSPolicy" not in plain
+
+
+@pytest.mark.parametrize(
+    ("url", "ports"),
+    [
+        ("redis://redis.example/0", {6379}),
+        ("rediss://redis.example:6380/0", {6380}),
+        ("redis://[fd00::1]:7000", {7000}),
+        ("redis+sentinel://one:26379,two:26379/primary/0", {26379}),
+        ("rediss+sentinel://one:26379,two:26380,three:5000/primary/0", {26379, 26380, 5000}),
+    ],
+)
+def test_api_and_worker_reach_the_ports_of_redis(render: Render, url: str, ports: set[int]) -> None:
+    escaped = url.replace(",", "\\,")
+    policies = [
+        one for one in render(values=f"redis.url={escaped}") if one["kind"] == "NetworkPolicy"
+    ]
+    reached = {one["metadata"]["name"]: outside(one["spec"]) for one in policies}
+    for name in ("rampart-api", "rampart-worker"):
+        assert reached[name] == {443, 6379, 6380, 26379} | ports
+
+
+def test_the_notes_name_the_authority_where_it_is(notes: Any, render: Render) -> None:
+    text = notes("tls.enabled=true,tls.secret=certificate").replace("\\\n", "")
+    inside, outside = re.findall(r"rampart watch --url https://localhost:8440 --ca (\S+)", text)
+    (api,) = [
+        one["spec"]["template"]["spec"]["containers"][0]
+        for one in render(values="tls.enabled=true")
+        if one["kind"] == "Deployment"
+    ]
+    mounts = {mount["name"]: mount["mountPath"] for mount in api["volumeMounts"]}
+    assert inside == f"{mounts['tls']}/ca.crt"
+    (written,) = re.findall(
+        r"kubectl -n ours get secret certificate +-o jsonpath='\{.data.ca\\.crt\}' "
+        r"\| base64 -d > (\S+)\n",
+        text,
+    )
+    assert outside == written
+    plain = notes("tls.enabled=false")
+    assert len(re.findall(r"rampart watch --url http://localhost:8440\n", plain)) == 2
+    assert "ca.crt" not in plain
 
 
 @pytest.mark.parametrize("chart", ["chart", "client-chart"])

@@ -1,7 +1,9 @@
 """k8s/restore.sh stops what writes, restores both volumes by their owners, and starts again."""
 
+import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,30 +16,59 @@ from tests.deployment.kubernetes.test_isolation import restricted
 from tests.deployment.kubernetes.test_schemas import RELEASES
 
 pytestmark = pytest.mark.processes
-# A cluster that notes what it is told, and keeps what it is given.
+# A cluster that notes what it is told, keeps what it is given, and looks up fields of its objects.
 KUBECTL = """#!/usr/bin/env bash
 {{ echo "$*" | tr '\\n' ' '; echo; }} >> {folder}/told
 case "$*" in
-  *" get "*) printf 2 ;;
+  *" get "*) {python} {folder}/get.py "$4" "$6" ;;
   *" apply "*) cat > {folder}/pod.yaml ;;
   *" cat /backups/"*) echo "from the claim" ;;
   *" -i "*"-c redis"*) cat > {folder}/redis ;;
   *" -i "*"-c blobs"*) cat > {folder}/blobs ;;
 esac
 """
+GET = """
+import json, pathlib, re, sys
+
+asked, path = sys.argv[1], sys.argv[2].removeprefix("jsonpath=")
+found = json.loads((pathlib.Path(__file__).parent / "objects.json").read_text()).get(asked)
+if found is None:
+    sys.exit(f"{asked} not found")
+step = re.compile(r'[.](\\w+)|\\[[?][(]@[.]name=="(\\w+)"[)]\\]')
+assert step.sub("", path) == "{}", path
+for key, name in step.findall(path):
+    if key:
+        found = (found or {}).get(key)
+    else:
+        found = next((one for one in found or [] if one["name"] == name), None)
+print("" if found is None else found, end="")
+"""
 
 
 @pytest.fixture
-def restore(root: Path, tmp_path: Path) -> Callable[[str], "subprocess.CompletedProcess[str]"]:
+def objects(root: Path, load: Callable[[str], list[Any]], tmp_path: Path) -> Path:
+    """A file with the objects of a release that the chart made with backups, by kind and name."""
+    text = (root / "k8s/manifests/standard.yaml").read_text().replace("rampart", "fed")
+    known = {f"{one['kind'].lower()}/{one['metadata']['name']}": one for one in load(text)}
+    file = tmp_path / "objects.json"
+    file.write_text(json.dumps(known))
+    return file
+
+
+@pytest.fixture
+def restore(
+    root: Path, tmp_path: Path, objects: Path
+) -> Callable[..., "subprocess.CompletedProcess[str]"]:
     """Restores a backup of the release `fed` in the namespace `ours`."""
+    (tmp_path / "get.py").write_text(GET)
     kubectl = tmp_path / "kubectl"
-    kubectl.write_text(KUBECTL.format(folder=tmp_path))
+    kubectl.write_text(KUBECTL.format(folder=tmp_path, python=sys.executable))
     kubectl.chmod(0o755)
 
-    def run(backup: str) -> "subprocess.CompletedProcess[str]":
+    def run(backup: str, **variables: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
             ["bash", root / "k8s/restore.sh", "ours", "fed", backup],
-            env={**os.environ, "KUBECTL": str(kubectl)},
+            env={**os.environ, "KUBECTL": str(kubectl), **variables},
             capture_output=True,
             text=True,
         )
@@ -69,6 +100,59 @@ def test_a_backup_of_the_cron_job_comes_from_its_claim(restore: Any, tmp_path: P
     assert "claimName: fed-backups" in (tmp_path / "pod.yaml").read_text()
 
 
+def claims(tmp_path: Path, load: Callable[[str], list[Any]]) -> dict[str, str | None]:
+    """The claims of the volumes that the script's pod mounts."""
+    (pod,) = load((tmp_path / "pod.yaml").read_text())
+    volumes = pod["spec"]["volumes"]
+    return {v["name"]: v.get("persistentVolumeClaim", {}).get("claimName") for v in volumes}
+
+
+def test_existing_claims_are_those_that_the_release_mounts(
+    restore: Any, objects: Path, tmp_path: Path, load: Callable[[str], list[Any]]
+) -> None:
+    text = objects.read_text().replace('"claimName": "fed-blobs"', '"claimName": "our-blobs"')
+    objects.write_text(text.replace('"claimName": "fed-backups"', '"claimName": "our-backups"'))
+    assert restore("2026-11-22T03-00-00Z").returncode == 0
+    found = claims(tmp_path, load)
+    assert found == {"redis": "data-fed-redis-0", "blobs": "our-blobs", "backups": "our-backups"}
+
+
+def test_without_a_cron_job_the_operator_names_the_claim(
+    restore: Any, objects: Path, tmp_path: Path, load: Callable[[str], list[Any]]
+) -> None:
+    known = json.loads(objects.read_text())
+    del known["cronjob/fed-backup"]
+    objects.write_text(json.dumps(known))
+    done = restore("2026-11-22T03-00-00Z")
+    assert done.returncode == 1
+    assert "cronjob/fed-backup mounts no claim as backups" in done.stderr
+    assert " scale " not in (tmp_path / "told").read_text()
+    assert restore("2026-11-22T03-00-00Z", BACKUPS_CLAIM="kept", BLOBS_CLAIM="b").returncode == 0
+    assert claims(tmp_path, load) == {"redis": "data-fed-redis-0", "blobs": "b", "backups": "kept"}
+
+
+@pytest.mark.parametrize(
+    ("missing", "told"),
+    [
+        ("volumes", "statefulset/fed-worker mounts no claim as blobs"),
+        ("redis", "statefulset/fed-redis not found"),
+    ],
+)
+def test_a_release_with_other_stores_keeps_running(
+    restore: Any, backup: Path, objects: Path, tmp_path: Path, missing: str, told: str
+) -> None:
+    known = json.loads(objects.read_text())
+    if missing == "redis":
+        del known["statefulset/fed-redis"]
+    else:
+        known["statefulset/fed-worker"]["spec"]["template"]["spec"]["volumes"] = []
+    objects.write_text(json.dumps(known))
+    done = restore(str(backup))
+    assert done.returncode == 1
+    assert told in done.stderr
+    assert " scale " not in (tmp_path / "told").read_text()
+
+
 def test_nothing_runs_meanwhile_and_everything_runs_again(
     restore: Any, backup: Path, tmp_path: Path
 ) -> None:
@@ -79,10 +163,14 @@ def test_nothing_runs_meanwhile_and_everything_runs_again(
     three = ["deployment/fed-api", "statefulset/fed-worker", "statefulset/fed-redis"]
     assert scaled[:3] == [[one, "--replicas", "0"] for one in three]
     started = [three[2], three[1], three[0]]
-    assert scaled[3:] == [[one, "--replicas", "2"] for one in started]
+    before = ["1", "2", "2"]
+    assert scaled[3:] == [[one, "--replicas", n] for one, n in zip(started, before, strict=True)]
     first = next(n for n, line in enumerate(told) if " exec " in line)
-    assert all("--for delete" in line for line in told[6:9])
-    assert first > 8
+    gone = [n for n, line in enumerate(told) if "--for delete" in line]
+    stopped = [n for n, line in enumerate(told) if line.endswith("--replicas 0 ")]
+    assert len(gone) == 3
+    assert max(stopped) < min(gone)
+    assert max(gone) < first
 
 
 def test_the_pod_is_restricted_and_ends_at_once(
@@ -107,9 +195,11 @@ def test_the_claims_are_those_of_the_chart(
 ) -> None:
     assert restore(str(backup)).returncode == 0
     standard = Manifests(load((root / "k8s/manifests/standard.yaml").read_text()))
-    (pod,) = load((tmp_path / "pod.yaml").read_text().replace("fed", "rampart"))
-    claims = [v.get("persistentVolumeClaim", {}).get("claimName") for v in pod["spec"]["volumes"]]
-    assert claims[:2] == ["data-rampart-redis-0", "rampart-blobs"]
+    assert claims(tmp_path, load) == {
+        "redis": "data-fed-redis-0",
+        "blobs": "fed-blobs",
+        "backups": None,
+    }
     assert standard.named("PersistentVolumeClaim", "rampart-blobs")
     redis = standard.named("StatefulSet", "rampart-redis")
     assert redis["spec"]["volumeClaimTemplates"][0]["metadata"]["name"] == "data"

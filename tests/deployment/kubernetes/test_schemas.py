@@ -13,7 +13,7 @@ from kubernetes_validate import utils
 from tests.deployment.kubernetes.conftest import FILES
 
 RELEASES = [f"1.{minor}" for minor in range(28, 37)]
-CUSTOM = {"Certificate", "HTTPRoute", "PrometheusRule", "ServiceMonitor"}
+CUSTOM = {"BackendTLSPolicy", "Certificate", "HTTPRoute", "PrometheusRule", "ServiceMonitor"}
 """Kinds that others define: they have no schema among those of Kubernetes."""
 
 

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable
+from ipaddress import ip_network
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -88,6 +89,14 @@ def test_urls_name_services(manifests: Any) -> None:
                     assert url[1] == ("https" if tls else "http")
                     trusts = "RAMPART_CA_CERTIFICATE" in manifests.variables(pod)
                     assert trusts == tls
+
+
+def test_proxies_are_trusted_by_networks_that_uvicorn_accepts(manifests: Any) -> None:
+    trusted = manifests.variables(manifests.pod("api")).get("FORWARDED_ALLOW_IPS")
+    # An api that the cluster alone reaches has no proxy.
+    assert (trusted is not None) == bool(manifests.of("Ingress") or manifests.of("HTTPRoute"))
+    for one in (trusted or "127.0.0.1").split(","):
+        ip_network(one.strip())
 
 
 def test_probes_ask_what_is_served(manifests: Any, app_paths: Any) -> None:

@@ -2,29 +2,47 @@
 
 import asyncio
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import redis
 
 from rampart_fl.services.aggregator.server import serve
 from rampart_fl.services.aggregator.settings import Settings
 from rampart_fl.services.aggregator.state import redis_connection
+from rampart_fl.services.aggregator.state.keys import prefix_of
+from rampart_fl.services.console.launcher.processes import free_port
 from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.runtime.tokens import mint, token_hash
 
 pytestmark = pytest.mark.anyio
 
 
-def settings(folder: Path, **given: Any) -> Settings:
-    """The settings of an api without a Redis."""
+def settings(folder: Path, redis_url: str = "redis://127.0.0.1:1/0", **given: Any) -> Settings:
+    """The settings of an api, by default without a Redis."""
     return Settings(
         role="api",
         operator_token="operators-own-token",
-        redis_url="redis://127.0.0.1:1/0",
+        redis_url=redis_url,
         blobs=str(folder),
         **given,
     )
+
+
+async def listening(port: int, serving: "asyncio.Task[None]") -> None:
+    """Waits until an aggregator listens at a port."""
+    while True:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except ConnectionRefusedError:
+            assert not serving.done()
+            await asyncio.sleep(0.01)
+        else:
+            writer.close()
+            return
 
 
 async def test_certificates_that_are_not_there_are_named(tmp_path: Path) -> None:
@@ -48,25 +66,13 @@ async def test_metrics_have_a_port_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_connection, "RETRIES", 0)
-    ports = []
-    for _ in range(2):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            ports.append(free.getsockname()[1])
+    ports = [free_port(), free_port()]
     until = asyncio.Event()
     given = settings(tmp_path, port=ports[0], metrics_port=ports[1])
     serving = asyncio.create_task(serve(given, until))
     public, own = (f"http://127.0.0.1:{port}" for port in ports)
     for port in ports:
-        while True:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-            except ConnectionRefusedError:
-                assert not serving.done()
-                await asyncio.sleep(0.01)
-            else:
-                writer.close()
-                break
+        await listening(port, serving)
     async with httpx.AsyncClient() as client:
         measured = await client.get(f"{own}/metrics")
         assert measured.status_code == 200
@@ -77,6 +83,45 @@ async def test_metrics_have_a_port_of_their_own(
             assert (await client.get(own + path)).status_code == 404, path
     until.set()
     await serving
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
+async def test_joins_are_counted_by_the_address_that_a_trusted_proxy_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, redis_url: str
+) -> None:
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "127.8.0.0/16")
+    port, until = free_port(), asyncio.Event()
+    counters = f"{prefix_of('forwarded')}attempts:join:"
+    given = settings(tmp_path, redis_url, port=port, namespace="forwarded")
+    serving = asyncio.create_task(serve(given, until))
+    await listening(port, serving)
+    database = redis.Redis.from_url(redis_url)
+
+    async def counted(proxy: str, forwarded: str) -> str:
+        """The address for which the api counts an attempt to join that a proxy forwards."""
+        transport = httpx.AsyncHTTPTransport(local_address=proxy)
+        async with httpx.AsyncClient(transport=transport) as client:
+            await client.post(
+                f"http://127.0.0.1:{port}/v1/clients",
+                json={"token_hash": token_hash(mint())},
+                headers={"Authorization": f"Bearer {mint()}", "X-Forwarded-For": forwarded},
+            )
+        (key,) = database.keys(f"{counters}*")
+        assert isinstance(key, bytes)
+        database.delete(key)
+        address, _, _ = key.decode().removeprefix(counters).rpartition(":")
+        return address
+
+    try:
+        assert await counted("127.8.0.1", "203.0.113.1") == "203.0.113.1"
+        assert await counted("127.8.9.9", "203.0.113.1") == "203.0.113.1"
+        # A client can invent addresses, but the proxy appends the client's own address to them.
+        assert await counted("127.8.0.1", "198.51.100.7, 203.0.113.1") == "203.0.113.1"
+        assert await counted("127.9.0.1", "203.0.113.1") == "127.9.0.1"
+    finally:
+        database.close()
+        until.set()
+        await serving
 
 
 async def test_a_port_for_metrics_that_is_taken_is_named(tmp_path: Path) -> None:

@@ -2,8 +2,9 @@
 
 import base64
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -25,6 +26,7 @@ from rampart_fl.shared.protocol.messages import JoinTokens
 
 WANTED = {"agents-0": ["client-00"], "agents-1": ["client-01", "client-02"]}
 TEXTS = {"agents-0": "token of client-00\n", "agents-1": "token of client-01\ntoken of client-02\n"}
+KEPT = base64.b64encode(b"kept\n").decode()
 
 
 class FakeOperator:
@@ -97,11 +99,22 @@ def test_files_that_are_there_stay(
 
 
 class FakeCluster:
-    """The part of the Kubernetes API that handles Secrets."""
+    """The part of the Kubernetes API that handles Secrets.
 
-    def __init__(self, refuse: int | None = None) -> None:
-        self.secrets: dict[str, dict[str, object]] = {}
+    Before each of the first changes arrives, another job adds one of the keys `rivals`.
+    """
+
+    def __init__(self, refuse: int | None = None, rivals: Sequence[str] = ()) -> None:
+        self.secrets: dict[str, dict[str, Any]] = {}
         self.refuse = refuse
+        self.rivals = [*rivals]
+
+    def keep(self, name: str, data: dict[str, str]) -> None:
+        """Stores a new version of a Secret, which is without data if it is empty."""
+        metadata = self.secrets.get(name, {}).get("metadata", {})
+        version = str(int(metadata.get("resourceVersion", "0")) + 1)
+        self.secrets[name] = {"metadata": {"name": name, "resourceVersion": version}}
+        self.secrets[name] |= {"data": data} if data else {}
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         path = "/api/v1/namespaces/here/secrets"
@@ -110,13 +123,32 @@ class FakeCluster:
             return httpx.Response(self.refuse, text="no")
         if request.method == "GET":
             name = request.url.path.removeprefix(f"{path}/")
-            return httpx.Response(200 if name in self.secrets else 404)
-        assert (request.method, request.url.path) == ("POST", path)
+            found = self.secrets.get(name)
+            return httpx.Response(404) if found is None else httpx.Response(200, json=found)
         body = json.loads(request.content)
-        if body["metadata"]["name"] in self.secrets:
+        name = "join-tokens"
+        if self.rivals:
+            self.keep(name, {**self.secrets.get(name, {}).get("data", {}), self.rivals.pop(): KEPT})
+        if request.method == "POST":
+            assert request.url.path == path
+            assert (body["apiVersion"], body["kind"], body["type"]) == ("v1", "Secret", "Opaque")
+            assert body["metadata"] == {"name": name}
+            if name in self.secrets:
+                return httpx.Response(409)
+            self.keep(name, body["data"])
+            return httpx.Response(201, json=self.secrets[name])
+        assert (request.method, request.url.path) == ("PATCH", f"{path}/{name}")
+        assert request.headers["content-type"] == "application/merge-patch+json"
+        assert body.keys() == {"metadata", "data"}
+        if body["metadata"]["resourceVersion"] != self.secrets[name]["metadata"]["resourceVersion"]:
             return httpx.Response(409)
-        self.secrets[body["metadata"]["name"]] = body
-        return httpx.Response(201, json=body)
+        self.keep(name, {**self.secrets[name].get("data", {}), **body["data"]})
+        return httpx.Response(200, json=self.secrets[name])
+
+    def texts(self) -> dict[str, str]:
+        """Keys and decoded values of the Secret."""
+        data = self.secrets["join-tokens"]["data"]
+        return {key: base64.b64decode(text).decode() for key, text in data.items()}
 
     def client(self) -> httpx.Client:
         """A connection to it."""
@@ -131,25 +163,52 @@ def test_the_secret_has_one_key_per_pod(make: join_tokens.Make) -> None:
     fake = FakeCluster()
     with fake.client() as cluster:
         fill_secret(make, cluster, "here", "join-tokens", WANTED)
-    secret = fake.secrets["join-tokens"]
-    assert (secret["apiVersion"], secret["kind"]) == ("v1", "Secret")
-    data = cast(dict[str, str], secret["data"])
-    assert {key: base64.b64decode(text).decode() for key, text in data.items()} == TEXTS
+    assert fake.texts() == TEXTS
 
 
-def test_a_secret_that_is_there_stays(make: join_tokens.Make, operator: FakeOperator) -> None:
+def test_keys_that_are_there_stay(make: join_tokens.Make, operator: FakeOperator) -> None:
     fake = FakeCluster()
-    fake.secrets["join-tokens"] = {"data": {}}
+    fake.keep("join-tokens", {"agents-0": KEPT, "gone-0": KEPT})
     with fake.client() as cluster:
         fill_secret(make, cluster, "here", "join-tokens", WANTED)
-    assert fake.secrets["join-tokens"] == {"data": {}}
-    assert operator.asked == []
+        filled = dict(fake.secrets["join-tokens"])
+        fill_secret(make, cluster, "here", "join-tokens", WANTED)
+    assert fake.texts() == {**TEXTS, "agents-0": "kept\n", "gone-0": "kept\n"}
+    assert operator.asked == ["client-01", "client-02"]
+    assert fake.secrets["join-tokens"] == filled
 
 
-def test_a_cluster_that_refuses_is_an_error(make: join_tokens.Make) -> None:
+def test_an_empty_secret_is_filled(make: join_tokens.Make) -> None:
+    fake = FakeCluster()
+    fake.keep("join-tokens", {})
+    with fake.client() as cluster:
+        fill_secret(make, cluster, "here", "join-tokens", WANTED)
+    assert fake.texts() == TEXTS
+
+
+@pytest.mark.parametrize("before", [None, {}])
+def test_jobs_at_the_same_time_keep_each_others_keys(
+    make: join_tokens.Make, before: dict[str, str] | None
+) -> None:
+    fake = FakeCluster(rivals=["agents-0"])
+    if before is not None:
+        fake.keep("join-tokens", before)
+    with fake.client() as cluster:
+        fill_secret(make, cluster, "here", "join-tokens", WANTED)
+    assert fake.texts() == {**TEXTS, "agents-0": "kept\n"}
+
+
+def test_a_secret_that_always_changes_is_an_error(make: join_tokens.Make) -> None:
+    fake = FakeCluster(rivals=[f"rival-{n}" for n in range(join_tokens.ATTEMPTS)])
+    with fake.client() as cluster, pytest.raises(Unavailable, match="Kubernetes: 409"):
+        fill_secret(make, cluster, "here", "join-tokens", WANTED)
+
+
+@pytest.mark.parametrize("status", [403, 500])
+def test_a_cluster_that_refuses_is_an_error(make: join_tokens.Make, status: int) -> None:
     with (
-        FakeCluster(refuse=403).client() as cluster,
-        pytest.raises(Unavailable, match="Kubernetes: 403"),
+        FakeCluster(refuse=status).client() as cluster,
+        pytest.raises(Unavailable, match=f"Kubernetes: {status} no"),
     ):
         fill_secret(make, cluster, "here", "join-tokens", WANTED)
 

@@ -241,6 +241,13 @@ class HostedClient:
         activity.decided(run, answer)
         return answer.accept, answer.reason, self.settings.hosted[self.position]
 
+    def _own_samples(self, answer: Answer) -> Path | None:
+        """The file with the client's samples; None if it uses its slot's part of the data.
+
+        If the owner's file names data sets, it also decides on the samples, not the settings.
+        """
+        return self.settings.data_file if self.policy.data is None else answer.data_file
+
     async def _take_part(
         self,
         connection: AggregatorClient,
@@ -275,7 +282,7 @@ class HostedClient:
             self.position,
             first.slot,
             activity,
-            answer.data_file or self.settings.data_file,
+            self._own_samples(answer),
         )
         with plugins.known(experiment.packages):
             participant = await self.build(context)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rampart_fl.shared.agent.acceptance import Policy
+from rampart_fl.shared.agent.acceptance import Policy, decide
 from rampart_fl.shared.agent.activity_log import ActivityLog
 from rampart_fl.shared.agent.agent_settings import AgentSettings
 from rampart_fl.shared.agent.host import AgentContext, HostedClient, able, honest, host
@@ -175,6 +175,22 @@ async def test_what_is_not_trusted_is_declined(tmp_path: Path) -> None:
         assert "RAMPART_TRUSTED_PACKAGES" in reason
         (noted,) = activity.entries()
         assert (noted["what"], noted["run"], noted["reason"]) == ("declined", "x-1", reason)
+
+
+@pytest.mark.parametrize(
+    ("data", "own"),
+    [(None, "all.npz"), ({"digits": "slot"}, None), ({"digits": "/mine.npz"}, "/mine.npz")],
+)
+async def test_the_owner_s_file_decides_on_the_samples_before_the_settings(
+    tmp_path: Path, data: dict[str, str] | None, own: str | None
+) -> None:
+    """An owner that offers the slot's part of the data does not train on its own file."""
+    settings = AgentSettings(state=tmp_path, data_file=Path("all.npz"))
+    policy = Policy(data=data)
+    with ThreadPoolExecutor(1) as thread:
+        client = HostedClient(settings, policy, honest(settings), able(settings), thread, 0)
+    answer = decide(policy, Experiment.load("digits-benign"))
+    assert client._own_samples(answer) == (None if own is None else Path(own))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
+RAY := .ray
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
 
@@ -21,7 +22,7 @@ QUICKLY := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1
 EXAMPLES := quick
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test test-fast test-long test-containers test-browser page-vendor \
+.PHONY: help setup lock demo test test-fast test-long test-ray test-containers test-browser page-vendor \
 	screenshots images manifests linters lint-deployment check check-page bench bench-peers format clean
 
 help: ## List the targets
@@ -51,6 +52,17 @@ test: test-fast ## Run every test but the longest: those that start processes ru
 
 test-long: $(READY) ## Run the longest tests: repeated kills, every mode of eviction
 	$(BIN)/python -m pytest -q -m long
+
+# Ray needs dozens of packages that are in no lock: it comes into an environment of its own.
+$(RAY)/.ready: pyproject.toml locks/dev.txt
+	$(PYTHON) -m venv $(RAY)
+	$(RAY)/bin/python -m pip install --disable-pip-version-check $(TORCH)
+	$(RAY)/bin/python -m pip install --disable-pip-version-check --require-hashes -r locks/dev.txt
+	$(RAY)/bin/python -m pip install --disable-pip-version-check --no-build-isolation -e '.[ray]'
+	@touch $@
+
+test-ray: $(RAY)/.ready ## Run the tests that need Ray, which `make test` skips
+	$(RAY)/bin/python -m pytest -q -rs -m ray tests/services/console/studies
 
 test-fast: $(READY) ## Run the tests that start no processes, on all cores
 	$(QUICKLY) $(BIN)/python -m pytest -q -m 'not processes and not containers and not browser' -n auto \

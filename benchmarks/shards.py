@@ -2,11 +2,16 @@
 
     python -m benchmarks.shards                          25 clients with 10^7 numbers each
     python -m benchmarks.shards --parameters 100000000   the same with 10^8: 20 GB of disk
+    python -m benchmarks.shards --parameters 100000000 --memory 1073741824
+                                                         the same, with the pool on disk: 30 GB
 
 Each measurement runs the worker's round engine on blobs, in processes that torchrun starts, as the
 service does. The measured time is from the first pass to the last stored model. For each rule, the
 numbers of processes take turns, and the table has the medians. The run fails if the global models
 of a rule are not the same for all numbers of processes.
+
+With `--memory`, larger pools are in a file, so that many large updates need little memory. The page
+cache is not dropped.
 
 Legend: P processes.
 """
@@ -35,14 +40,19 @@ RUN = "run"
 def cell(given: argparse.Namespace) -> None:
     """Computes one round on this rank; rank 0 prints the measurements."""
     ranks, folder = Ranks.started(), Path(given.folder)
-    settings = Settings(role="worker", operator_token="not-used-by-this-run", threads=given.threads)
+    settings = Settings(
+        role="worker",
+        operator_token="not-used-by-this-run",
+        threads=given.threads,
+        pool_memory=given.memory,
+    )
     if ranks.rank:
         follow(settings, RunBlobs(str(folder), folder / "cache"), ranks)
         return
     set_up_torch(settings)
     server, _ = RULES[given.cell]
     uploads = json.loads((folder / "uploads.json").read_text())
-    round_ = Round(server, folder / RUN, given.parameters, uploads, None, ranks)
+    round_ = Round(server, folder / RUN, given.parameters, uploads, given.memory, ranks)
     round_.load()
     steps = round_.decide()
     assert round_.engine.snapshot is not None
@@ -64,6 +74,8 @@ def measured(given: argparse.Namespace, rule: str, size: int) -> dict[str, float
     command += ["benchmarks.shards", "--cell", rule, "--folder", given.folder]
     for name in ("parameters", "threads"):
         command += [f"--{name}", str(getattr(given, name))]
+    if given.memory is not None:
+        command += ["--memory", str(given.memory)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, float | str] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -95,6 +107,11 @@ def main() -> None:
     parser.add_argument("--processes", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1, help="of each process")
+    parser.add_argument(
+        "--memory",
+        type=int,
+        help="RAMPART_POOL_MEMORY of each process, in bytes; by default, all updates are in memory",
+    )
     parser.add_argument("--rules", nargs="+", default=list(RULES), choices=list(RULES))
     parser.add_argument("--folder", default=None, help="folder on the disk to use")
     parser.add_argument("--cell", choices=list(RULES), help=argparse.SUPPRESS)

@@ -1,4 +1,7 @@
-"""locks/ pins every declared dependency, with hashes, for every supported Python and platform."""
+"""locks/ pins what it is made for, with hashes, for every supported Python and platform.
+
+The extras of large packages are in no lock; decision 19 names them.
+"""
 
 import re
 import tomllib
@@ -85,6 +88,18 @@ def test_every_declared_dependency_is_pinned(lock: Path) -> None:
                 version = pinned.get(canonicalize_name(needed.name))
                 assert version, f"{needed.name} is not in {lock.name}: run make lock"
                 assert needed.specifier.contains(version), f"{needed}, but {lock.name}: {version}"
+
+
+def test_the_record_names_the_extras_without_a_lock() -> None:
+    pinned = {pin.name for lock in LOCKS for pin, _ in read(lock)}
+    outside = {
+        extra
+        for extra, lines in PROJECT["optional-dependencies"].items()
+        if not all(canonicalize_name(Requirement(line).name) in pinned for line in lines)
+    }
+    record = " ".join((ROOT / "docs/decisions/0019-lock.md").read_text().split())
+    (named,) = re.findall(r"No lock covers the packages of the extras (.*?), because", record)
+    assert set(re.findall(r"`(\w+)`", named)) == outside
 
 
 def test_every_pin_has_hashes_and_a_reason(lock: Path) -> None:

@@ -41,6 +41,19 @@ takes `f`. A row that is not finite is left out first, and lowers `f` by one for
 *Breakdown* says how many hostile rows a stage tolerates. "none" means that one row can move the
 result anywhere; "in norm" means that only the length of the result is bounded. *Cost* counts
 arithmetic operations; one pass over the rows costs n·d.
+
+*Passes* says how many times a stage reads all rows if they are in a file, because they exceed
+[`RAMPART_POOL_MEMORY`](operations.md#scaling). If a stage refuses such rows, *passes* says "in
+memory only" and the reason. These rules determine how many passes a pipeline takes:
+
+- The check that all numbers are finite comes before the first stage. It also measures the lengths
+  of the rows, so stages that need lengths read no row again. If a pre-aggregator has mixed the
+  rows, a stage that needs the new rows' lengths takes one more pass, and `fltrust` takes two more.
+- Distances between rows are measured once for all stages of a pipeline.
+- The iterations of a rule work on distances and weights, and read no rows, unless *passes* counts
+  them.
+- Rows that are almost equal or parallel, rows that are all far from the middle row, and numbers
+  whose squares overflow or underflow in float32 take further passes.
 """
 
 ASKING = """A detector gives one verdict per client, before or after the rule (`when`). The verdict
@@ -72,10 +85,14 @@ def render() -> str:
 
 
 def _table(registry: Registry[Any]) -> Iterator[str]:
-    yield "| name | what it does | parameters | breakdown | cost | source |"
-    yield "|---|---|---|---|---|---|"
-    for name in registry.names():
-        member: type[Stage] = registry.get(name)
+    members: dict[str, type[Stage]] = {name: registry.get(name) for name in registry.names()}
+    titles = ["name", "what it does", "parameters", "breakdown", "cost", "passes", "source"]
+    counted = any(member.passes for member in members.values())
+    if not counted:
+        titles.remove("passes")
+    yield "| " + " | ".join(titles) + " |"
+    yield "|---" * len(titles) + "|"
+    for name, member in members.items():
         gist = (inspect.getdoc(member) or "").split("\n\n")[0].replace("\n", " ")
         cells = (
             f"`{name}`",
@@ -83,6 +100,7 @@ def _table(registry: Registry[Any]) -> Iterator[str]:
             ", ".join(_parameters(member)),
             member.breakdown,
             member.complexity,
+            *([member.passes] if counted else []),
             member.paper,
         )
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -100,6 +100,9 @@ class Stage(Member, ABC):
     determine the number."""
     complexity: ClassVar[str] = ""
     """For the catalogue: the cost for n rows and d coordinates."""
+    passes: ClassVar[str] = ""
+    """For the catalogue: how many times the stage reads all rows of a pool in a file. If the stage
+    cannot use such a pool, "in memory only: " and the reason."""
     remembers: ClassVar[bool] = False
     """Whether the stage keeps a row of d coordinates for each client from round to round."""
     streams: ClassVar[bool] = True

@@ -183,5 +183,5 @@ def test_wrong_parameters_are_refused(customizer: Customizer) -> None:
 
 def test_the_catalogue_knows_its_source(customizer: Customizer) -> None:
     member = type(customizer)
-    assert member.paper and member.complexity
+    assert member.paper and member.complexity and member.passes
     assert member.__doc__ and member.__doc__ != Customizer.__doc__

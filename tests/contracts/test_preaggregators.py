@@ -123,7 +123,7 @@ def test_misspelt_parameters_are_refused(preaggregator: Any) -> None:
 
 def test_the_catalogue_knows_its_source(preaggregator: Any) -> None:
     member = preaggregators.get(preaggregator.name)
-    assert member.paper and member.breakdown and member.complexity
+    assert member.paper and member.breakdown and member.complexity and member.passes
     assert member.__doc__ and member.__doc__ != PreAggregator.__doc__
 
 

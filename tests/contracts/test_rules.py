@@ -219,5 +219,5 @@ def test_close_rows_far_from_zero_give_what_float64_gives(rule: Any, make_rows: 
 
 def test_the_catalogue_knows_its_source(rule: Any) -> None:
     member = rules.get(rule.name)
-    assert member.paper and member.breakdown and member.complexity
+    assert member.paper and member.breakdown and member.complexity and member.passes
     assert member.__doc__ and member.__doc__ != Rule.__doc__

@@ -1,7 +1,6 @@
 """Blobs in an object store, with a local folder as a cache in front of it."""
 
 import contextlib
-import hashlib
 import os
 import threading
 import time
@@ -10,8 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.state.blobs import Blobs, Buffer
 from rampart_fl.shared.errors import ConfigurationError, Unavailable
+
+PIECE = 1 << 20
+"""Bytes of a blob that are in memory while it is copied from the object store."""
 
 
 @contextmanager
@@ -70,16 +72,21 @@ class ObjectBlobs(Blobs):
 
     def open(self, digest: str) -> BinaryIO:
         if not super().exists(digest):
-            with reaching():
-                data = self._obstore.get(self._remote, digest).bytes()
-            if hashlib.sha256(data).hexdigest() != digest:
-                raise Unavailable(f"object store: blob {digest} is damaged")
-            with self.writer() as writer:
-                writer.write(memoryview(data))
-                self._keep(writer.path, digest)
+            self._fetch(digest)
         with contextlib.suppress(FileNotFoundError):
             os.utime(self.path(digest))
         return super().open(digest)
+
+    def _fetch(self, digest: str) -> None:
+        """Copies a blob into the cache, piece by piece, and checks its digest."""
+        with reaching():
+            found = self._obstore.get(self._remote, digest)
+        with self.writer() as writer:
+            for piece in _pieces(found):
+                writer.write(piece)
+            if writer.digest != digest:
+                raise Unavailable(f"object store: blob {digest} is damaged")
+            self._keep(writer.path, digest)
 
     def put_all(self, blobs: Mapping[str, bytes | bytearray]) -> None:
         for data in blobs.values():
@@ -162,3 +169,9 @@ class ObjectBlobs(Blobs):
             with contextlib.suppress(FileNotFoundError):
                 stat = path.stat()
                 yield stat.st_mtime, stat.st_size, path
+
+
+def _pieces(found: Any) -> Iterator[Buffer]:
+    """The bytes of an object, as they arrive; the consumer's errors are not converted."""
+    with reaching():
+        yield from found.stream(PIECE)

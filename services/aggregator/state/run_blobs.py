@@ -104,8 +104,9 @@ class RunBlobs:
         target, former = self.of_run(run), self.former()
         if isinstance(former, ObjectBlobs):
             for digest in former.stored():
-                with former.open(digest) as file:
-                    target.put(file.read())
+                with former.open(digest) as file, target.writer() as writer:
+                    shutil.copyfileobj(file, writer)
+                    writer.commit()
                 former.delete([digest])
             former.clear_cache()
             return

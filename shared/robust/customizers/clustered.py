@@ -35,6 +35,7 @@ class Clustered(Grouped):
 
     paper = "Sattler et al., Clustered federated learning, 2020; FedCAP, section VI (ClusteredFL)"
     complexity = "O(n²d + n³)"
+    passes = "in memory only: continues from the models of all clusters"
     breakdown = "inherited, in each cluster"
     clusters: int = Field(default=2, ge=1, le=64)
     """C, the number of clusters."""

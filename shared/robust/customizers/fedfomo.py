@@ -37,6 +37,7 @@ class FedFomo(Customizer):
         "Zhang et al., Personalized federated learning with first order model optimization, 2021"
     )
     complexity = "O(nd), sends M models to each client"
+    passes = "1, while models are written"
     peers: int = Field(default=5, ge=1, le=32)
     """M, the number of models that each client is offered."""
     epsilon: float = Field(default=0.3, ge=0, le=1)

@@ -29,6 +29,7 @@ class FLCert(Grouped):
 
     paper = "Cao et al., FLCert: provably secure federated learning against poisoning attacks, 2022"
     complexity = "the rule's, in G groups"
+    passes = "in memory only: continues from the models of all groups"
     breakdown = "m* per decision"
     groups: int = Field(default=10, ge=1, le=64)
     """G, the number of groups that clients are assigned to by the hash of their ids."""

@@ -10,6 +10,7 @@ class GlobalModel(Customizer):
 
     paper = "McMahan et al., 2017 (FedAvg)"
     complexity = "O(1)"
+    passes = "0"
 
     @property
     def common(self) -> bool:

@@ -23,6 +23,7 @@ class ARC(PreAggregator):
     paper = "Allouah et al., Adaptive gradient clipping for robust federated learning, 2025 (ARC)"
     breakdown = "inherited"
     complexity = "O(nd)"
+    passes = "0"
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Rows, State, Report]:
         f, n = self.require_majority(rows), len(rows)

@@ -30,6 +30,7 @@ class Bucketing(PreAggregator):
     paper = "Karimireddy et al., Byzantine-robust learning on heterogeneous datasets, 2022"
     breakdown = "f < n/2s"
     complexity = "O(nd)"
+    passes = "0"
     s: int = Field(default=2, ge=1)
     """Number of rows in a bucket."""
 

@@ -32,6 +32,7 @@ class Clipping(PreAggregator):
     paper = "Sun et al., Can you really backdoor federated learning?, 2019"
     breakdown = "inherited"
     complexity = "O(nd)"
+    passes = "0"
     threshold: float = Field(default=2.0, gt=0)
     """c, the largest norm of a clipped row, in the units of the updates."""
 

@@ -37,6 +37,7 @@ class GAS(PreAggregator):
     )
     breakdown = "inherited"
     complexity = "that of the rule"
+    passes = "1, in `pieces` reads of coordinates all over the rows"
     rule: str | dict[str, Any] = "median"
     """The rule F, by name or as a table. It gets this stage's f unless the table has its own f."""
     pieces: int = Field(default=1000, ge=1)

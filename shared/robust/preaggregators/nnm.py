@@ -25,6 +25,7 @@ class NearestNeighbourMixing(PreAggregator):
     paper = "Allouah et al., Fixing by mixing, 2023 (NNM)"
     breakdown = "f < n/2"
     complexity = "O(n²d)"
+    passes = "1"
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Rows, State, Report]:
         f = self.require_majority(rows)

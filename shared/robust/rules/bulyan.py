@@ -32,6 +32,7 @@ class Bulyan(Rule):
     paper = "El Mhamdi et al., The hidden vulnerability of distributed learning in Byzantium, 2018"
     breakdown = "n >= 4f + 3"
     complexity = "O(n²d + n³)"
+    passes = "2"
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         f, n = self.tolerated(rows), len(rows)

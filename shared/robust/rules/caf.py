@@ -31,6 +31,7 @@ class CAF(Rule):
     )
     breakdown = "f < n/2"
     complexity = "O(n²d + n⁴)"
+    passes = "2"
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         f = self.require_majority(rows)

@@ -29,6 +29,7 @@ class CenteredClipping(Rule):
     paper = "Karimireddy et al., Learning from history for Byzantine robust optimization, 2021"
     breakdown = "f < n/2"
     complexity = "O(nd)"
+    passes = "2 per iteration"
     tau: float | None = Field(default=None, gt=0)
     """τ, the length to which differences are clipped, in the units of the updates. By default, τ is
     the median of |x_i - v|, so that τ adapts to the scale of the updates."""

@@ -26,6 +26,7 @@ class Clustered(Rule):
     paper = "FedCAP, section VI-A4 (ClusteredFL, after Sattler et al., 2020)"
     breakdown = "none"
     complexity = "O(n²d + n³)"
+    passes = "2"
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         apart_MM = 1 - linalg.cosines(rows)

@@ -31,6 +31,7 @@ class Filtering(QuasiGradientRule):
     paper = "PAwBRoFL, algorithm 2 (after Diakonikolas et al., 2017)"
     breakdown = "f < n/2"
     complexity = "O(n²d + f n³)"
+    passes = "2"
 
     limited: bool = True
     """Whether at most 2f rows are removed, as in the paper's code; the paper's algorithm has no

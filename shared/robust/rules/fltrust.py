@@ -27,6 +27,7 @@ class FLTrust(Rule):
     paper = "Cao et al., FLTrust: Byzantine-robust federated learning via trust bootstrapping, 2021"
     breakdown = "f < n, in norm"
     complexity = "O(nd)"
+    passes = "2"
 
     def needs(self) -> frozenset[Need]:
         return frozenset({"server_update"})

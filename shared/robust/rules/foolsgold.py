@@ -43,6 +43,7 @@ class FoolsGold(Rule):
     paper = "Fung et al., The limitations of federated learning in Sybil settings, 2020"
     breakdown = "none"
     complexity = "O(n²d), keeps n·d"
+    passes = "in memory only: keeps the sum of all updates of every client"
     remembers = True
     streams = False
     normalize: Literal["weights", "count", "none"] = "weights"

@@ -39,6 +39,7 @@ class GeometricMedian(Rule):
     paper = "Weiszfeld, 1937; Pillutla et al., Robust aggregation for federated learning, 2019"
     breakdown = "f < n/2"
     complexity = "O(n²d)"
+    passes = "2"
     nu: float = Field(default=1e-6, gt=0)
     """ν, the lower bound on the distances in b_i, in the units of the updates.
     """

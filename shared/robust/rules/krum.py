@@ -50,6 +50,7 @@ class Krum(Rule):
     paper = "Blanchard et al., Machine learning with adversaries, 2017"
     breakdown = "n >= 2f + 3"
     complexity = "O(n²d)"
+    passes = "1, and one row"
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         f = require_krum(self, rows)

@@ -20,6 +20,7 @@ class MeanAroundMedian(Rule):
     paper = "Xie et al., Generalized Byzantine-tolerant SGD, 2018"
     breakdown = "f < n/2"
     complexity = "O(n log²n d)"
+    passes = "1"
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         f = self.require_majority(rows)

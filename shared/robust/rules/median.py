@@ -20,6 +20,7 @@ class Median(Rule):
     paper = "Yin et al., Byzantine-robust distributed learning, 2018"
     breakdown = "f < n/2"
     complexity = "O(n log²n d)"
+    passes = "1"
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         return linalg.median(rows), state, Report(self.name, rows.ids)

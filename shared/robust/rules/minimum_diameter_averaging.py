@@ -54,6 +54,7 @@ class MinimumDiameterAveraging(Rule):
     paper = "El Mhamdi et al., The hidden vulnerability, 2018 (MDA); exact, by vertex cover"
     breakdown = "f < n/2"
     complexity = "O(n²d) and 2^f at worst"
+    passes = "2"
     most: int = Field(default=500_000, ge=1)
     """Largest number of steps of the search, which takes about 20,000 steps per second. If the
     search needs more steps, the round fails."""

@@ -26,6 +26,7 @@ class MoNNA(Rule):
     paper = "Farhadkhani et al., Robust collaborative learning with linear gradient overhead, 2023"
     breakdown = "f < n/2, with a trusted pivot"
     complexity = "O(nd)"
+    passes = "2"
     pivot: str | None = None
     """Id of the trusted client whose row is the pivot; a round without this row fails. If None, the
     server's own update is the pivot."""

@@ -25,6 +25,7 @@ class MultiKrum(Rule):
     paper = "Blanchard et al., Machine learning with adversaries, 2017; m = n - f as in FedCAP"
     breakdown = "n >= 2f + 3"
     complexity = "O(n²d)"
+    passes = "2"
     m: int | None = Field(default=None, ge=1)
     """Number of rows that are averaged; n - f by default."""
 

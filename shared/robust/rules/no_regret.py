@@ -37,6 +37,7 @@ class NoRegret(QuasiGradientRule):
     paper = "PAwBRoFL, algorithm 1 (after Hopkins et al., 2020, and Zhu et al., 2022)"
     breakdown = "f < n/2"
     complexity = "O(n²d + t n³) for t steps"
+    passes = "2"
     radius: float | None = Field(default=None, gt=0)
     """Distance beyond which a row counts as far from another one, in the units of the rows; the
     paper uses Ω(√(d log m)). None selects twice the radius of the smallest ball that is centred on

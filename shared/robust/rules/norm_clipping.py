@@ -24,6 +24,7 @@ class NormClipping(Rule):
     paper = "Sun et al., Can you really backdoor federated learning?, 2019"
     breakdown = "bounded by the threshold"
     complexity = "O(nd)"
+    passes = "1"
     threshold: float = Field(default=2.0, gt=0)
     """c, the largest norm of a clipped row, in the units of the updates."""
 

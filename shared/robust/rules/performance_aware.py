@@ -36,6 +36,7 @@ class PerformanceAware(Rule):
     paper = "PAwBRoFL, equations 8 and 9"
     breakdown = "that of its rule, in norm"
     complexity = "that of its rule, and O(nd)"
+    passes = "1 more than its rule"
     rule: WrappedRule = Field(default="no_regret")  # type: ignore[assignment]  # built from it
     """The rule that gives the weights q. Its result must be linear in the rows. It gets this
     stage's f."""

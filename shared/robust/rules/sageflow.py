@@ -43,6 +43,7 @@ class Sageflow(Rule):
     paper = "Park et al., Sageflow: Robust federated learning, 2021"
     breakdown = "none"
     complexity = "O(nd), and n models on the public samples"
+    passes = "in memory only: runs every client's model on the public samples"
     streams = False
     entropy: float = Field(default=1.0, gt=0)
     """E_th, in nats. A model that predicts all C classes with equal probability has entropy ln C

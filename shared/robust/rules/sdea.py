@@ -65,6 +65,7 @@ class SDEA(Rule):
     paper = "SDEA, equations 3 to 7"
     breakdown = "none"
     complexity = "O(nd) and one forward and backward pass per step; evaluates n models once"
+    passes = "in memory only: reads all rows in each step, and runs every client's model"
     streams = False
     learning_rate: float = Field(default=0.005, gt=0)
     """Learning rate of Adam on the logits M, which start equal in every round."""

@@ -37,6 +37,7 @@ class SignGuard(Rule):
     )
     breakdown = "f < n/2, in norm"
     complexity = "O(nd + n²)"
+    passes = "2"
     lower: float = Field(default=0.1, ge=0)
     """Shortest length that is kept, as a multiple of the median norm."""
     upper: float = Field(default=3.0, gt=0)

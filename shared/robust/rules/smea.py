@@ -37,6 +37,7 @@ class SMEA(Rule):
     paper = "Allouah et al., On the privacy-robustness-utility trilemma, 2023"
     breakdown = "f < n/2"
     complexity = "O(n²d) and C(n, f) eigenvalues"
+    passes = "2"
     most: int = Field(default=200_000, ge=1)
     """Largest number of subsets to search; if there are more, the rule fails."""
 

@@ -23,6 +23,7 @@ class TrimmedMean(Rule):
     paper = "Yin et al., Byzantine-robust distributed learning, 2018; half_f as in FedCAP"
     breakdown = "f <= b < n/2"
     complexity = "O(n log²n d)"
+    passes = "1"
     b: Annotated[int, Field(ge=0)] | Literal["f", "half_f"] = "f"
     """How many values are cut on each side: a number, `f`, or `half_f`. `half_f` means floor(f/2),
     the variant that FedCAP compares with; about half of the hostile values then remain."""

@@ -22,6 +22,7 @@ class WeightedMean(Rule):
     paper = "McMahan et al., Communication-efficient learning of deep networks, 2017 (FedAvg)"
     breakdown = "none"
     complexity = "O(nd)"
+    passes = "1"
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         weights_M = rows.trusted_weights()

@@ -3,8 +3,10 @@
 import errno
 import hashlib
 import os
+import random
 import resource
 import stat
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
-from rampart_fl.services.aggregator.state.object_blobs import ObjectBlobs
+from rampart_fl.services.aggregator.state.object_blobs import PIECE, ObjectBlobs
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.services.console.launcher.processes import free_port
 from rampart_fl.shared.errors import ConfigurationError, Unavailable
@@ -161,6 +163,51 @@ def test_a_damaged_object_is_never_served(tmp_path: Path) -> None:
     blobs._obstore.put(blobs._remote, DIGEST, b"other bytes")
     with pytest.raises(Unavailable, match="damaged"):
         blobs.open(DIGEST)
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> ObjectBlobs:
+    """A store on disk, which sends its objects piece by piece, with an empty cache."""
+    (tmp_path / "store").mkdir()
+    return ObjectBlobs((tmp_path / "store").as_uri(), tmp_path / "cache")
+
+
+def test_memory_holds_only_pieces_of_an_object(large: ObjectBlobs) -> None:
+    data = random.Random(0).randbytes(16 * PIECE + 1)
+    digest = large.put(data)
+    large.clear_cache()
+    large.unfinished.mkdir(parents=True)
+    tracemalloc.start()
+    try:
+        large.open(digest).close()
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 4 * PIECE
+    assert read(large, digest) == data
+
+
+def test_an_object_that_breaks_off_leaves_nothing(
+    large: ObjectBlobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+
+    class Broken:
+        def get(self, *_: object) -> "Broken":
+            return self
+
+        def stream(self, size: int) -> Iterator[bytes]:
+            for _ in range(3):
+                yield bytes(size)
+                (unfinished,) = large.unfinished.iterdir()
+                sizes.append(unfinished.stat().st_size)
+            raise RuntimeError("connection lost")
+
+    monkeypatch.setattr(large, "_obstore", Broken())
+    with pytest.raises(Unavailable, match="connection lost"):
+        large.open(DIGEST)
+    assert sizes == [PIECE, 2 * PIECE, 3 * PIECE], "each piece is written before the next is read"
+    assert [path for path in large.folder.rglob("*") if path.is_file()] == []
 
 
 def test_an_object_store_that_fails_is_unavailable(

@@ -118,14 +118,14 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("where", ["processes", "ray"])
+@pytest.mark.parametrize("where", ["processes", pytest.param("ray", marks=pytest.mark.ray)])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.processes
 def test_no_run_outlives_whoever_started_it(
     where: str, number: signal.Signals, tmp_path: Path
 ) -> None:
     if where == "ray" and importlib.util.find_spec("ray") is None:
-        pytest.skip("ray is not installed: nobody checks that its runs end with their study")
+        pytest.skip("ray is not installed: make test-ray checks that its runs end with their study")
     script, paths = tmp_path / "slow.py", [tmp_path / "0", tmp_path / "1"][: cpus.threads()]
     script.write_text(SLOW)
     root = Path(__file__).parents[4]

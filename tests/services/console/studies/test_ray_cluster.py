@@ -2,7 +2,11 @@
 
 import importlib.util
 import json
+import os
+import signal
 import socket
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,17 +21,21 @@ from rampart_fl.services.console.studies.batch import each
 from rampart_fl.services.console.studies.pools import pool
 from rampart_fl.services.console.studies.ray_cluster import RayCluster
 from rampart_fl.shared.errors import ConfigurationError, PreconditionError, Unavailable
+from tests.services.console.studies.test_batch import until
 from tests.services.console.studies.test_pools import SWEEP
 
 Rampart = Callable[..., Any]
+ROOT = Path(__file__).parents[4]
 pytestmark = [
+    pytest.mark.ray,
     pytest.mark.processes,
     pytest.mark.filterwarnings("default::DeprecationWarning", "default::ResourceWarning"),
     pytest.mark.filterwarnings("default::FutureWarning"),
 ]
 if importlib.util.find_spec("ray") is None:
     pytest.skip(
-        "ray is not installed: nobody checks studies on a Ray cluster", allow_module_level=True
+        "ray is not installed: make test-ray checks studies on a Ray cluster",
+        allow_module_level=True,
     )
 
 
@@ -91,6 +99,41 @@ def test_a_sweep_has_the_digests_of_a_local_one(
     first.unlink()
     assert rampart(*words, "--resume").code == 0
     assert first.exists() and [path.stat().st_mtime_ns for path in others] == times
+
+
+def test_ctrl_c_leaves_finished_results_that_a_resumed_study_keeps(
+    rampart: Rampart, tmp_path: Path
+) -> None:
+    file, out = tmp_path / "sweep.toml", tmp_path / "out"
+    points = 2 * 20
+    seeds = list(range(1, points // 2 + 1))
+    file.write_text(SWEEP.replace("[1, 2]", str(seeds)).replace("rounds = 1", "rounds = 20"))
+    words = ["simulate", str(file), "--ray", "local", "--out", str(out)]
+
+    def finished() -> dict[str, int]:
+        return {path.name: path.stat().st_mtime_ns for path in (out / "runs").glob("*.json")}
+
+    with subprocess.Popen(
+        [sys.executable, "-m", "rampart_fl.services.console", *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        # A terminal sends Ctrl-C to all processes of the session, including Ray's own.
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as started:
+        until(lambda: bool(finished()) or started.poll() is not None, patience=120)
+        os.killpg(started.pid, signal.SIGINT)
+        _, said = started.communicate(timeout=60)
+    assert started.returncode == 130 and said.endswith(b"interrupted\n"), said.decode()
+    before = finished()
+    assert 0 < len(before) < points
+    resumed = rampart(*words, "--resume")
+    assert resumed.code == 0, resumed.err
+    after = finished()
+    assert len(after) == points and before.items() <= after.items()
+    for name in after:
+        assert json.loads((out / "runs" / name).read_text())["models_digest"]
 
 
 def test_the_other_studies_have_the_results_of_local_ones(

@@ -1,0 +1,176 @@
+"""Every rule, pre-aggregator and customizer reads a pool in a file as often as it says."""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from rampart_fl.shared.robust import Context, Rows, State, linalg, shards, view
+from rampart_fl.shared.robust.base import PreAggregator, Rule, Stage
+from rampart_fl.shared.robust.customizers import Customizer
+from rampart_fl.shared.robust.pipeline import Pipeline
+from rampart_fl.shared.robust.preaggregators import preaggregators
+from rampart_fl.shared.robust.rules import rules
+from rampart_fl.shared.robust.shards import Part
+from rampart_fl.shared.runtime.disk_block import MappedFile
+from tests.contracts.test_streaming import IDS, STAGES, D, F, N
+
+STATED: dict[str, Stage] = {
+    name: stage
+    for name, stage in ((name, build()) for name, build in STAGES.items())
+    if not name.startswith("detector ")
+}
+OPTIONS: dict[str, tuple[Stage, str, int]] = {
+    "rounds of clipping": (
+        rules.build("centered_clipping", f=F, iterations=3),
+        "2 per iteration",
+        2 * 3,
+    ),
+    "a rule around another": (
+        rules.build("performance_aware", f=F, rule="filtering"),
+        "1 more than its rule",
+        1 + 2,
+    ),
+    "sampled tests": (
+        rules.build("dnc", f=F, sample=8),
+        "1, and the coordinates that its tests draw",
+        1,
+    ),
+    "steps on distances": (rules.build("geometric_median", f=F, iterations=1), "2", 2),
+    "weights for blocks": (rules.build("filtering", f=F, block_size=16), "2", 2),
+}
+"""Members with parameters that matter, what they say, and how many passes this is."""
+PHRASES = {
+    "2 per iteration": 2,
+    "1 more than its rule": 1 + 2,
+    "1, and the coordinates that its tests draw": 1 + 1,
+}
+"""How many passes a phrase means for a member with its default parameters. With as few coordinates
+as here, the tests of `dnc` draw all of them."""
+
+
+class CountedFile(MappedFile):
+    """A file that counts the coordinates that passes fetch."""
+
+    fetched = 0
+
+    def fetch(self, parts: Sequence[Tensor]) -> Future[None]:
+        self.fetched += len(parts[0])
+        return super().fetch(parts)
+
+    def passes(self) -> float:
+        """How many times all coordinates were fetched since the last call."""
+        found, self.fetched = self.fetched / D, 0
+        return found
+
+
+@pytest.fixture(autouse=True)
+def windows_of_16_coordinates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view, "WINDOW", 1)
+    monkeypatch.setattr(shards, "GRAIN", 16)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> CountedFile:
+    return CountedFile(N, D, tmp_path)
+
+
+@pytest.fixture
+def rows(file: CountedFile, updates_ND: Tensor) -> Rows:
+    """A pool in a file; the check for finite numbers has measured the rows' lengths."""
+    gaps = {"loss_gap": torch.ones(N, dtype=torch.float64)}
+    held = Rows.of(updates_ND, ids=IDS, metadata=gaps)
+    file.tensor.copy_(updates_ND)
+    return replace(held, block_ND=file.tensor, file=file)
+
+
+def context() -> Context:
+    layout = (("body.weight", 0, 20), ("head.weight", 20, 36), ("head.bias", 36, D))
+    ones_D = torch.ones(D)
+    return Context(round=1, seed=5, reference_D=ones_D, server_update_D=ones_D, layout=layout)
+
+
+def in_a_later_round(stage: Stage, rows: Rows, file: CountedFile) -> float:
+    """How many passes a stage takes in its second round."""
+    if isinstance(stage, Customizer):
+        made = stage.apply(rows, rows, State(), context())[0].models
+        if made is not None:
+            list(made.chunks())
+        return file.passes()
+    assert isinstance(stage, Rule | PreAggregator)
+    _, state, _ = stage.apply(rows, stage.init(D), context())
+    file.passes()
+    stage.apply(fresh(rows), state, context())
+    return file.passes()
+
+
+def fresh(rows: Rows) -> Rows:
+    """The same rows, without the distances that earlier stages have measured."""
+    squares_N = rows.pool_statistics.squares_N
+    return replace(rows, pool_statistics=type(rows.pool_statistics)(squares_N=squares_N))
+
+
+def stated(stage: Stage) -> int:
+    """The number of passes that a stage with default parameters states."""
+    return PHRASES.get(stage.passes) or int(stage.passes.partition(",")[0])
+
+
+@pytest.mark.parametrize("name", STATED)
+def test_a_stage_takes_the_passes_that_it_states(name: str, rows: Rows, file: CountedFile) -> None:
+    stage = STATED[name]
+    alone = not stage.streams or (isinstance(stage, Customizer) and stage.continues)
+    assert stage.passes.startswith("in memory only: ") is alone
+    if alone:
+        pytest.skip("refuses rows in a file")
+    if stage.name == "gas":
+        pytest.skip("reads coordinates all over the rows, which the next test counts")
+    if stage.name in ("monna", "sign_guard") and linalg.backend() != "native":
+        pytest.skip("without a compiler, reads the pivot again, or reads no pass for the signs")
+    assert in_a_later_round(stage, rows, file) == stated(stage)
+
+
+def test_gas_reads_every_coordinate_once_in_pieces(
+    rows: Rows, file: CountedFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Tensor] = []
+
+    def note(self: Part, block_ND: Tensor, which_C: Tensor) -> Tensor:
+        drawn.append(which_C)
+        return gathered(self, block_ND, which_C)
+
+    gathered = Part.gathered
+    monkeypatch.setattr(Part, "gathered", note)
+    stage = preaggregators.build("gas", f=F, pieces=7)
+    stage.apply(rows, State(), context())
+    assert stage.passes == "1, in `pieces` reads of coordinates all over the rows"
+    assert len(drawn) == 7 and torch.cat(drawn).sort().values.tolist() == list(range(D))
+    assert file.passes() == 0
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_parameters_change_the_passes_as_stated(name: str, rows: Rows, file: CountedFile) -> None:
+    stage, says, passes = OPTIONS[name]
+    assert stage.passes == says
+    assert in_a_later_round(stage, rows, file) == passes
+
+
+@pytest.mark.parametrize("name", rules.names())
+def test_mixed_rows_take_at_most_one_pass_more(name: str, rows: Rows, file: CountedFile) -> None:
+    stage = STATED[f"rule {name}"]
+    assert isinstance(stage, Rule)
+    if not stage.streams or name == "monna":
+        pytest.skip("refuses rows in a file, or has a pivot that mixing removes")
+    mixed, _, _ = preaggregators.build("bucketing").apply(rows, State(), context())
+    stage = stage.model_copy(update={"f": 0})
+    stage.apply(mixed, stage.init(D), context())
+    assert file.passes() <= stated(stage) + (2 if name == "fltrust" else 1)
+
+
+def test_stages_of_a_pipeline_share_the_distances(rows: Rows, file: CountedFile) -> None:
+    pipeline = Pipeline.of(["nnm", "multi_krum"], f=F)
+    pipeline.apply(rows, pipeline.init(D), context())
+    assert file.passes() == 2, "one for all distances, and one for the mean"

@@ -4,6 +4,9 @@ To add a rule, add a module here that defines a subclass of `Rule`, with its par
 fields, and registers it with `@rules.register("name")`. Add a test file with the module's name
 under `tests/shared/robust/rules/`. The contract suite (`tests/contracts/test_rules.py`) finds the
 rule automatically.
+
+Code that turns rows into other rows belongs in `preaggregators`, and verdicts belong in
+`detectors`.
 """
 
 from typing import Annotated, Any

@@ -3,6 +3,8 @@
 To add a data set, write a module in this package with a subclass of `Dataset`, decorated with
 `@datasets.register("name")`, and a test file of the same name.
 
+Code that divides a data set among clients belongs in `partitions`.
+
 Legend: n samples.
 """
 

@@ -3,6 +3,8 @@
 To add a partition, write a module in this package with a subclass of `Partition`, decorated with
 `@partitions.register("name")`, and a test file of the same name.
 
+Code that reads or creates samples belongs in `datasets`.
+
 Legend: n samples, K clients.
 """
 

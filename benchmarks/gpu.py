@@ -95,9 +95,9 @@ def rules(device: str, sizes: list[str], out: Path, limit: float) -> str:
         ended = ""
     except subprocess.TimeoutExpired:
         ended = f"\nEnded after {limit:.0f} seconds.\n"
-    found = path.read_text() if path.exists() else ""
+    text = path.read_text() if path.exists() else ""
     path.unlink(missing_ok=True)
-    return found.partition("\n\n")[2] + ended
+    return text.partition("\n\n")[2] + ended
 
 
 def _random_images(folder: Path, count: int) -> None:

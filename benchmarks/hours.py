@@ -88,8 +88,8 @@ def seconds(experiment: Experiment, scale: str) -> float | None:
 
 def _iterations(experiment: Experiment) -> float:
     """Iterations of FedREDefense's search; `SEARCH` without FedREDefense, for a ratio of 1."""
-    found = [d for d in experiment.server.detectors if d["name"] == "fedredefense"]
-    return float(found[0].get("iterations", 500)) if found else SEARCH
+    detectors = [d for d in experiment.server.detectors if d["name"] == "fedredefense"]
+    return float(detectors[0].get("iterations", 500)) if detectors else SEARCH
 
 
 def _briefly(experiment: Experiment) -> Experiment:
@@ -130,7 +130,7 @@ def main() -> None:
                 scale: hours(cells(table, scale, 1, picked), given.cells, scale)
                 for scale in given.scales
             }
-            estimates = {scale: float(f"{found:.2g}") for scale, found in each.items() if found}
+            estimates = {scale: float(f"{hours:.2g}") for scale, hours in each.items() if hours}
             print(name, estimates, flush=True)
             if not picked:
                 known_hours.setdefault(name, {}).update(estimates)

@@ -53,9 +53,9 @@ def first_content(page: Page, url: str) -> float:
     page.goto(url)
     page.get_by_label("Operator token").wait_for()
     paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0"
-    while not (found := float(page.evaluate(paint))):
+    while not (milliseconds := float(page.evaluate(paint))):
         page.wait_for_timeout(10)
-    return found
+    return milliseconds
 
 
 def opened(page: Page, run: MadeUpRun) -> tuple[float, float]:
@@ -99,9 +99,9 @@ def measure(clients: int, rounds: int, count: int) -> dict[str, str]:
         idle = [sum(watched(page, chromium, trace, lambda: None)) for _ in range(REPEATS)]
         rounds_ = [watched(page, chromium, trace, run.publish) for _ in range(count)]
         chromium.close()
-    longest = sorted(found[0] for found in rounds_)
+    longest = sorted(times[0] for times in rounds_)
     middle = statistics.median(longest)
-    whole = statistics.median(sum(found) for found in rounds_) - statistics.median(idle)
+    whole = statistics.median(sum(times) for times in rounds_) - statistics.median(idle)
     return {
         "first content (median of 5)": f"{statistics.median(contents):.0f} ms",
         "from sign-in to the run's state": f"{state:.0f} ms",

@@ -46,13 +46,13 @@ def cell(given: argparse.Namespace) -> None:
     round_.load()
     steps = round_.decide()
     assert round_.engine.snapshot is not None
-    found = {
+    result = {
         "model": round_.engine.snapshot.global_model,
         "mathematics": mathematics(steps),
         "store": steps["store"],
     }
     round_.drop_models()
-    print(json.dumps(found))
+    print(json.dumps(result))
 
 
 def measured(given: argparse.Namespace, rule: str, size: int) -> dict[str, float | str]:
@@ -65,22 +65,22 @@ def measured(given: argparse.Namespace, rule: str, size: int) -> dict[str, float
     for name in ("parameters", "threads"):
         command += [f"--{name}", str(getattr(given, name))]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, float | str] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    result: dict[str, float | str] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 def row(given: argparse.Namespace, rule: str) -> list[str]:
     """The medians of one rule, and their ratios to those of the first number of processes."""
-    found = {size: list[dict[str, float | str]]() for size in given.processes}
+    results = {size: list[dict[str, float | str]]() for size in given.processes}
     for _ in range(given.repeats):
-        for size, of_size in found.items():
+        for size, of_size in results.items():
             of_size.append(measured(given, rule, size))
-    models = {one["model"] for of_size in found.values() for one in of_size}
+    models = {one["model"] for of_size in results.values() for one in of_size}
     if len(models) > 1:
         sys.exit(f"{rule}: the global model depends on the number of processes")
     seconds = [
         [median(float(one[name]) for one in of_size) for name in ("mathematics", "store")]
-        for of_size in found.values()
+        for of_size in results.values()
     ]
     columns = [f"{whole:.2f} ({storing:.2f})" for whole, storing in seconds]
     ratios = [f"{whole / seconds[0][0]:.2f}" for whole, _ in seconds[1:]]

@@ -285,15 +285,15 @@ def main() -> None:
             done = subprocess.run(
                 [*command, "--folder", folder], stdout=subprocess.PIPE, text=True, check=True
             )
-            found = json.loads(done.stdout)
-            floor = max(found["reading"], found["arithmetic"])
+            result = json.loads(done.stdout)
+            floor = max(result["reading"], result["arithmetic"])
             seconds = ("loading", "mathematics", "store", "reading", "arithmetic")
             columns = [
                 rule,
-                str(found["models"]),
-                *(f"{found[name]:.1f}" for name in seconds),
-                f"{found['mathematics'] / floor:.2f}",
-                f"{found['memory'] / 2**30:.2f}",
+                str(result["models"]),
+                *(f"{result[name]:.1f}" for name in seconds),
+                f"{result['mathematics'] / floor:.2f}",
+                f"{result['memory'] / 2**30:.2f}",
             ]
             print("| " + " | ".join(columns) + " |", flush=True)
 

@@ -201,16 +201,16 @@ def flower(study: Study) -> tuple[Rounds, nn.Module]:
         evaluated = 0.0
 
         def aggregate_train(self, *args: Any) -> Any:
-            found = super().aggregate_train(*args)
+            result = super().aggregate_train(*args)
             self.trained = tree_seconds()
-            return found
+            return result
 
         def aggregate_evaluate(self, *args: Any) -> Any:
-            found = super().aggregate_evaluate(*args)
+            result = super().aggregate_evaluate(*args)
             now = tree_seconds()
             self.evaluated += now - self.trained
             rounds.append((now, self.evaluated))
-            return found
+            return result
 
     client_app, server_app = ClientApp(), ServerApp()
 

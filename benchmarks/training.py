@@ -163,13 +163,13 @@ def measure(name: str, threads: int, sizes: Sequence[int], turns: int) -> list[S
     }
     for run, _ in ways.values():
         run()
-    found: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
+    times: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
     for _ in range(turns):
         for way, (run, passes) in ways.items():
             wall, processor = time.perf_counter(), time.process_time()
             run()
             count = sum(sizes) * passes
-            found[way].append(
+            times[way].append(
                 (
                     count / (time.perf_counter() - wall),
                     count / (time.process_time() - processor),
@@ -179,7 +179,7 @@ def measure(name: str, threads: int, sizes: Sequence[int], turns: int) -> list[S
         Speed(
             name, threads, way, *(statistics.median(column) for column in zip(*runs, strict=True))
         )
-        for way, runs in found.items()
+        for way, runs in times.items()
     ]
 
 

@@ -58,22 +58,22 @@ def dependencies() -> Graph:
 
     A module directly in a service counts as part of each subpackage that imports it.
     """
-    found: Graph = {name: set() for name in map(package, MODULES) if name is not None}
+    graph: Graph = {name: set() for name in map(package, MODULES) if name is not None}
     for module in MODULES:
         start = package(module)
         if start is not None:
-            found[start] |= _imported(module) - {start}
-    return found
+            graph[start] |= _imported(module) - {start}
+    return graph
 
 
 def _imported(module: str) -> set[str]:
-    found = set[str]()
+    packages = set[str]()
     for name in imports_of_ours(module):
         if (module, name) in UPWARD:
             continue
         target = package(name)
-        found |= {target} if target is not None else _imported(name)
-    return found
+        packages |= {target} if target is not None else _imported(name)
+    return packages
 
 
 def layers(graph: Mapping[str, set[str]]) -> list[list[str]]:
@@ -83,12 +83,12 @@ def layers(graph: Mapping[str, set[str]]) -> list[list[str]]:
     [['a'], ['b', 'd'], ['c']]
     """
     assert not cycles(graph), f"packages import each other: {cycles(graph)}"
-    left, found = dict(graph), list[list[str]]()
+    left, result = dict(graph), list[list[str]]()
     while left:
         lowest = sorted(name for name in left if not graph[name] & left.keys())
-        found.insert(0, lowest)
+        result.insert(0, lowest)
         left = {name: imported for name, imported in left.items() if name not in lowest}
-    return found
+    return result
 
 
 def reduced(graph: Mapping[str, set[str]]) -> Graph:

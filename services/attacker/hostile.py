@@ -127,23 +127,23 @@ class HostileClient(LearningClient):
 
     async def _everything(self, known: Knowledge, ticket: Ticket, wait: bool) -> Knowledge:
         assert self.cohort is not None
-        found = await self.cohort.honest(ticket.round, ticket.kind, wait)
-        reference_D = torch.from_numpy(found.reference_D)
-        tables = {**self.experiment.tables(), "server": found.server}
+        honest = await self.cohort.honest(ticket.round, ticket.kind, wait)
+        reference_D = torch.from_numpy(honest.reference_D)
+        tables = {**self.experiment.tables(), "server": honest.server}
         plan, own_D = await self.compute(self._imitate, tables, reference_D, ticket.round)
         known = replace(
             known, reference_D=reference_D, plan=plan, server_update_D=own_D, level="full"
         )
-        if not found.updates:
+        if not honest.updates:
             # No honest client got a ticket of this kind, for example if only attackers are probed.
             return known
         assert known.colluders_MD is not None
         return replace(
             known,
-            participants=len(found.updates) + len(known.colluders_MD),
+            participants=len(honest.updates) + len(known.colluders_MD),
             attackers=len(known.colluders_MD),
-            honest_BD=_rows(found.updates.values()),
-            honest_sent_BD=_rows(found.started.values()),
+            honest_BD=_rows(honest.updates.values()),
+            honest_sent_BD=_rows(honest.started.values()),
         )
 
     def _imitate(

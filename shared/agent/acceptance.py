@@ -82,8 +82,8 @@ class Policy(Table):
             raise ConfigurationError(f"not TOML: {error}") from None
         if policy.data is None:
             return policy
-        found = {dataset: cls._own_file(path, dataset, own) for dataset, own in policy.data.items()}
-        return policy.model_copy(update={"data": found})
+        data = {dataset: cls._own_file(path, dataset, own) for dataset, own in policy.data.items()}
+        return policy.model_copy(update={"data": data})
 
     @staticmethod
     def _own_file(path: Path, dataset: str, named: str) -> str:

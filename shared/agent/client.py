@@ -174,8 +174,8 @@ class AggregatorClient:
         self, known: str | None, wait: int = POLL, run: str | None = None
     ) -> Ticket | None:
         """Waits for a ticket whose ETag differs from `known`; returns None on timeout."""
-        found = await self.ticket_and_model(known, "", wait, "application/json", run)
-        return None if found is None else found[0]
+        answer = await self.ticket_and_model(known, "", wait, "application/json", run)
+        return None if answer is None else answer[0]
 
     async def ticket_and_model(
         self,

@@ -171,13 +171,13 @@ def _explained(issue: "ErrorDetails", table: type[BaseModel] | None) -> str:
 def _keys(table: type[BaseModel], way: Sequence[int | str]) -> list[str]:
     """The keys of the table at a path, which consists of field names and list indices."""
     for part in way:
-        found = [
+        tables = [
             inner
             for key, field in table.model_fields.items()
             if part in (key, field.alias)
             for inner in _tables(field.annotation)
         ]
-        table = found[0] if found else table
+        table = tables[0] if tables else table
     return [field.alias or key for key, field in table.model_fields.items()]
 
 

@@ -274,11 +274,11 @@ def decisions(
     counts: dict[str, dict[str, int]] = {}
     silenced: dict[str, float | None] = {}
     for side, clients in zip(("honest", "hostile"), sides(experiment, names), strict=True):
-        found = Counter(v.decision for r in records for v in r.verdicts if v.client in clients)
+        verdicts = Counter(v.decision for r in records for v in r.verdicts if v.client in clients)
         away = sum(client in clients for record in records for client in record.quarantined)
-        counts[side] = {**dict(sorted(found.items())), "away": away}
+        counts[side] = {**dict(sorted(verdicts.items())), "away": away}
         total = sum(counts[side].values())
-        silenced[side] = 1 - found["accepted"] / total if total else None
+        silenced[side] = 1 - verdicts["accepted"] / total if total else None
     return {"decisions": counts, "silenced": silenced}
 
 

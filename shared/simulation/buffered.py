@@ -132,16 +132,16 @@ class Buffered:
         def begun(name: str) -> int:
             return self.work[name].round
 
-        found: dict[str, Arrival] = {}
+        arrivals: dict[str, Arrival] = {}
         for round_, group in groupby(sorted(sorted(names), key=begun), begun):
             together = list(group)
             sent_KD = torch.stack([self.work[name].start_D for name in together])
             done = self.clients.train(together, sent_KD, self.server.global_D, round_)
             for k, name in enumerate(together):
-                found[name] = Arrival(
+                arrivals[name] = Arrival(
                     round_, sent_KD[k], done.update_KD[k], done.samples[k], done.metrics[name]
                 )
-        return dict(sorted(found.items()))
+        return dict(sorted(arrivals.items()))
 
 
 def _joined(arrivals: Mapping[str, Arrival]) -> tuple[Uploads, Tensor]:

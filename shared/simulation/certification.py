@@ -163,12 +163,12 @@ def certify_subsets(
         )
     subsets = subsets_of(experiment, count, size)
     exact = len(subsets) == comb(experiment.data.clients, size)
-    found: dict[Subset, Tensor] = {}
+    models_D: dict[Subset, Tensor] = {}
     distinct = list(dict.fromkeys(subsets))
     for subset, model_D in each(partial(_model_of, experiment, device=device), distinct):
-        found[subset] = torch.tensor(model_D, device=device)
-        on_progress(len(found), len(distinct))
-    models = [found[subset] for subset in subsets]
+        models_D[subset] = torch.tensor(model_D, device=device)
+        on_progress(len(models_D), len(distinct))
+    models = [models_D[subset] for subset in subsets]
     votes_TC, y_T = _votes(Simulation.of(experiment, device), models)
     sure = 0.0 if exact else error
     radii_T = subset_radii(votes_TC, experiment.data.clients, size, sure)

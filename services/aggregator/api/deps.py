@@ -68,8 +68,8 @@ async def identify(request: Request, runtime: RuntimeDep, token: Bearer) -> Know
 
 def software_of(request: Request) -> str:
     """The first product in the `User-Agent` header; "" if there is none or its name is too long."""
-    found = PRODUCT.match(request.headers.get("user-agent", ""))
-    return "" if found is None else found.group()
+    match = PRODUCT.match(request.headers.get("user-agent", ""))
+    return "" if match is None else match.group()
 
 
 def present(request: Request, runtime: Runtime, known: Known) -> Known:

@@ -126,10 +126,10 @@ class AuditLog:
             AuditBroken: an element of the log cannot be parsed as an entry.
         """
         texts = await self.redis.ask("lrange", self.keys.audit, since, since + limit - 1)
-        found = []
+        entries = []
         for number, text in enumerate(texts, since):
             try:
-                found.append(AuditEntry.model_validate_json(text))
+                entries.append(AuditEntry.model_validate_json(text))
             except ValidationError:
                 raise AuditBroken(f"entry {number} cannot be parsed") from None
-        return found
+        return entries

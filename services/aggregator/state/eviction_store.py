@@ -124,8 +124,8 @@ class EvictionStore:
     async def _proposal(self, client: str) -> tuple[str, dict[str, Any]]:
         """The proposal to evict a client, as stored and parsed; both are empty if there is none."""
         raw = await self.redis.ask("hget", self.keys.quarantined, client)
-        found = {} if raw is None else json.loads(raw)
-        return (raw, found) if found.get("kind") == "proposal" else ("", {})
+        entry = {} if raw is None else json.loads(raw)
+        return (raw, entry) if entry.get("kind") == "proposal" else ("", {})
 
     async def evicted(self) -> dict[str, dict[str, Any]]:
         """Every eviction, keyed and sorted by client id."""

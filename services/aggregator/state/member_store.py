@@ -102,8 +102,8 @@ class MemberStore:
         keys = self.keys
         names = (keys.state, keys.answers, keys.members, keys.evicted, keys.events)
         given = (client, json.dumps(dict(answer)), slots)
-        found = await self.redis.run(ANSWER, (*names, self.federation.barred), *given)
-        return found[0], found[1] if len(found) > 1 else ""
+        reply = await self.redis.run(ANSWER, (*names, self.federation.barred), *given)
+        return reply[0], reply[1] if len(reply) > 1 else ""
 
     async def answers(self) -> dict[str, dict[str, Any]]:
         """Every client's answer, keyed and sorted by id."""
@@ -142,8 +142,8 @@ class MemberStore:
         """
         keys = self.keys
         names = (keys.state, keys.answers, keys.members, self.federation.fence, keys.events)
-        found = await self.redis.run(SEAT, names, fence, json.dumps(dict(slots)), answers)
-        return found[0] == "seated"
+        reply = await self.redis.run(SEAT, names, fence, json.dumps(dict(slots)), answers)
+        return reply[0] == "seated"
 
     async def slots(self) -> dict[str, int]:
         """The members and their slots, sorted by id."""

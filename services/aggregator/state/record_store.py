@@ -140,8 +140,8 @@ class RecordStore:
         """The entries of the finished rounds from `first` to `last` that are kept, in order."""
         # Entries only ever move from the history to segments. So if an entry moves after the
         # history was read, the entry is in a segment.
-        found, late = await self._held()
-        entries = {n: RoundEntry.model_validate_json(found[n]) for n in found if first <= n <= last}
+        texts, late = await self._held()
+        entries = {n: RoundEntry.model_validate_json(texts[n]) for n in texts if first <= n <= last}
         digests = await self._segments(first, last)
         for segment in await asyncio.gather(*map(self._read_segment, digests)):
             entries |= {number: one for number, one in segment.items() if first <= number <= last}
@@ -192,13 +192,13 @@ class RecordStore:
         """Digests of the segments that may have entries of rounds `first` to `last`, in order."""
         raw = await self.redis.ask("hgetall", self.keys.segments)
         ends = sorted((int(number), digest) for number, digest in raw.items())
-        found = []
+        digests = []
         for end, digest in ends:
             if end >= first:
-                found.append(digest)
+                digests.append(digest)
             if end >= last:
                 break
-        return found
+        return digests
 
     async def _read_segment(self, digest: str) -> dict[int, RoundEntry]:
         try:

@@ -85,12 +85,12 @@ class RedisAccess:
                     if self.replicas:
                         # WAIT counts the replicas that have received the writes of this connection.
                         pipe.wait(self.replicas, round(REPLICATING * 1000))
-                    found = await pipe.execute(raise_on_error=False)
+                    replies = await pipe.execute(raise_on_error=False)
                 if self.replicas:
-                    self._confirmed(found.pop())
-                for n, answer in zip(missing, found, strict=True):
+                    self._confirmed(replies.pop())
+                for n, answer in zip(missing, replies, strict=True):
                     answers[n] = answer
-                if any(isinstance(answer, NoScriptError) for answer in found):
+                if any(isinstance(answer, NoScriptError) for answer in replies):
                     await self.client.script_load(script)
             for answer in answers:
                 if isinstance(answer, Exception):
@@ -104,12 +104,12 @@ class RedisAccess:
 
     async def keys(self, pattern: str) -> list[str]:
         """The names of all keys that match a pattern; in the pattern, only `*` is special."""
-        escaped, cursor, found = pattern.replace("[", "\\[").replace("?", "\\?"), 0, set[str]()
+        escaped, cursor, matches = pattern.replace("[", "\\[").replace("?", "\\?"), 0, set[str]()
         while True:
             cursor, names = await self.ask("scan", cursor, match=escaped, count=1000)
-            found.update(names)
+            matches.update(names)
             if not cursor:
-                return sorted(found)
+                return sorted(matches)
 
     def _confirmed(self, answer: Any) -> None:
         if isinstance(answer, Exception):

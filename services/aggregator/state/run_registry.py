@@ -241,9 +241,9 @@ class RunRegistry:
 
     async def forget(self, run: str) -> None:
         """Removes the keys of a deleted run, after its blobs were removed."""
-        found = await self.redis.keys(self.keys.of_run(run).prefix + "*")
-        for start in range(0, len(found), 1000):
-            await self.redis.ask("unlink", *found[start : start + 1000])
+        names = await self.redis.keys(self.keys.of_run(run).prefix + "*")
+        for start in range(0, len(names), 1000):
+            await self.redis.ask("unlink", *names[start : start + 1000])
         await self.redis.ask("srem", self.keys.deleted, run)
 
     # -- the federation ------------------------------------------------------------------------
@@ -259,15 +259,15 @@ class RunRegistry:
         Raises:
             ConfigurationError: this version can neither read nor convert the state.
         """
-        found: str | None = await self.redis.ask("get", self.keys.schema)
+        schema: str | None = await self.redis.ask("get", self.keys.schema)
         # Schemas 1 and 2 stored their version in the hash `federation`.
-        found = found or await self.redis.ask("hget", f"{self.keys.prefix}federation", "schema")
-        if found not in (None, SCHEMA, *MIGRATED):
+        schema = schema or await self.redis.ask("hget", f"{self.keys.prefix}federation", "schema")
+        if schema not in (None, SCHEMA, *MIGRATED):
             raise ConfigurationError(
-                f"Redis holds schema {found}; this version reads {SCHEMA} and converts "
+                f"Redis holds schema {schema}; this version reads {SCHEMA} and converts "
                 f"{' and '.join(MIGRATED)}: use the version of Rampart that wrote this state"
             )
-        return found
+        return schema
 
 
 def number_of(run: str) -> int:

@@ -114,11 +114,11 @@ class TicketStore:
             for client, upload in asked:
                 if upload is not None:
                     pipe.hget(keys.receipts(upload[0]), f"{upload[1]}:{client}")
-            values, *found = await pipe.execute()
-        brief, held = parse_brief(values), iter(found[len(hashes) :])
+            values, *replies = await pipe.execute()
+        brief, held = parse_brief(values), iter(replies[len(hashes) :])
         standings = []
         for (_, upload), ticket, eviction, barred, slot, answer in zip(
-            asked, *found[: len(hashes)], strict=True
+            asked, *replies[: len(hashes)], strict=True
         ):
             receipt = None if upload is None else next(held)
             standings.append(

@@ -183,8 +183,8 @@ class Coordinator:
                 return events.StandingRead(brief.status, brief.deadline, barred.standing.barred)
             case commands.ReadEvents():
                 patience = max(0.01, question.until - self.clock())
-                found = await self.stores.events.read(question.after, patience)
-                return events.EventsRead(tuple(found))
+                batch = await self.stores.events.read(question.after, patience)
+                return events.EventsRead(tuple(batch))
             case commands.CatchUp():
                 return await self.catch_up(question.after)
             case commands.DecideRound():
@@ -229,11 +229,11 @@ class Coordinator:
 
     async def catch_up(self, position: str) -> events.EventsRead:
         """All events after a position, up to the newest event."""
-        found = list[Event]()
+        batch = list[Event]()
         while position != await self.stores.events.last_position():
-            found += await self.stores.events.read(position, 0.001)
-            position = found[-1].position if found else position
-        return events.EventsRead(tuple(found))
+            batch += await self.stores.events.read(position, 0.001)
+            position = batch[-1].position if batch else position
+        return events.EventsRead(tuple(batch))
 
     async def decide(self, state: State) -> events.RoundDecided | events.RoundRefused:
         """Computes the outcome of a closed round."""

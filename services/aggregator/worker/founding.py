@@ -111,9 +111,9 @@ async def _model_after(start: Start, records: RecordStore) -> str:
     assert start.round is not None
     entry = await records.entry(start.round)
     record = None if entry is None else await records.record_json(entry)
-    found = None if record is None else StoredRound.model_validate_json(record)
-    if found is None or "global" not in found.models:
+    stored = None if record is None else StoredRound.model_validate_json(record)
+    if stored is None or "global" not in stored.models:
         raise ConfigurationError(
             f"model.start: run {start.run!r} published no model in round {start.round}"
         )
-    return found.models["global"]
+    return stored.models["global"]

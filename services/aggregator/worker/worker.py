@@ -168,9 +168,9 @@ class Worker:
             tables = json.loads(question)
             folder = self._settings.start_models
             experiment = await self.compute(lambda: checked(Experiment.from_tables(tables), folder))
-            found = await self.compute(estimate, experiment)
-            self._quota.check(found.disk_bytes)
-            answer = {"experiment": experiment.tables(), "estimate": found.model_dump()}
+            needs = await self.compute(estimate, experiment)
+            self._quota.check(needs.disk_bytes)
+            answer = {"experiment": experiment.tables(), "estimate": needs.model_dump()}
         except RampartError as error:
             answer = {"refused": error.detail, "slug": error.slug}
         except Exception as error:  # A user's own package may raise any error.

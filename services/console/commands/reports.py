@@ -38,8 +38,8 @@ def compare(
     settings = differences([reader.experiment.tables() for reader in readers])
     if as_json:
         each = [
-            {"run": one.info.run, "state": one.info.state, **found}
-            for one, found in zip(readers, figures, strict=True)
+            {"run": one.info.run, "state": one.info.state, **summary}
+            for one, summary in zip(readers, figures, strict=True)
         ]
         emit({"runs": each, "settings": settings})
         return

@@ -82,12 +82,12 @@ def reproduce(
     tables = {one: load(one) for one in (names() if name == ALL else [name])}
     planned = {one: cells(table, scale, seeds, picked) for one, table in tables.items()}
     if ray is None:
-        needed = (cell.runs[0] for found in planned.values() for cell in found if cell.runs)
+        needed = (cell.runs[0] for cells in planned.values() for cell in cells if cell.runs)
         # If a data set is not available, the cells that need it report this error themselves.
         with suppress(ConfigurationError):
             downloads.fetch_all(needed)
     for one, table in tables.items():
-        found = run(
+        results = run(
             planned[one],
             out,
             title=one,
@@ -95,7 +95,7 @@ def reproduce(
             pool=where,
             device=device,
         )
-        outcomes = [outcome(cell, found) for cell in planned[one]]
+        outcomes = [outcome(cell, results) for cell in planned[one]]
         command = _command(one, scale, seeds, only or [])
         try:
             write(out, one, table, scale, outcomes, command)

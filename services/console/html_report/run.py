@@ -45,25 +45,25 @@ def run_report(run: FinishedRun) -> str:
 
 
 def _summary(run: FinishedRun) -> Html:
-    found, failed = run.figures, sum(record.status == "failed" for record in run.records)
+    figures, failed = run.figures, sum(record.status == "failed" for record in run.records)
     shown: dict[str, Any] = {}
     for kind, (name, _) in MODELS.items():
         for measure in ("accuracy", "error"):
             curve = run.curves.get(f"{measure}_{kind}")
-            value = found.get(f"{measure}_{kind}", curve and curve[-1])
+            value = figures.get(f"{measure}_{kind}", curve and curve[-1])
             if value is not None:
                 text = percent(value) if measure == "accuracy" else f"{value:.4g}"
                 shown[f"{measure.capitalize()}, {name}"] = text
     shown["Evicted"] = f"{len(run.evicted)} of {len(run.slots)}"
     shown["Rounds"] = f"{len(run.records)}, {failed} failed" if failed else len(run.records)
-    if found.get("dacc") is not None:
-        shown["Judged correctly"] = percent(found["dacc"])
-        shown["Honest evicted"] = percent(found["fpr"])
-        shown["Attackers not evicted"] = percent(found["fnr"])
-    if found.get("attack_success") is not None:
-        shown["Attack success"] = percent(found["attack_success"])
+    if figures.get("dacc") is not None:
+        shown["Judged correctly"] = percent(figures["dacc"])
+        shown["Honest evicted"] = percent(figures["fpr"])
+        shown["Attackers not evicted"] = percent(figures["fnr"])
+    if figures.get("attack_success") is not None:
+        shown["Attack success"] = percent(figures["attack_success"])
     warnings = dict.fromkeys(warning for record in run.records for warning in record.warnings)
-    if not found:
+    if not figures:
         missing = "The folder has no final metrics: the run was interrupted, or is still running."
         warnings = {missing: None, **warnings}
     return tag("section", tiles(shown), [tag("p", one, class_="warning") for one in warnings])

@@ -224,15 +224,15 @@ def read(cell: Cell, figures: dict[str, Any]) -> dict[str, Any]:
     """
     if "error" in figures:
         return figures
-    found = dict(figures)
+    row = dict(figures)
     if cell.attack == NOBODY:
-        wronged = len(found["evicted"]) / cell.experiment.data.clients
-        found |= {"dacc": None, "fnr": None, "fpr": wronged}
+        wronged = len(row["evicted"]) / cell.experiment.data.clients
+        row |= {"dacc": None, "fnr": None, "fpr": wronged}
     if cell.defence == LOCAL_ONLY:
         for figure in ("accuracy", "attack_success"):
-            own = found.get(f"{figure}_personalized")
-            found |= {f"{figure}_customized": None, f"{figure}_local": own}
-    return found
+            own = row.get(f"{figure}_personalized")
+            row |= {f"{figure}_customized": None, f"{figure}_local": own}
+    return row
 
 
 def run(
@@ -256,13 +256,13 @@ def follow(
     cells: Sequence[Cell],
     folder: Path,
     pool: Pool | None,
-    found: Callable[[Cell, dict[str, Any]], None],
+    on_result: Callable[[Cell, dict[str, Any]], None],
 ) -> None:
     """Runs cells and shows a progress bar on standard error; cached cells come first."""
     before = [cell for cell in cells if _place(cell, folder).exists()]
     ahead = [cell for cell in cells if not _place(cell, folder).exists()]
     for cell, figures in run(before, folder):
-        found(cell, figures)
+        on_result(cell, figures)
     if before:
         sys.stderr.write(f"{len(before)} of {len(cells)} runs are already in {folder / 'cells'}\n")
     show(
@@ -270,6 +270,6 @@ def follow(
         len(ahead),
         run(ahead, folder, pool),
         lambda cell: f"{cell.attack} / {cell.defence} seed={cell.experiment.seed}",
-        found,
+        on_result,
         figure="accuracy_local",
     )

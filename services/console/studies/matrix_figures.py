@@ -47,10 +47,10 @@ class Mean:
         >>> Mean.of([0.5, 1.0])
         Mean(value=0.75, spread=0.353...)
         """
-        found = list(values)
-        if not found:
+        numbers = list(values)
+        if not numbers:
             return None
-        return Mean(fmean(found), stdev(found) if len(found) > 1 else None)
+        return Mean(fmean(numbers), stdev(numbers) if len(numbers) > 1 else None)
 
     def __str__(self) -> str:
         """Mean and standard deviation in percent.

@@ -70,11 +70,11 @@ class Folder:
         rounds = [record.metrics for record in result.records]
         honest, _ = sides(result.experiment)
         wrong = [errors(newest, honest) for newest in newer(rounds)]
-        found = {
+        metrics = {
             "accuracy": accuracies(result.experiment, rounds),
             "error": [{kind: one.get(f"error_{kind}") for kind in KINDS} for one in wrong],
         }
-        for figure, known in found.items():
+        for figure, known in metrics.items():
             lines = {kind: [one[kind] for one in known] for kind in KINDS}
             shown = {kind: line for kind, line in lines.items() if any(v is not None for v in line)}
             if shown:

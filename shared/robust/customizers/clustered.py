@@ -55,15 +55,15 @@ class Clustered(Grouped):
         names, pipeline = self.names, self.pipeline()
         models_CD = held(names, state, context)
         known = {client: int(label) for client, label in state.by_id("label").items()}
-        found = self._labels(similar, known) if len(rows) else {}
+        assigned = self._labels(similar, known) if len(rows) else {}
         states = {}
         for c, name in enumerate(names):
-            own = members(rows, {client for client, label in found.items() if label == c})
+            own = members(rows, {client for client, label in assigned.items() if label == c})
             before = substate(state, name) if state.tensors else pipeline.init(rows.dim)
             model_D, states[name] = moved(pipeline, own, context.reference_D, before, context)
             if model_D is not None:
                 models_CD[c] = model_D
-        labels = dict(sorted({**known, **found}.items()))
+        labels = dict(sorted({**known, **assigned}.items()))
         of_rules = join_states(states)
         tensors = {
             "label": torch.tensor(list(labels.values()), dtype=torch.long),

@@ -35,8 +35,8 @@ HEADERS = {
 def assets() -> dict[str, Path]:
     """The files below `/assets/`, by name."""
     folder = FOLDER / "assets"
-    found = (path for path in folder.rglob("*") if path.suffix in TYPES)
-    return {path.relative_to(folder).as_posix(): path for path in found}
+    paths = (path for path in folder.rglob("*") if path.suffix in TYPES)
+    return {path.relative_to(folder).as_posix(): path for path in paths}
 
 
 @router.get("/")

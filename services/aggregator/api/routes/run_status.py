@@ -122,15 +122,15 @@ async def events(
     position = last_event_id or await run.stores.events.last_position()
     while not runtime.hub.closing:
         try:
-            found = await run.stores.events.read(position, TICK)
+            batch = await run.stores.events.read(position, TICK)
             await runtime.operators.of(token)
         except (Unavailable, refusals.OperatorExpired, refusals.OperatorRevoked):
             return
-        for event in found:
+        for event in batch:
             position = event.position
             data = {name: value for name, value in event.fields.items() if name != "receipt"}
             yield ServerSentEvent(id=position, event=event.type, data=data)
-        if not found:
+        if not batch:
             yield ServerSentEvent(event="tick")
 
 

@@ -39,8 +39,8 @@ async def runs(
     last = inf if before is None else number_of(before)
     queue, current = await ahead(runtime)
     entries = await runtime.stores.runs.entries()
-    found = [info for info in entries if number_of(info.run) < last][-limit:]
-    return list(await asyncio.gather(*(present(runtime, info, queue, current) for info in found)))
+    page = [info for info in entries if number_of(info.run) < last][-limit:]
+    return list(await asyncio.gather(*(present(runtime, info, queue, current) for info in page)))
 
 
 @router.post(
@@ -87,8 +87,8 @@ async def check_experiment(runtime: RuntimeDep, body: CheckRequest) -> Estimate:
     Nothing is submitted.
     """
     await runtime.require_ready()
-    _, found = await check(runtime, body.experiment)
-    return found
+    _, estimate = await check(runtime, body.experiment)
+    return estimate
 
 
 @router.get("/{run}", responses=problems(refusals.RunNotFound))
@@ -139,11 +139,11 @@ async def check(runtime: Runtime, given: dict[str, Any] | str) -> tuple[Experime
                 break
     if answer is None:
         raise Unavailable("no worker has checked the experiment in time")
-    found = json.loads(answer)
-    if "refused" in found:
-        raise refusals.InvalidExperiment(found["refused"])
-    estimate = Estimate.model_validate(found["estimate"])
-    return Experiment.from_tables(found["experiment"]), estimate
+    result = json.loads(answer)
+    if "refused" in result:
+        raise refusals.InvalidExperiment(result["refused"])
+    estimate = Estimate.model_validate(result["estimate"])
+    return Experiment.from_tables(result["experiment"]), estimate
 
 
 async def described(runtime: Runtime, run: str) -> RunInfo:

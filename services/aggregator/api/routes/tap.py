@@ -106,8 +106,8 @@ async def gather(
         if over or loop.time() > until or not await owing(run, round_, kind, left_out):
             # Storing a receipt removes the client's ticket, so receipts are read after tickets.
             receipts = [r for r in await run.stores.uploads.receipts(round_) if r.kind == wanted]
-            found = [r for r in receipts if r.client not in left_out]
-            return sorted(found, key=lambda receipt: receipt.client)
+            seen = [r for r in receipts if r.client not in left_out]
+            return sorted(seen, key=lambda receipt: receipt.client)
         await asyncio.sleep(PAUSE)
 
 

@@ -112,7 +112,7 @@ def markdown(
     definition: Definition, scale: Scale, outcomes: Sequence[Outcome], command: str
 ) -> str:
     """The table as Markdown, with the reasons for missing cells and the command for this table."""
-    found = {file: run for one in outcomes for file, run in _files(one)}
+    runs = {file: run for one in outcomes for file, run in _files(one)}
     seeds = max((len(one.runs) for one in outcomes), default=0)
     about = [
         f"Scale `{scale}`, {seeds} {'seed' if seeds == 1 else 'seeds'}, figure "
@@ -123,7 +123,7 @@ def markdown(
     lines = [f"# {definition.title}", "", *about, *([SMOKE] if scale == "smoke" else [])]
     lines += ["", *_table(definition, outcomes), *_notes(definition.notes), *_missing(outcomes)]
     lines += ["", "## Made by", "", "```sh", command, "```", ""]
-    lines += [f"{seconds(found):.0f} seconds of simulation. {_versions(found)}", ""]
+    lines += [f"{seconds(runs):.0f} seconds of simulation. {_versions(runs)}", ""]
     return "\n".join(lines)
 
 

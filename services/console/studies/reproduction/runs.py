@@ -151,8 +151,8 @@ def measured(figures: Figures, measure: str) -> Any:
     9
     """
     name, _, part = measure.partition(".")
-    found = figures.get(name)
-    return found.get(part) if part and isinstance(found, dict) else found
+    value = figures.get(name)
+    return value.get(part) if part and isinstance(value, dict) else value
 
 
 def small(result: SimulationResult) -> Figures:

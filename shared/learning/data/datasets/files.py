@@ -158,8 +158,8 @@ class FileDataset(Dataset):
 def held(path: Path) -> int | None:
     """Number of samples in a data set's file; None if the file cannot be read."""
     try:
-        with archive(path) as found:
-            return sum(found[f"y_{part}"].size for part in PARTS)
+        with archive(path) as arrays:
+            return sum(arrays[f"y_{part}"].size for part in PARTS)
     except ConfigurationError:
         return None
 

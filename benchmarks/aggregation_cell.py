@@ -125,7 +125,7 @@ def linear(models_KD: torch.Tensor, x_KB: torch.Tensor) -> torch.Tensor:
     return x_KB.to(models_KD.dtype) @ models_KD.unflatten(1, (CLASSES, -1)).mT
 
 
-def equipped(update_D: torch.Tensor) -> Context:
+def full_context(update_D: torch.Tensor) -> Context:
     """A context with all inputs that any rule may ask for."""
     draws, features = torch.Generator().manual_seed(1), len(update_D) // CLASSES
     return Context(
@@ -143,7 +143,7 @@ def equipped(update_D: torch.Tensor) -> Context:
 def aggregation(block_ND: torch.Tensor, plan: list, f: int) -> Call:
     """A call that aggregates rows, with all inputs that any stage may ask for."""
     n = len(block_ND)
-    context = equipped(block_ND[0])
+    context = full_context(block_ND[0])
     gaps = {"loss_gap": torch.linspace(0, 1, n, dtype=torch.float64)}
     return lambda: aggregate(block_ND, plan, f=f, metadata=gaps, context=context)
 

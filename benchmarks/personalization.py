@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/personalization.md")
     parser.add_argument("--docs", type=Path, help="page in which the table is also replaced")
     options = parser.parse_args()
-    results = remembered(options.cache)
+    results = cached_runs(options.cache)
     for seed in range(1, options.seeds + 1):
         for name in options.only:
             if (name, seed) not in results:
@@ -69,7 +69,7 @@ def main() -> None:
     print(text)
 
 
-def remembered(cache: Path | None) -> Found:
+def cached_runs(cache: Path | None) -> Found:
     """Finished runs in the cache file, which an earlier call with the same code has written."""
     if cache is None or not cache.exists():
         return {}
@@ -123,9 +123,9 @@ def report(results: Found) -> Iterator[str]:
         gains = [one["own"] - single["own"] for one, single in rivals]
         shown = "- | -" if name == "none" else f"{100 * mean(gains):+.1f} | {100 * min(gains):+.1f}"
         yield (
-            f"| {name} | {spread(one['own'] for one in cells.values())} "
+            f"| {name} | {mean_and_deviation(one['own'] for one in cells.values())} "
             f"| {min(one['worst'] for one in cells.values()):.1%} "
-            f"| {spread(one['received'] for one in cells.values())} "
+            f"| {mean_and_deviation(one['received'] for one in cells.values())} "
             f"| {shown}{' MISSED' if name != 'none' and min(gains) <= 0 else ''} |"
         )
     own = {name: mean(results[name, s]["own"] for s in seeds) for name, _ in results}
@@ -133,7 +133,7 @@ def report(results: Found) -> Iterator[str]:
     yield from verdict(own)
 
 
-def spread(accuracies: Iterable[float]) -> str:
+def mean_and_deviation(accuracies: Iterable[float]) -> str:
     """The mean in percent and, for more than one value, the standard deviation."""
     percentages = [100 * one for one in accuracies]
     return (

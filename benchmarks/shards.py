@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from benchmarks.stream import RULES, Round, mathematics, spec_of, stored, table
+from benchmarks.stream import RULES, Round, mathematics, spec_of, store_vector, table
 from rampart_fl.services.aggregator.settings import Settings
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
@@ -55,7 +55,7 @@ def cell(given: argparse.Namespace) -> None:
     print(json.dumps(result))
 
 
-def measured(given: argparse.Namespace, rule: str, size: int) -> dict[str, float | str]:
+def measure(given: argparse.Namespace, rule: str, size: int) -> dict[str, float | str]:
     """The measurements of a round with this rule on `size` processes."""
     command = [sys.executable, "-m"]
     if size > 1:
@@ -74,7 +74,7 @@ def row(given: argparse.Namespace, rule: str) -> list[str]:
     results = {size: list[dict[str, float | str]]() for size in given.processes}
     for _ in range(given.repeats):
         for size, of_size in results.items():
-            of_size.append(measured(given, rule, size))
+            of_size.append(measure(given, rule, size))
     models = {one["model"] for of_size in results.values() for one in of_size}
     if len(models) > 1:
         sys.exit(f"{rule}: the global model depends on the number of processes")
@@ -105,7 +105,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         given.folder = folder
         blobs, spec = Blobs(Path(folder) / RUN), spec_of(given.parameters)
-        uploads = [stored(blobs, spec, seed) for seed in range(given.clients)]
+        uploads = [store_vector(blobs, spec, seed) for seed in range(given.clients)]
         (Path(folder) / "uploads.json").write_text(json.dumps(uploads))
         first, *others = given.processes
         titles = ["rule", *(f"P = {size}, s (storing)" for size in given.processes)]

@@ -136,10 +136,10 @@ class Work:
         ).update_KD
 
 
-def drawn(clients: int, samples: int, spread: float) -> list[int]:
+def draw_sizes(clients: int, samples: int, spread: float) -> list[int]:
     """Numbers of samples with this mean, unordered; the largest is `spread` times the smallest.
 
-    >>> sorted(drawn(clients=3, samples=37, spread=100))
+    >>> sorted(draw_sizes(clients=3, samples=37, spread=100))
     [1, 10, 100]
     """
     shares = [spread ** (k / max(1, clients - 1)) for k in range(clients)]
@@ -216,7 +216,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    sizes, speeds = drawn(given.clients, given.samples, given.spread), list[Speed]()
+    sizes, speeds = draw_sizes(given.clients, given.samples, given.spread), list[Speed]()
     for name in given.networks:
         for threads in sorted(set(given.threads)):
             speeds += measure(name, threads, sizes, given.turns)

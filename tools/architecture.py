@@ -91,10 +91,11 @@ def layers(graph: Mapping[str, set[str]]) -> list[list[str]]:
     return result
 
 
-def reduced(graph: Mapping[str, set[str]]) -> Graph:
+def transitive_reduction(graph: Mapping[str, set[str]]) -> Graph:
     """The transitive reduction: the graph without arrows that other arrows imply.
 
-    >>> reduced({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == {"a": {"b"}, "b": {"c"}, "c": set()}
+    >>> graph = {"a": {"b", "c"}, "b": {"c"}, "c": set()}
+    >>> transitive_reduction(graph) == {"a": {"b"}, "b": {"c"}, "c": set()}
     True
     """
     indirect = {
@@ -113,7 +114,7 @@ def picture() -> str:
     for group in groups:
         nodes = [f"{_key(name)}[{_label(name)}]" for name in order if _group(name) == group]
         lines += [f"  subgraph {_key(group)}[{group}]", *(f"    {node}" for node in nodes), "  end"]
-    arrows = reduced(graph)
+    arrows = transitive_reduction(graph)
     lines += [f"  {_key(name)} --> {_key(to)}" for name in order for to in sorted(arrows[name])]
     upward = sorted({(package(start), package(to)) for start, to in UPWARD})
     lines += [f"  {_key(str(start))} -.-> {_key(str(to))}" for start, to in upward]

@@ -75,7 +75,7 @@ def service(module: str) -> str:
     return ".".join(module.split(".")[:3])
 
 
-def reached(module: str) -> dict[str, str]:
+def loaded_modules(module: str) -> dict[str, str]:
     """The modules that importing a module loads, each with the module that imports it."""
     importers, waiting = {module: ""}, [module]
     while waiting:

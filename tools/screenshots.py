@@ -62,13 +62,13 @@ def shoot(url: str, token: str, run: str) -> None:
             page.locator(".grid-canvas").wait_for()
             page.wait_for_timeout(2000)
             if name in {"run", "dark"}:
-                evicted(page)
+                open_eviction(page)
             page.screenshot(path=IMAGES / f"page-{name}.png")
             page.close()
         chromium.close()
 
 
-def evicted(page: Any) -> None:
+def open_eviction(page: Any) -> None:
     """Opens the details of the eviction in the first row."""
     page.locator(".grid-canvas").focus()
     page.keyboard.press("Home")

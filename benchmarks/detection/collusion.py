@@ -82,7 +82,12 @@ def write(options: Options, results: Sequence[tuple[Run, Figures]]) -> Iterator[
         cell = [one for run, one in results if run.label["form"] == form]
         if cell:
             fnr = report.percent(report.mean_of(cell, "fnr"))
-            columns = [*report.wronged(cell), fnr, *report.silenced(cell), *report.accuracies(cell)]
+            columns = [
+                *report.honest_evictions(cell),
+                fnr,
+                *report.excluded_rounds(cell),
+                *report.accuracies(cell),
+            ]
             rows.append([form, *columns])
     names = (f"accuracy {name}" for name in report.ACCURACIES)
     yield from report.table(("form", *report.WRONGED, "FNR", *report.SILENCED, *names), rows)

@@ -109,12 +109,12 @@ def write(options: Options) -> Iterator[str]:
     yield from report.table(
         ("detector", "level", "federations with a false eviction", "share", "95% interval"),
         [
-            [f"`{name}`", f"{level:g}", str(n), f"{n / runs:.3%}", _told(interval(n, runs))]
+            [f"`{name}`", f"{level:g}", str(n), f"{n / runs:.3%}", _sentence(interval(n, runs))]
             for name, placed in bets().items()
             for level, n in false_evictions(options.seed, placed, runs).items()
         ],
     )
 
 
-def _told(bounds: tuple[float, float]) -> str:
+def _sentence(bounds: tuple[float, float]) -> str:
     return f"{bounds[0]:.3%} to {bounds[1]:.3%}"

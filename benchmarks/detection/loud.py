@@ -136,7 +136,7 @@ def row(cell: Sequence[Figures]) -> list[str]:
         f"{low:.0%} to {high:.0%}",
         *(eviction(cell, key) for key in ("round", "own")),
         f"{sum(one['honest_evicted'] > 0 for one in cell)}",
-        *report.silenced(cell),
+        *report.excluded_rounds(cell),
         *report.accuracies(cell),
     ]
 

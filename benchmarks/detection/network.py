@@ -50,7 +50,7 @@ def write(options: Options, results: Sequence[tuple[Run, Figures]]) -> Iterator[
         label = run.label
         name = f"{label['attack']}, fraction {label['fraction']:g}, seed {label['seed']}"
         columns = [report.percent(one["fnr"], 0), eviction([one], "round"), one["honest_evicted"]]
-        shares = [*report.silenced([one])[:2], *report.accuracies([one])]
+        shares = [*report.excluded_rounds([one])[:2], *report.accuracies([one])]
         rows.append([f"{name}, {label['over']}", *columns, *shares, f"{one['wall_s']:.0f}"])
     names = (f"accuracy {name}" for name in report.ACCURACIES)
     header = ("attack", "FNR", "median eviction", "honest evicted", *report.SILENCED[:2], *names)

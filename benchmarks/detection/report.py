@@ -41,10 +41,10 @@ def percent(share: float | None, digits: int = 1) -> str:
 
 
 WRONGED = ("runs", "with an honest client evicted", "95% bound", "honest clients evicted")
-"""Titles of the columns that `wronged` returns."""
+"""Titles of the columns that `honest_evictions` returns."""
 
 
-def wronged(results: Sequence[Figures]) -> list[str]:
+def honest_evictions(results: Sequence[Figures]) -> list[str]:
     """How many runs evicted honest clients, and how many honest clients were evicted."""
     events = sum(one["honest_evicted"] > 0 for one in results)
     clients = sum(one["honest"] for one in results)
@@ -58,10 +58,10 @@ def wronged(results: Sequence[Figures]) -> list[str]:
 
 
 SILENCED = ("honest rounds silenced", "worst client", "runs above 5%")
-"""Titles of the columns that `silenced` returns."""
+"""Titles of the columns that `excluded_rounds` returns."""
 
 
-def silenced(results: Sequence[Figures]) -> list[str]:
+def excluded_rounds(results: Sequence[Figures]) -> list[str]:
     """The share of rounds that excluded honest clients' updates: for all clients, and the worst."""
     total = sum(one["client_rounds"] for one in results)
     worst = [one["worst_silenced"] for one in results]

@@ -129,14 +129,14 @@ def execute(run: Run) -> Figures:
     began, busy = time.monotonic(), time.process_time()
     try:
         experiment = Experiment.from_tables(run.tables)
-        result = networked(experiment) if run.network else simulated(run, experiment)
+        result = run_services(experiment) if run.network else run_simulation(run, experiment)
     except RampartError as error:
         return {"error": f"{type(error).__name__}: {error}"}
     times = {"wall_s": time.monotonic() - began, "core_s": time.process_time() - busy}
     return {**result, **{name: round(value, 2) for name, value in times.items()}}
 
 
-def simulated(run: Run, experiment: Any) -> Figures:
+def run_simulation(run: Run, experiment: Any) -> Figures:
     """Simulates a run in this process on one thread."""
     from benchmarks.detection.figures import ACCURACIES
 
@@ -189,7 +189,7 @@ def _claim(simulation: Any, hostile: set[str], samples: int) -> None:
     simulation.clients.train = lying
 
 
-def networked(experiment: Any) -> Figures:
+def run_services(experiment: Any) -> Figures:
     """Executes a run with real processes on this machine, as `rampart up` does."""
     from benchmarks.detection.figures import figures
     from rampart_fl.services.console.launcher.up import up

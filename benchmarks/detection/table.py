@@ -130,7 +130,7 @@ def write(options: Options, results: Sequence[tuple[Run, Figures]]) -> Iterator[
         if cell:
             missed = ", ".join("-" if one["fnr"] is None else f"{one['fnr']:.2g}" for one in cell)
             wronged = ", ".join(str(one["honest_evicted"]) for one in cell)
-            columns = [wronged, missed, *report.silenced(cell), *report.accuracies(cell)]
+            columns = [wronged, missed, *report.excluded_rounds(cell), *report.accuracies(cell)]
             rows.append([scenario.name, scenario.before, str(len(cell)), *columns])
     names = (f"accuracy {name}" for name in report.ACCURACIES)
     header = ("scenario", "`robust_distance`", "runs", "honest evicted", "FNR")

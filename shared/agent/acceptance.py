@@ -124,14 +124,14 @@ def decide(policy: Policy, experiment: Experiment) -> Answer:
     >>> decide(Policy(most_epochs=2, models=["mlp"]), digits).reason
     "model 'cnn': this client trains only mlp; training.epochs is 5: this client trains at most 2"
     """
-    reasons = "; ".join(_refused(policy, experiment))
+    reasons = "; ".join(_violations(policy, experiment))
     if reasons:
         return Answer(False, reasons[:LONGEST_REASON])
     own = (policy.data or {}).get(experiment.data.dataset["name"], SLOT)
     return Answer(True, data_file=None if own == SLOT else Path(own))
 
 
-def _refused(policy: Policy, experiment: Experiment) -> Iterator[str]:
+def _violations(policy: Policy, experiment: Experiment) -> Iterator[str]:
     """Yields a reason for each setting of the experiment that the policy rules out."""
     training = experiment.training
     dataset, model = experiment.data.dataset.get("name"), experiment.network.get("name")

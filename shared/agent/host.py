@@ -16,7 +16,7 @@ from rampart_fl.shared.agent.activity_log import ActivityLog
 from rampart_fl.shared.agent.agent_settings import AgentSettings
 from rampart_fl.shared.agent.client import AggregatorClient
 from rampart_fl.shared.agent.former_state import adopt_former_state
-from rampart_fl.shared.agent.identity import Identity, establish, held, kept_fresh
+from rampart_fl.shared.agent.identity import Identity, establish, kept_fresh, lock_folder
 from rampart_fl.shared.agent.learning_client import Keeper, LearningClient, client_experiment
 from rampart_fl.shared.agent.loop import Participant, participate
 from rampart_fl.shared.agent.membership import next_run, sit_out
@@ -200,7 +200,7 @@ class HostedClient:
         """
         settings = self.settings
         verify = str(settings.ca_certificate) if settings.ca_certificate else None
-        with held(folder):
+        with lock_folder(folder):
             identity = await establish(
                 settings.aggregator, folder, join_token, verify=verify, patience=settings.patience
             )

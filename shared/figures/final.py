@@ -196,10 +196,10 @@ def rounds_to(values: Sequence[float | None], target: float) -> int | None:
     return next(reached, None)
 
 
-def reported(values: Mapping[str, float | None]) -> tuple[float | None, str]:
+def best_accuracy(values: Mapping[str, float | None]) -> tuple[float | None, str]:
     """Accuracy and kind of the customized or the personalized model, whichever is more accurate.
 
-    >>> reported({"customized": 0.5, "local": 1.0, "personalized": None})
+    >>> best_accuracy({"customized": 0.5, "local": 1.0, "personalized": None})
     (0.5, 'customized')
     """
     kinds = ("customized", "personalized")
@@ -240,8 +240,8 @@ def final_figures(
     honest, hostile = sides(experiment, names)
     curve = accuracies(experiment, rounds, names)
     shares = {kind: final([one[kind] for one in curve], accuracy_of) for kind in KINDS}
-    best, kind = reported(shares)
-    each = [reported(one)[0] for one in curve]
+    best, kind = best_accuracy(shares)
+    each = [best_accuracy(one)[0] for one in curve]
     fooled = {one: attack_success(latest(rounds), honest, one) for one in KINDS}
     return {
         **errors(latest(rounds), honest),

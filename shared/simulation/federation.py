@@ -28,7 +28,7 @@ from rampart_fl.shared.figures.votes import vote_figures
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.runtime.device import device as usable
 from rampart_fl.shared.runtime.stopwatch import Stopwatch
-from rampart_fl.shared.runtime.threads import wanted
+from rampart_fl.shared.runtime.threads import training_threads
 from rampart_fl.shared.simulation.buffered import Buffered
 from rampart_fl.shared.simulation.clients import Clients
 from rampart_fl.shared.simulation.interpolation import ExactRound
@@ -146,7 +146,7 @@ class Simulation:
         """The number of threads that is fastest for the federation's training."""
         clients = len(self.clients.names) * self.experiment.fraction
         batch = self.experiment.training.batch_size
-        return wanted(self.clients.learner.spec.dim, round(clients * batch))
+        return training_threads(self.clients.learner.spec.dim, round(clients * batch))
 
     def step(self) -> RoundRecord:
         """Runs the next round, and returns its record."""

@@ -13,7 +13,7 @@ from rampart_fl.services.aggregator.state.audit_log import (
     AuditLog,
 )
 from rampart_fl.services.aggregator.state.keys import FederationKeys
-from rampart_fl.services.aggregator.state.redis_access import RedisAccess, asking
+from rampart_fl.services.aggregator.state.redis_access import RedisAccess, converted_errors
 from rampart_fl.services.aggregator.state.redis_records import by_client
 from rampart_fl.shared.protocol.audit import timestamp
 
@@ -279,7 +279,7 @@ class ClientStore:
         """The `ClientFacts` of these clients, keyed by client id."""
         if not clients:
             return {}
-        async with asking(), self.redis.client.pipeline(transaction=False) as pipe:
+        async with converted_errors(), self.redis.client.pipeline(transaction=False) as pipe:
             pipe.zmscore(self.keys.seen, [*clients])
             pipe.hmget(self.keys.software, clients)
             pipe.hmget(self.keys.barred, clients)
@@ -298,7 +298,7 @@ class ClientStore:
         """Stores the time of each client's last request, and the software it named."""
         if not requests:
             return
-        async with asking(), self.redis.client.pipeline(transaction=False) as pipe:
+        async with converted_errors(), self.redis.client.pipeline(transaction=False) as pipe:
             pipe.zadd(self.keys.seen, {client: at for client, (at, _) in requests.items()})
             pipe.hset(self.keys.software, mapping={c: name for c, (_, name) in requests.items()})
             await pipe.execute()

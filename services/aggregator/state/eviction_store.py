@@ -6,7 +6,7 @@ from typing import Any
 
 from rampart_fl.services.aggregator.state.audit_log import AUDITED, Act, Attribution, AuditLog
 from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys
-from rampart_fl.services.aggregator.state.redis_access import RedisAccess, asking
+from rampart_fl.services.aggregator.state.redis_access import RedisAccess, converted_errors
 from rampart_fl.services.aggregator.state.redis_records import Barred, by_client
 
 EVICT = (
@@ -133,7 +133,7 @@ class EvictionStore:
 
     async def barred(self) -> Barred:
         """The barred clients, read atomically."""
-        async with asking(), self.redis.client.pipeline(transaction=True) as pipe:
+        async with converted_errors(), self.redis.client.pipeline(transaction=True) as pipe:
             pipe.hgetall(self.keys.evicted)
             pipe.hgetall(self.keys.quarantined)
             pipe.hlen(self.keys.members)

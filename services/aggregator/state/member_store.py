@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys
-from rampart_fl.services.aggregator.state.redis_access import FENCED, RedisAccess, asking
+from rampart_fl.services.aggregator.state.redis_access import FENCED, RedisAccess, converted_errors
 from rampart_fl.services.aggregator.state.redis_records import by_client
 
 ANSWER = """
@@ -119,7 +119,7 @@ class MemberStore:
         Returns:
             The clients, sorted by id; and the number of all answers, for `seat`.
         """
-        async with asking(), self.redis.client.pipeline(transaction=True) as pipe:
+        async with converted_errors(), self.redis.client.pipeline(transaction=True) as pipe:
             pipe.hgetall(self.keys.answers)
             pipe.hkeys(self.keys.evicted)
             pipe.hkeys(self.federation.barred)

@@ -38,7 +38,7 @@ class Fenced(RampartError):
 
 
 @asynccontextmanager
-async def asking() -> AsyncIterator[None]:
+async def converted_errors() -> AsyncIterator[None]:
     """Converts errors and timeouts of Redis to `Unavailable`."""
     try:
         async with asyncio.timeout(PATIENCE):
@@ -77,7 +77,7 @@ class RedisAccess:
         """Calls an atomic script several times in one round trip; returns all results."""
         sha = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
         answers: list[Any] = [NoScriptError()] * len(calls)
-        async with asking():
+        async with converted_errors():
             while missing := [n for n, a in enumerate(answers) if isinstance(a, NoScriptError)]:
                 async with self.client.pipeline(transaction=False) as pipe:
                     for keys, args in (calls[n] for n in missing):
@@ -99,7 +99,7 @@ class RedisAccess:
 
     async def ask(self, command: str, *args: Any, **options: Any) -> Any:
         """Runs a plain command; returns its result."""
-        async with asking():
+        async with converted_errors():
             return await getattr(self.client, command)(*args, **options)
 
     async def keys(self, pattern: str) -> list[str]:

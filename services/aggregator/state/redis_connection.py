@@ -57,7 +57,7 @@ def connect(
         "decode_responses": True,
         # With a socket_timeout, redis-py sends through asyncio.wait_for. Before Python 3.12,
         # wait_for loses a cancellation that arrives together with the response. So there is no
-        # socket_timeout here; `asking` sets the timeout instead.
+        # socket_timeout here; `converted_errors` sets the timeout instead.
         "socket_timeout": None,
         "socket_connect_timeout": CONNECTING,
         "health_check_interval": 30,

@@ -6,7 +6,7 @@ from typing import cast
 
 from rampart_fl.services.aggregator.state.batcher import RequestBatcher
 from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys
-from rampart_fl.services.aggregator.state.redis_access import FENCED, RedisAccess, asking
+from rampart_fl.services.aggregator.state.redis_access import FENCED, RedisAccess, converted_errors
 from rampart_fl.services.aggregator.state.redis_records import BRIEF, ClientStanding, parse_brief
 from rampart_fl.shared.protocol.messages import Receipt, Ticket
 
@@ -107,7 +107,7 @@ class TicketStore:
     async def _stand(self, asked: Sequence[tuple[str, Upload | None]]) -> list[ClientStanding]:
         clients, keys = [client for client, _ in asked], self.keys
         hashes = (keys.tickets, keys.evicted, self.federation.barred, keys.members, keys.answers)
-        async with asking(), self.redis.client.pipeline(transaction=False) as pipe:
+        async with converted_errors(), self.redis.client.pipeline(transaction=False) as pipe:
             pipe.hmget(keys.state, BRIEF)
             for name in hashes:
                 pipe.hmget(name, clients)

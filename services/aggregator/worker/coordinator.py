@@ -24,9 +24,9 @@ from rampart_fl.services.aggregator.worker.liveness import Liveness
 from rampart_fl.services.aggregator.worker.open_round import (
     OpenRound,
     Outcome,
-    failed,
-    published,
-    why_barred,
+    barring_evidence,
+    failed_record,
+    published_record,
 )
 from rampart_fl.services.aggregator.worker.phase_commands import Command, Question
 from rampart_fl.services.aggregator.worker.phase_events import PhaseEvent
@@ -269,9 +269,9 @@ class Coordinator:
         opened, outcome, now = self.opened, self.opened.outcome, self.clock()
         assert outcome is not None
         decided = outcome.decided
-        record = published(self.experiment, state, opened, outcome, now)
+        record = published_record(self.experiment, state, opened, outcome, now)
         record = record.model_copy(update={"warnings": self.warnings})
-        evicted, away = why_barred(self.experiment, decided, state.round, now)
+        evicted, away = barring_evidence(self.experiment, decided, state.round, now)
         abstained = list(decided.about("abstained"))
         await self.stores.rounds.publish(
             self.fence,
@@ -291,7 +291,7 @@ class Coordinator:
     async def fail(self, state: State, reason: str) -> None:
         """Ends a round without an outcome; the models and the pool remain unchanged."""
         opened = self.opened
-        record = failed(self.experiment, state, opened, reason, self.clock())
+        record = failed_record(self.experiment, state, opened, reason, self.clock())
         record = record.model_copy(update={"warnings": self.warnings})
         snapshot = self.snapshot.model_copy(
             update={"position": state.position, "pulls": state.pulls}

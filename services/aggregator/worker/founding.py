@@ -19,7 +19,7 @@ from rampart_fl.shared.validation import validate
 log = logging.getLogger(__name__)
 
 
-def checked(experiment: Experiment, start_models: Path | None) -> Experiment:
+def check_experiment(experiment: Experiment, start_models: Path | None) -> Experiment:
     """Checks an experiment; returns it with the field `packages` filled in.
 
     Args:
@@ -52,10 +52,10 @@ def _check_start(start: Start | None, folder: Path | None) -> None:
         )
 
 
-async def found(
+async def start_run(
     run: str, stores: Stores, blobs: RunBlobs, compute: Compute, fence: int, models_kept: int
 ) -> str:
-    """Starts the run at the head of the queue; returns the result of `RunStore.found`.
+    """Starts the run at the head of the queue; returns the result of `RunStore.start`.
 
     Args:
         run: the run's id.

@@ -19,7 +19,7 @@ from rampart_fl.services.aggregator.state.schema_migration import migrate
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.aggregator.worker.coordinator import Coordinator
 from rampart_fl.services.aggregator.worker.disk_quota import DiskQuota
-from rampart_fl.services.aggregator.worker.founding import checked, found
+from rampart_fl.services.aggregator.worker.founding import check_experiment, start_run
 from rampart_fl.services.aggregator.worker.housekeeping import Housekeeping
 from rampart_fl.services.aggregator.worker.ranks import RankFailed, Ranks
 from rampart_fl.services.aggregator.worker.round_engine import Decided, RoundEngine
@@ -167,7 +167,9 @@ class Worker:
         try:
             tables = json.loads(question)
             folder = self._settings.start_models
-            experiment = await self.compute(lambda: checked(Experiment.from_tables(tables), folder))
+            experiment = await self.compute(
+                lambda: check_experiment(Experiment.from_tables(tables), folder)
+            )
             needs = await self.compute(estimate, experiment)
             self._quota.check(needs.disk_bytes)
             answer = {"experiment": experiment.tables(), "estimate": needs.model_dump()}
@@ -205,7 +207,7 @@ class Worker:
             if await self._held(run, fence):
                 return None
             kept = self._settings.models_kept
-            await found(run, self._stores, self._blobs, self.compute, fence, kept)
+            await start_run(run, self._stores, self._blobs, self.compute, fence, kept)
         except (Fenced, Unavailable):
             raise
         except Exception as error:  # An error of one run must not stop the next run.

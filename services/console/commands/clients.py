@@ -45,7 +45,7 @@ def clients(
         show_history(operator, client, last, before, as_json)
         return
     if everywhere:
-        _enrolled(operator.clients(), as_json)
+        _print_clients(operator.clients(), as_json)
         return
     members = operator.members()
     if as_json:
@@ -63,7 +63,7 @@ def clients(
     Console().print(table)
 
 
-def _enrolled(infos: list[ClientInfo], as_json: bool) -> None:
+def _print_clients(infos: list[ClientInfo], as_json: bool) -> None:
     """Lists the clients of the federation."""
     if as_json:
         emit([client.model_dump(mode="json") for client in infos])

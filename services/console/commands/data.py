@@ -143,7 +143,12 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Shows each client's number of samples per class; for a sweep, uses the base experiment."""
-    from rampart_fl.services.console.studies.class_counts import counted, picture, table, tables
+    from rampart_fl.services.console.studies.class_counts import (
+        count_classes,
+        picture,
+        table,
+        tables,
+    )
     from rampart_fl.shared.experiment import Experiment
     from rampart_fl.shared.experiment.sweep import Sweep
 
@@ -151,7 +156,7 @@ def show(
     chosen = Experiment.load(experiment) if sweep is None else sweep.base
     if seed is not None:
         chosen = Experiment.from_tables({**chosen.tables(), "seed": seed})
-    clients = counted(chosen)
+    clients = count_classes(chosen)
     if png is not None:
         picture(chosen, clients, png)
     if as_json:
@@ -161,10 +166,14 @@ def show(
 
 
 def _about(member: "Dataset") -> dict[str, Any]:
-    from rampart_fl.shared.learning.data.datasets.files import held
+    from rampart_fl.shared.learning.data.datasets.files import sample_count
 
     source = member.source()
-    there = held(Path(source.place)) if source.present and source.place.endswith(".npz") else None
+    there = (
+        sample_count(Path(source.place))
+        if source.present and source.place.endswith(".npz")
+        else None
+    )
     return {
         "name": member.name,
         "samples": there or member.total or None,

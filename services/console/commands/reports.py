@@ -24,7 +24,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compares metrics of two or more runs side by side, and the settings in which they differ."""
-    from rampart_fl.services.console.reports.comparison import compared
+    from rampart_fl.services.console.reports.comparison import comparison_table
     from rampart_fl.services.console.reports.reading import RunReader
     from rampart_fl.shared.figures.comparison import differences
 
@@ -44,7 +44,7 @@ def compare(
         emit({"runs": each, "settings": settings})
         return
     states = [reader.info.state for reader in readers]
-    say(False, None, compared(runs, states, figures, settings))
+    say(False, None, comparison_table(runs, states, figures, settings))
 
 
 def export(

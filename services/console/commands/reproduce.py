@@ -78,7 +78,7 @@ def reproduce(
     where = pool(jobs, ray, gpus=gpus, device=device)
     if ray is None:
         usable(device)
-    picked = _picked(only or [])
+    picked = _choices(only or [])
     tables = {one: load(one) for one in (names() if name == ALL else [name])}
     planned = {one: cells(table, scale, seeds, picked) for one, table in tables.items()}
     if ray is None:
@@ -106,7 +106,7 @@ def reproduce(
         sys.stdout.write(shown + "\n")
 
 
-def _picked(only: list[str]) -> dict[str, list[str]]:
+def _choices(only: list[str]) -> dict[str, list[str]]:
     """The choices to keep, keyed by axis."""
     picked: dict[str, list[str]] = {}
     for text in only:

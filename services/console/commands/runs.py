@@ -61,7 +61,7 @@ def run(
 
     chosen = Experiment.load(experiment)
     if settings:
-        chosen = Experiment.from_tables(_changed(chosen.tables(), settings))
+        chosen = Experiment.from_tables(_apply_settings(chosen.tables(), settings))
     if chosen.start is not None and chosen.start.file is not None:
         # The worker has another working directory, so it needs the absolute path.
         chosen = chosen.started_from(Path(chosen.start.file).absolute())
@@ -96,7 +96,7 @@ def _needs(estimate: Estimate) -> str:
     return aligned(rows)
 
 
-def _changed(tables: dict[str, Any], settings: list[str]) -> dict[str, Any]:
+def _apply_settings(tables: dict[str, Any], settings: list[str]) -> dict[str, Any]:
     """Applies settings of the form PATH=VALUE to an experiment's tables; VALUE is TOML."""
     from rampart_fl.shared.experiment.sweep import put
 

@@ -19,7 +19,7 @@ R = TypeVar("R")
 Figures = dict[str, Any]
 
 
-def simulated(
+def run_simulation(
     experiment: Experiment, device: str = "cpu", accuracy: Final = "last", threads: int = 1
 ) -> Figures:
     """Simulates an experiment in this process; returns the results."""
@@ -49,7 +49,7 @@ def each(
                 yield running[done], done.result()
 
 
-def kept(
+def each_cached(
     run: Callable[[T], Figures],
     items: Sequence[T],
     path: Callable[[T], Path],

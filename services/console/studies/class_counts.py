@@ -37,7 +37,7 @@ class Held:
         return sum(count > 0 for count in self.classes)
 
 
-def counted(experiment: Experiment) -> list[Held]:
+def count_classes(experiment: Experiment) -> list[Held]:
     """Counts the samples of every client, in the order of the slots.
 
     Raises:

@@ -8,7 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rampart_fl.services.console.studies.batch import Figures, each, follow, kept, simulated
+from rampart_fl.services.console.studies.batch import (
+    Figures,
+    each,
+    each_cached,
+    follow,
+    run_simulation,
+)
 from rampart_fl.services.console.studies.plots import curves
 from rampart_fl.services.console.studies.pools import Pool
 from rampart_fl.shared.experiment import Experiment
@@ -29,7 +35,7 @@ class Run:
 
 def figures_of(run: Run, device: str, accuracy: Final, threads: int) -> Figures:
     """Simulates one run; returns its results."""
-    return simulated(run.experiment, device, accuracy, threads)
+    return run_simulation(run.experiment, device, accuracy, threads)
 
 
 def sweep(
@@ -66,7 +72,7 @@ def sweep(
         return (folder or Path()) / "runs" / f"{run.experiment.digest()}-{accuracy}.json"
 
     one = partial(figures_of, device=device, accuracy=accuracy, threads=threads)
-    ended = each(one, runs, pool) if folder is None else kept(one, runs, path, pool)
+    ended = each(one, runs, pool) if folder is None else each_cached(one, runs, path, pool)
     follow(given.base.name, len(runs), ended, named, keep)
     rows = []
     for number, point in enumerate(points):

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rampart_fl.services.console.tracking.tracker import NoTracker, missing
+from rampart_fl.services.console.tracking.tracker import NoTracker, missing_library
 
 LONGEST = 500
 """Maximum number of characters in a parameter; older servers reject longer parameters."""
@@ -29,7 +29,7 @@ class MlflowTracker:
         try:
             import mlflow
         except ImportError:
-            raise missing("mlflow") from None
+            raise missing_library("mlflow") from None
         self._mlflow: Any = mlflow
         self._experiment, self._name, self._run = experiment, name, ""
         with self._told():

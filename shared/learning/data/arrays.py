@@ -57,7 +57,7 @@ def archive(path: str | Path) -> Iterator[NpzFile]:
         raise ConfigurationError(f"cannot read {path}: {error}") from None
 
 
-def fitted(array: np.ndarray, shape: tuple[int, ...], what: str) -> Tensor:
+def as_samples(array: np.ndarray, shape: tuple[int, ...], what: str) -> Tensor:
     """Samples (n, *shape) from a file's array: uint8 stays uint8, other types become float32."""
     if array.dtype.kind not in "uif":
         raise ConfigurationError(f"{what} holds {array.dtype}, not numbers")

@@ -17,7 +17,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from rampart_fl.shared.learning.network.stacked_layers import Pass, stacked, to_images
+from rampart_fl.shared.learning.network.stacked_layers import Pass, stack_layer, to_images
 from rampart_fl.shared.learning.network.vector import spec_of, statistics, unflatten
 from rampart_fl.shared.modelspec import STATISTIC
 
@@ -38,7 +38,7 @@ class Stacked:
     def __init__(self, module: nn.Module) -> None:
         self.module = module
         self.spec = spec_of(module)
-        self._layer = stacked("", module)
+        self._layer = stack_layer("", module)
         self._widths: dict[tuple[int, ...], int] = {}
         self._vmaps = True
 

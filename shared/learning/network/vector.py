@@ -123,6 +123,6 @@ def initial_model(experiment: Experiment) -> tuple[ModelSpec, Tensor]:
     return spec, flatten(module) if experiment.start is None else read_start(experiment.start, spec)
 
 
-def named(model_D: Tensor, spec: ModelSpec) -> Mapping[str, Tensor]:
+def named_tensors(model_D: Tensor, spec: ModelSpec) -> Mapping[str, Tensor]:
     """The named tensors of one vector, as copies that can be stored."""
     return {name: tensor.clone() for name, tensor in unflatten(model_D, spec).items()}

@@ -162,7 +162,7 @@ def _build(real: str, wide: str, chosen: str) -> tuple[Kernels | None, str]:
         return None, str(error)
 
 
-def prebuilt(level: str, real: str, wide: str) -> Path:
+def prebuilt_path(level: str, real: str, wide: str) -> Path:
     """Path of the kernels that were compiled in advance for a processor level."""
     source = hashlib.sha256(SOURCE.read_bytes()).hexdigest()
     return PREBUILT / f"kernels-{level}-{real}-{wide}-{source[:12]}.so"
@@ -170,7 +170,7 @@ def prebuilt(level: str, real: str, wide: str) -> Path:
 
 def _library(real: str, wide: str) -> Path:
     for level in processors.levels():
-        if (path := prebuilt(level, real, wide)).exists():
+        if (path := prebuilt_path(level, real, wide)).exists():
             return path
     command = compiler()
     if command is None or not hasattr(os, "getuid"):

@@ -19,10 +19,10 @@ from rampart_fl.shared.robust.base import Rule
 rules: Registry[Rule] = Registry(Rule, "rule", package=__name__, group="rampart_fl.rules")
 
 
-def _built(value: Any, info: ValidationInfo) -> Rule:
+def _build(value: Any, info: ValidationInfo) -> Rule:
     return rules.parse(value, f=info.data.get("f", 0))
 
 
-WrappedRule = Annotated[Rule, BeforeValidator(_built)]
+WrappedRule = Annotated[Rule, BeforeValidator(_build)]
 """A rule as a parameter of another stage, given by its name, as a table, or as a `Rule` object. A
 rule given by name or table gets the f of that stage."""

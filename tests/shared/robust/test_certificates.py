@@ -8,7 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rampart_fl.shared.robust.certificates import certified, radii, subset_radii, threshold, winners
+from rampart_fl.shared.robust.certificates import (
+    certified_counts,
+    radii,
+    subset_radii,
+    threshold,
+    winners,
+)
 
 
 def winner(votes: list[int]) -> int:
@@ -117,4 +123,4 @@ def test_the_bounds_of_drawn_subsets_hold_as_often_as_they_say() -> None:
 
 def test_certified_counts_only_what_is_right() -> None:
     right = torch.tensor([True, False, True, True])
-    assert certified(right, torch.tensor([0, 9, 2, -1]), 3) == [2, 1, 1, 0]
+    assert certified_counts(right, torch.tensor([0, 9, 2, -1]), 3) == [2, 1, 1, 0]

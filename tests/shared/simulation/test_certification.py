@@ -13,8 +13,8 @@ from rampart_fl.shared.simulation import Simulation, simulate
 from rampart_fl.shared.simulation.certification import (
     certify_groups,
     certify_subsets,
+    simulate_clients,
     subsets_of,
-    trained,
 )
 
 SMALL = {
@@ -71,7 +71,7 @@ def test_all_subsets_keep_what_they_certify(attack: dict[str, str]) -> None:
     assert len(subsets) == 6
 
     def votes(run: Experiment) -> Tensor:
-        runs = [trained(run, subset) for subset in subsets]
+        runs = [simulate_clients(run, subset) for subset in subsets]
         learner = runs[0].clients.learner
         return ballots(learner, x_T, [one.server.global_D for one in runs])
 
@@ -115,7 +115,7 @@ def test_drawn_subsets_say_how_sure_they_are() -> None:
 
 
 def test_a_federation_of_some_clients_has_no_others() -> None:
-    simulation = trained(experiment(), ["client-01", "client-03"])
+    simulation = simulate_clients(experiment(), ["client-01", "client-03"])
     assert [record.participants for record in simulation.records] == 2 * [
         ["client-01", "client-03"]
     ]

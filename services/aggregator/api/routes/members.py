@@ -142,7 +142,7 @@ async def confirm(
 ) -> Member:
     """Evicts a client whose eviction was proposed."""
     answer = await run.stores.evictions.confirm(client_id, actor.because(body.reason))
-    return await settled(runtime, run, client_id, answer)
+    return await member_after(runtime, run, client_id, answer)
 
 
 @router.post(
@@ -154,10 +154,10 @@ async def dismiss(
 ) -> Member:
     """Dismisses a proposal: readmits the client and discards the evidence."""
     answer = await run.stores.evictions.dismiss(client_id, actor.because(body.reason))
-    return await settled(runtime, run, client_id, answer)
+    return await member_after(runtime, run, client_id, answer)
 
 
-async def settled(runtime: Runtime, run: RunParts, client_id: str, answer: str) -> Member:
+async def member_after(runtime: Runtime, run: RunParts, client_id: str, answer: str) -> Member:
     """The client's state after an operator's decision on the proposal to evict it.
 
     Raises:

@@ -40,7 +40,9 @@ async def runs(
     queue, current = await ahead(runtime)
     entries = await runtime.stores.runs.entries()
     page = [info for info in entries if number_of(info.run) < last][-limit:]
-    return list(await asyncio.gather(*(present(runtime, info, queue, current) for info in page)))
+    return list(
+        await asyncio.gather(*(current_info(runtime, info, queue, current) for info in page))
+    )
 
 
 @router.post(
@@ -77,7 +79,7 @@ async def submit(
                 f"run {info.run} was submitted with this key, but with another experiment"
             )
         response.status_code = 200
-    return await described(runtime, info.run)
+    return await run_info(runtime, info.run)
 
 
 @router.post("/check", responses=problems(refusals.InvalidExperiment))
@@ -94,7 +96,7 @@ async def check_experiment(runtime: RuntimeDep, body: CheckRequest) -> Estimate:
 @router.get("/{run}", responses=problems(refusals.RunNotFound))
 async def one_run(runtime: RuntimeDep, run: RunDep) -> RunInfo:
     """Shows one run: its state, its round, and what it waits for."""
-    return await described(runtime, run.run)
+    return await run_info(runtime, run.run)
 
 
 @router.delete(
@@ -146,7 +148,7 @@ async def check(runtime: Runtime, given: dict[str, Any] | str) -> tuple[Experime
     return Experiment.from_tables(result["experiment"]), estimate
 
 
-async def described(runtime: Runtime, run: str) -> RunInfo:
+async def run_info(runtime: Runtime, run: str) -> RunInfo:
     """A run, as shown to operators.
 
     Raises:
@@ -156,7 +158,7 @@ async def described(runtime: Runtime, run: str) -> RunInfo:
     info = await runtime.stores.runs.entry(run)
     if info is None:
         raise refusals.RunNotFound(f"there is no run {run}")
-    return await present(runtime, info, queue, current)
+    return await current_info(runtime, info, queue, current)
 
 
 async def ahead(runtime: Runtime) -> tuple[list[str], str | None]:
@@ -168,7 +170,7 @@ async def ahead(runtime: Runtime) -> tuple[list[str], str | None]:
     return await runtime.stores.runs.queue(), await runtime.stores.runs.current()
 
 
-async def present(
+async def current_info(
     runtime: Runtime, info: RunInfo, queue: list[str], current: str | None
 ) -> RunInfo:
     """A run's entry with its current state and what it waits for.

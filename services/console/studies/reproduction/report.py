@@ -19,7 +19,7 @@ from rampart_fl.services.console.studies.reproduction.definition import (
 )
 from rampart_fl.services.console.studies.reproduction.runs import (
     Results,
-    measured,
+    metric_value,
     runs_of,
     seconds,
 )
@@ -80,7 +80,7 @@ def outcome(cell: Cell, results: Results) -> Outcome:
 
 def _value(run: dict[str, Any], measure: str) -> float | None:
     """A metric in the unit of the tables: shares in percent, errors and gaps unchanged."""
-    value = None if isinstance(run.get("error"), str) else measured(run, measure)
+    value = None if isinstance(run.get("error"), str) else metric_value(run, measure)
     if value is None:
         return None
     if isinstance(value, list):

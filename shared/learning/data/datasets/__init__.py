@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.families.registry import Member, Registry
-from rampart_fl.shared.learning.data.arrays import fitted
+from rampart_fl.shared.learning.data.arrays import as_samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ Arrived = Callable[[int, int], None]
 """A function of the number of rows that have been read and the number of all rows."""
 
 
-def unreported(rows: int, total: int) -> None:
+def no_progress(rows: int, total: int) -> None:
     """Reports no progress."""
 
 
@@ -118,7 +118,7 @@ class Dataset(Member, ABC):
         """Where `load` would currently read the data set from."""
         return Source("Rampart", "needs no file", True)
 
-    def fetch(self, arrived: Arrived = unreported) -> Path | None:
+    def fetch(self, arrived: Arrived = no_progress) -> Path | None:
         """Ensures that `load` works offline; returns the path of the data set's file, if any.
 
         Args:
@@ -140,7 +140,7 @@ class Dataset(Member, ABC):
             ConfigurationError: the array has another shape, has numbers that are not finite, or
                 does not contain numbers.
         """
-        x = fitted(array, self.shape, what)
+        x = as_samples(array, self.shape, what)
         return x / self.scale if array.dtype.kind in "ui" and x.dtype != torch.uint8 else x
 
     def prepared(self, array: np.ndarray, what: str) -> Tensor:

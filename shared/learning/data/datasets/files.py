@@ -19,7 +19,7 @@ import torch
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.learning.data.arrays import ARRAYS, PARTS, archive, labels, read
-from rampart_fl.shared.learning.data.datasets import Arrived, Dataset, Samples, Source, unreported
+from rampart_fl.shared.learning.data.datasets import Arrived, Dataset, Samples, Source, no_progress
 from rampart_fl.shared.runtime import caches, durable
 
 VARIABLE = "RAMPART_DATA_DIR"
@@ -65,7 +65,7 @@ class FileDataset(Dataset):
             return Source("OpenML", f"data set {self.openml}", False)
         return Source("you", f"{self._file} in {VARIABLE}", False)
 
-    def fetch(self, arrived: Arrived = unreported) -> Path:
+    def fetch(self, arrived: Arrived = no_progress) -> Path:
         """The path of the data set's .npz file, which is made or downloaded if it is missing."""
         source = self.source()
         if source.present and source.place.endswith(".npz"):
@@ -155,7 +155,7 @@ class FileDataset(Dataset):
         return path
 
 
-def held(path: Path) -> int | None:
+def sample_count(path: Path) -> int | None:
     """Number of samples in a data set's file; None if the file cannot be read."""
     try:
         with archive(path) as arrays:

@@ -31,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(openml, "table", away)
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
-    kept = (client_data._divided, client_data._samples)
+    kept = (client_data._partition, client_data._samples)
     for cache in kept:
         cache.cache_clear()
     yield tmp_path

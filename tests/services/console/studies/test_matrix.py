@@ -11,15 +11,15 @@ from typer.testing import CliRunner
 from rampart_fl.services.console.__main__ import app
 from rampart_fl.services.console.launcher.local import to_toml
 from rampart_fl.services.console.studies import matrix
-from rampart_fl.services.console.studies.batch import simulated
+from rampart_fl.services.console.studies.batch import run_simulation
 from rampart_fl.services.console.studies.matrix import (
     Cell,
-    attacked,
-    defended,
     follow,
     member,
     plan,
     run,
+    with_attack,
+    with_defence,
 )
 from rampart_fl.services.console.studies.matrix_figures import Matrix
 from rampart_fl.services.console.studies.matrix_report import heat_map, markdown, write
@@ -95,9 +95,9 @@ def test_clients_by_themselves_run_once_for_all_attacks_that_measure_the_same(
 
     def counted(experiment: Experiment) -> dict[str, Any]:
         ran.append(experiment.digest())
-        return simulated(experiment)
+        return run_simulation(experiment)
 
-    monkeypatch.setattr(matrix, "simulated", counted)
+    monkeypatch.setattr(matrix, "run_simulation", counted)
     found = {cell.attack: figures for cell, figures in run(cells, tmp_path)}
     assert len(ran) == len(set(ran)) == 2
     assert set(found) == {"none", "ipm", "dba:width=3"}
@@ -112,11 +112,11 @@ def test_clients_by_themselves_run_once_for_all_attacks_that_measure_the_same(
 @pytest.mark.parametrize("attack", ["ipm", "label_flip"])
 def test_no_attack_reaches_clients_by_themselves(attack: str) -> None:
     (cell,) = plan(BASE, [attack], ["local_only"])
-    hit = Experiment.from_tables(defended(attacked(BASE, attack), "local_only", 2))
+    hit = Experiment.from_tables(with_defence(with_attack(BASE, attack), "local_only", 2))
     assert hit.attackers != cell.experiment.attackers
     assert (
-        simulated(hit)["accuracy_personalized"]
-        == simulated(cell.experiment)["accuracy_personalized"]
+        run_simulation(hit)["accuracy_personalized"]
+        == run_simulation(cell.experiment)["accuracy_personalized"]
     )
 
 
@@ -133,7 +133,7 @@ def test_in_the_row_without_attack_the_same_clients_are_measured_and_all_are_inn
     cells = plan(BASE, ["none", "lie"], ["fedcap"])
     assert cells[0].experiment.roles.count(None) == cells[1].experiment.roles.count(None) == 3
     figures = {"accuracy": 0.5, "dacc": 0.8, "fpr": 0.0, "fnr": 0.5, "evicted": ["client-04"]}
-    monkeypatch.setattr(matrix, "simulated", lambda _: dict(figures))
+    monkeypatch.setattr(matrix, "run_simulation", lambda _: dict(figures))
     (_, calm), (_, attacked) = run(cells, tmp_path)
     assert calm == {**figures, "dacc": None, "fnr": None, "fpr": 0.2}
     assert attacked == figures
@@ -183,7 +183,7 @@ def test_what_ran_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             raise ConfigurationError("no luck")
         return {"accuracy": 0.5}
 
-    monkeypatch.setattr(matrix, "simulated", pretend)
+    monkeypatch.setattr(matrix, "run_simulation", pretend)
     cells = plan(BASE, ["lie"], ["median", "trimmed_mean"])
     assert [figures.get("accuracy") for _, figures in run(cells, tmp_path)] == [0.5, None]
     assert [figures["accuracy"] for _, figures in run(cells, tmp_path)] == [0.5, 0.5]
@@ -193,7 +193,7 @@ def test_what_ran_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_what_ran_before_comes_first_and_only_the_rest_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(matrix, "simulated", lambda _: {"accuracy_local": 0.5})
+    monkeypatch.setattr(matrix, "run_simulation", lambda _: {"accuracy_local": 0.5})
     cells = plan(BASE, ["lie", "ipm"], ["median"], seeds=2)
     list(run(cells[2:], tmp_path))
     seen: list[Cell] = []

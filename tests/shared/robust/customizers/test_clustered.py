@@ -11,7 +11,7 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import sides
 from rampart_fl.shared.robust import Context, Rows, State
 from rampart_fl.shared.robust.customizers import Customization
-from rampart_fl.shared.robust.customizers.clustered import Clustered, continued
+from rampart_fl.shared.robust.customizers.clustered import Clustered, match_clusters
 from rampart_fl.shared.simulation import simulate
 from rampart_fl.shared.validation import validate
 
@@ -98,7 +98,7 @@ def test_a_cluster_too_small_for_its_rule_keeps_its_model() -> None:
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=9), st.data())
 def test_names_go_to_whom_they_went_most(new: list[int], data: st.DataObject) -> None:
     held = data.draw(st.lists(st.none() | st.integers(0, 2), min_size=len(new), max_size=len(new)))
-    place = continued(torch.tensor(new), held, 3)
+    place = match_clusters(torch.tensor(new), held, 3)
     assert sorted(place) == [0, 1, 2]
     counts = {
         (n, old): sum((n, old) == pair for pair in zip(new, held, strict=True))

@@ -19,7 +19,7 @@ from rampart_fl.services.console.studies.reproduction.report import (
     outcome,
     write,
 )
-from rampart_fl.services.console.studies.reproduction.runs import planned
+from rampart_fl.services.console.studies.reproduction.runs import plan
 
 TABLE = """
 title = "Small"
@@ -41,7 +41,7 @@ def outcomes(definition: Definition, shares: dict[str, list[float]]) -> list[Out
     """Runs with these accuracies, keyed by method; other cells are not run."""
 
     def made(cell: Cell) -> Outcome:
-        runs = planned([cell])
+        runs = plan([cell])
         found: dict[str, dict[str, Any]] = {}
         for one, share in zip(runs, shares.get(cell.at["method"], []), strict=False):
             found[one.file] = {

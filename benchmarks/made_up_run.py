@@ -99,7 +99,7 @@ class MadeUpRun(LocalServers):
         )
         self.run = info.run
         run = stores.of_run(info.run)
-        await run.state.found(fence, experiment, ModelSpec.of([]), SNAPSHOT, time.time())
+        await run.state.start(fence, experiment, ModelSpec.of([]), SNAPSHOT, time.time())
         await run.members.seat(fence, {}, 0)
         valid = [client for client in self.clients if re.match(CLIENT_ID, client)]
         joins = {f"join-{client}": {"expires_at": time.time() + 60} for client in valid}

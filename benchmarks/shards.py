@@ -34,7 +34,7 @@ RUN = "run"
 
 def cell(given: argparse.Namespace) -> None:
     """Computes one round on this rank; rank 0 prints the measurements."""
-    ranks, folder = Ranks.started(), Path(given.folder)
+    ranks, folder = Ranks.connect(), Path(given.folder)
     settings = Settings(role="worker", operator_token="not-used-by-this-run", threads=given.threads)
     if ranks.rank:
         follow(settings, RunBlobs(str(folder), folder / "cache"), ranks)

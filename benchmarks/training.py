@@ -122,7 +122,7 @@ class Work:
         trained = train(self.learner, self.cohort, self.batches, self.received_KD, {}, measure)
         return self.received_KD + trained.update_KD
 
-    def measured(self) -> Tensor:
+    def train_and_evaluate(self) -> Tensor:
         """Trains all clients at once, and evaluates the models before and after."""
         return self.rampart(measure=True)
 
@@ -158,7 +158,7 @@ def measure(name: str, threads: int, sizes: Sequence[int], turns: int) -> list[S
     ways: dict[str, tuple[Callable[[], Tensor], int]] = {
         "plain": (work.plain, 1),
         "rampart": (work.rampart, 1),
-        "measured": (work.measured, 1),
+        "measured": (work.train_and_evaluate, 1),
         "fedcap": (work.fedcap, 2),
     }
     for run, _ in ways.values():

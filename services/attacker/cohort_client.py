@@ -100,7 +100,7 @@ class CohortClient:
             json.loads(head["__metadata__"]["server"]),
         )
 
-    async def absent(self, round_: int) -> None:
+    async def report_absence(self, round_: int) -> None:
         """Informs the cohort that this member was not selected for a round."""
         await self._send("PUT", f"{self._run}/rounds/{round_}/absent/{self._member}")
 

@@ -122,10 +122,10 @@ class HostileClient(LearningClient):
             jacobian=jacobian(self.learner, self.data),
         )
         if attack.asks_for == "full":
-            known = await self._everything(known, ticket, wait)
+            known = await self._full_knowledge(known, ticket, wait)
         return known.limited_to(attack.asks_for)
 
-    async def _everything(self, known: Knowledge, ticket: Ticket, wait: bool) -> Knowledge:
+    async def _full_knowledge(self, known: Knowledge, ticket: Ticket, wait: bool) -> Knowledge:
         assert self.cohort is not None
         honest = await self.cohort.honest(ticket.round, ticket.kind, wait)
         reference_D = torch.from_numpy(honest.reference_D)
@@ -166,7 +166,7 @@ class HostileClient(LearningClient):
             return
         if ticket.kind == "wait":
             if not self._may_come(ticket.round):
-                await self.cohort.absent(ticket.round)
+                await self.cohort.report_absence(ticket.round)
             return
         if not (ticket.kind == "evicted" and self.returns):
             await self.cohort.leave()

@@ -74,7 +74,7 @@ class LiveTable:
             return
         for record in records[self._told :]:
             cells = self.cells(record)
-            left = self._pace.left(record.round + 1, status.rounds)
+            left = self._pace.time_left(record.round + 1, status.rounds)
             parts = [f"{name} {cell}" for name, cell in cells.items() if cell != "-"]
             sys.stderr.write("  ".join([*parts, left]).rstrip() + "\n")
         self._told = len(records)
@@ -125,6 +125,6 @@ class LiveTable:
             f"{len(status.received)} of {len(status.selected)} updates  "
             f"{status.online} of {status.clients} clients online  "
             f"{len(status.evicted)} evicted  {len(status.quarantined)} quarantined  "
-            f"{status.status}  {self._pace.left(done, status.rounds)}"
+            f"{status.status}  {self._pace.time_left(done, status.rounds)}"
         )
         return Group(table, ProgressBar(total=status.rounds, completed=done), line)

@@ -61,12 +61,12 @@ class Policy(Table):
         if path is None:
             return cls()
         try:
-            return cls._checked(path)
+            return cls._parse(path)
         except ConfigurationError as error:
             raise ConfigurationError(f"{path}: {error}") from None
 
     @classmethod
-    def _checked(cls, path: Path) -> Self:
+    def _parse(cls, path: Path) -> Self:
         try:
             with path.open("rb") as file:
                 content = file.read(LONGEST + 1)

@@ -233,7 +233,7 @@ class HostedClient:
                 self.check(experiment)
         except RampartError as error:
             answer = Answer(False, error.detail[:LONGEST_REASON])
-        activity.decided(run, answer)
+        activity.record_decision(run, answer)
         return answer.accept, answer.reason, self.settings.hosted[self.position]
 
     async def _take_part(
@@ -254,7 +254,7 @@ class HostedClient:
         experiment, sample_cap = await run_experiment(connection, first.run, own)
         answer = decide(self.policy, experiment)
         if not answer.accept:
-            activity.decided(first.run, answer)
+            activity.record_decision(first.run, answer)
             where = {"client": identity.client_id, "run": first.run}
             log.warning("sits out: %s", answer.reason, extra=where)
             return await sit_out(connection, first)

@@ -209,7 +209,7 @@ class LearningClient:
         if self._activity is not None:
             epochs, samples = self.experiment.training.epochs, len(self.data.y_train)
             spent = result.metrics.get("epsilon")
-            self._activity.trained(ticket.run, ticket.round, epochs, samples, spent)
+            self._activity.record_training(ticket.run, ticket.round, epochs, samples, spent)
         # A probe only serves to find similar clients. In the personal state, it therefore changes
         # only the number of privacy steps.
         self.keeper.keep(ticket, upload, result.personal)

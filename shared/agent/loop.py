@@ -114,7 +114,7 @@ async def _answer(
     kind = "update" if ticket.kind == "train" else "probe"
     held = ticket.models["model"]
     if activity is not None:
-        activity.sending(ticket.run, ticket.round, kind, data)
+        activity.record_upload(ticket.run, ticket.round, kind, data)
     _, following = await connection.upload_and_wait(ticket.run, ticket.round, kind, data, held)
     return following
 

@@ -209,7 +209,7 @@ def test_the_join_tokens_are_those_of_the_clients(
             environment(services["attackers"]),
             set(services["attackers"]["secrets"]),
         )
-        assert lies.held == list(range(len(hostile)))
+        assert lies.own_positions == list(range(len(hostile)))
         assert lies.members == len(hostile)
         assert int(environment(services["cohort"])["RAMPART_COHORT_MEMBERS"]) == len(hostile)
         assert [group.attack for group in experiment.attackers] == [{"name": lies.attack}]

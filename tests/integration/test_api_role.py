@@ -78,7 +78,7 @@ async def api(
     snapshot = Snapshot(global_model=model, reference=model)
     await stores.runs.submit(experiment, "a", Attribution("owner", "a test", 0.0))
     run = stores.of_run(RUN)
-    assert await run.state.found(fence, experiment, SPEC, snapshot, 0.0) == "founded"
+    assert await run.state.start(fence, experiment, SPEC, snapshot, 0.0) == "founded"
     await run.members.answer("ada", {"accept": True, "reason": "", "slot": None, "at": 0.0}, 1)
     await run.members.seat(fence, {"ada": 0}, 1)
     await stores.runs.set_ready(fence)

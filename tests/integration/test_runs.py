@@ -253,7 +253,7 @@ def test_a_deleted_run_leaves_redis_and_blobs_as_they_were(host: Host) -> None:
     hosted = host(three()[0])
     play(hosted, hosted.run)
     # The api notes when it saw a client with some delay.
-    until(lambda: hosted.stores(lambda stores: stores.clients.seen()).keys() == {*NAMES})
+    until(lambda: hosted.stores(lambda stores: stores.clients.last_requests()).keys() == {*NAMES})
     before = held(hosted)
     assert before[1], "the run that stays has blobs"
     for given in three():
@@ -261,7 +261,7 @@ def test_a_deleted_run_leaves_redis_and_blobs_as_they_were(host: Host) -> None:
         play(hosted, run)
         assert held(hosted)[0] - before[0], "the run has keys"
         hosted.operator.delete(run)
-        until(lambda: not hosted.stores(lambda stores: stores.runs.deleted()))
+        until(lambda: not hosted.stores(lambda stores: stores.runs.deleted_runs()))
         keys, blobs = held(hosted)
         assert (keys ^ before[0], blobs.keys() ^ before[1].keys()) == (set(), set())
         assert blobs == before[1]

@@ -323,7 +323,7 @@ def test_a_restart_in_the_midst_of_a_round_changes_nothing(
             stands = hosted.of_run(lambda run: run.state.read()).snapshot
             records = [chaos.comparable(record) for record in hosted.operator.rounds()]
             blobs = Blobs(folder / "blobs" / hosted.settings.namespace / hosted.run)
-            recorded = hosted.of_run(lambda run: run.records(blobs).referenced())
+            recorded = hosted.of_run(lambda run: run.records(blobs).blob_digests())
             # Nothing is lost, and what nobody needs any more is gone.
             assert set(blobs.digests()) == stands.blobs() | recorded
         return records, stands.model_copy(update={"position": ""})

@@ -289,7 +289,7 @@ class ClientStore:
             for client, seen, software, why in zip(clients, *columns, strict=True)
         }
 
-    async def seen(self) -> dict[str, float]:
+    async def last_requests(self) -> dict[str, float]:
         """The Unix time of each client's last request."""
         raw = await self.redis.ask("zrange", self.keys.seen, 0, -1, withscores=True)
         return {client: float(at) for client, at in raw}

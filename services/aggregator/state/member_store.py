@@ -109,11 +109,11 @@ class MemberStore:
         """Every client's answer, keyed and sorted by id."""
         return by_client(await self.redis.ask("hgetall", self.keys.answers))
 
-    async def answered(self) -> int:
+    async def answer_count(self) -> int:
         """The number of clients that have accepted or declined."""
         return int(await self.redis.ask("hlen", self.keys.answers))
 
-    async def accepted(self) -> tuple[dict[str, int | None], int]:
+    async def acceptances(self) -> tuple[dict[str, int | None], int]:
         """The clients that accepted and are not barred, each with the slot it requested.
 
         Returns:

@@ -87,7 +87,7 @@ class RedisAccess:
                         pipe.wait(self.replicas, round(REPLICATING * 1000))
                     replies = await pipe.execute(raise_on_error=False)
                 if self.replicas:
-                    self._confirmed(replies.pop())
+                    self._check_replicas(replies.pop())
                 for n, answer in zip(missing, replies, strict=True):
                     answers[n] = answer
                 if any(isinstance(answer, NoScriptError) for answer in replies):
@@ -111,7 +111,7 @@ class RedisAccess:
             if not cursor:
                 return sorted(matches)
 
-    def _confirmed(self, answer: Any) -> None:
+    def _check_replicas(self, answer: Any) -> None:
         if isinstance(answer, Exception):
             raise answer
         if answer < self.replicas:
@@ -121,7 +121,7 @@ class RedisAccess:
         """Raises `Unavailable` unless Redis responds and has its replicas."""
         await self.ask("ping")
         if self.replicas:
-            self._confirmed(await self.ask("wait", self.replicas, round(REPLICATING * 1000)))
+            self._check_replicas(await self.ask("wait", self.replicas, round(REPLICATING * 1000)))
 
     async def durable(self) -> bool:
         """Whether Redis reports that it fsyncs every write, so that receipts are durable."""

@@ -174,7 +174,7 @@ class RunRegistry:
             if known is not None:
                 return known, False
 
-    async def submitted(self) -> int:
+    async def submission_count(self) -> int:
         """The number of runs ever submitted."""
         return int(await self.redis.ask("get", self.keys.run_counter) or 0)
 
@@ -207,7 +207,7 @@ class RunRegistry:
         """Records why the run at the head of the queue cannot start yet; empty if it can."""
         await self.redis.run(HOLD, (self.keys.held, self.keys.fence), fence, run, reason)
 
-    async def held(self, run: str) -> str:
+    async def wait_reason(self, run: str) -> str:
         """Why a run at the head of the queue cannot start yet; empty if it can."""
         return cast(str | None, await self.redis.ask("hget", self.keys.held, run)) or ""
 
@@ -235,7 +235,7 @@ class RunRegistry:
         names = (keys.runs, keys.queue, keys.submissions, keys.current, keys.deleted, keys.events)
         return (await self.audit.perform(Act("delete", by, run), DELETE, names, run))[0]
 
-    async def deleted(self) -> list[str]:
+    async def deleted_runs(self) -> list[str]:
         """The deleted runs whose keys and blobs are still to be removed."""
         return sorted(await self.redis.ask("smembers", self.keys.deleted))
 

@@ -75,7 +75,7 @@ async def start_run(
     now, patience = time.time(), experiment.phases.joining.deadline
     deadline = None if patience is None else now + patience
     state = stores.of_run(run).state
-    return await state.found(fence, experiment, spec, snapshot, now, deadline)
+    return await state.start(fence, experiment, spec, snapshot, now, deadline)
 
 
 async def _model_of(start: Start, stores: Stores, blobs: RunBlobs, models_kept: int) -> Path:

@@ -56,7 +56,7 @@ def published_record(
 
     def given(client: str) -> int:
         """Number of models sent to a client: those of its ticket, and one more for a probe."""
-        return len(set(before.handed(client).values())) + (client in opened.probed)
+        return len(set(before.ticket_models(client).values())) + (client in opened.probed)
 
     steps = {**decided.timings, "load": opened.loading + decided.timings["load"]}
     return RoundRecord(

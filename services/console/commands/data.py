@@ -119,7 +119,7 @@ def check(
             "high": float(samples.x.max()) / samples.scale,
         }
 
-    def told(row: dict[str, Any]) -> str:
+    def as_line(row: dict[str, Any]) -> str:
         counts = row["classes"]
         empty = counts.count(0)
         return (
@@ -130,7 +130,7 @@ def check(
             + f", numbers {row['low']:.4g} to {row['high']:.4g}; {row['place']}"
         )
 
-    _each(names or here, one, told, as_json)
+    _each(names or here, one, as_line, as_json)
 
 
 @data.command()
@@ -190,7 +190,7 @@ def _about(member: "Dataset") -> dict[str, Any]:
 def _each(
     names: Sequence[str],
     one: Callable[[str], dict[str, Any]],
-    told: Callable[[dict[str, Any]], str],
+    as_line: Callable[[dict[str, Any]], str],
     as_json: bool,
     counts: bool = True,
 ) -> None:
@@ -212,7 +212,7 @@ def _each(
                 sys.stderr.write(f"error: {error}\n")
             else:
                 if not as_json:
-                    sys.stdout.write(told(rows[-1]) + "\n")
+                    sys.stdout.write(as_line(rows[-1]) + "\n")
                     sys.stdout.flush()
             if progress is not None:
                 progress.show(number + 1, label=name, line=f"data sets, {name} was the last")

@@ -137,7 +137,7 @@ def _list(as_json: bool) -> None:
     rows, known = [], hours()
     for name in names():
         definition = load(name)
-        grid = [definition.refused(at, "full") for at in definition.grid()]
+        grid = [definition.refusal(at, "full") for at in definition.grid()]
         rows.append(
             {
                 "name": name,

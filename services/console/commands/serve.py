@@ -45,7 +45,7 @@ def serve(
         url, pid = _serve_detached(place, agents, port)
         say(as_json, {"url": url, "pid": pid, "folder": str(folder)}, f"{url} is ready")
         return
-    with place.held():
+    with place.lock():
         require_free(port)
         with LocalServers(place.path, port=port) as servers:
             served = Served(servers, place)

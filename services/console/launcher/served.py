@@ -45,7 +45,7 @@ class ServedFolder:
         self._pids = self.path / "pids"
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Locks the folder for this process, which serves it until the context ends.
 
         Raises:
@@ -80,7 +80,7 @@ class ServedFolder:
         announcement = json.dumps({"pid": os.getpid(), "url": url})
         durable.replace(self._ready, [announcement.encode()])
 
-    def started(self, name: str, pid: int) -> None:
+    def record_process(self, name: str, pid: int) -> None:
         """Writes the id of one of the federation's processes to `pids/<name>`."""
         self._pids.mkdir(exist_ok=True)
         (self._pids / name).write_text(f"{pid}\n")

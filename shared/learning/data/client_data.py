@@ -112,7 +112,7 @@ def _standardized(table: str, seed: int) -> Samples:
 @lru_cache(maxsize=4)
 def _partition(table: str, seed: int) -> tuple[Samples, tuple[Tensor, ...]]:
     data = Data.model_validate_json(table)
-    samples = datasets.parse(data.dataset).drawn(seed) or _samples(json.dumps(data.dataset))
+    samples = datasets.parse(data.dataset).draw(seed) or _samples(json.dumps(data.dataset))
     n = len(samples.y)
     if data.reserved >= n:
         raise ConfigurationError(f"{data.reserved} of {n} samples are reserved, so none are left")

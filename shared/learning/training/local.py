@@ -228,7 +228,7 @@ def _test(learner: Learner, cohort: Cohort, models_KD: Tensor, kind: str) -> dic
     scores_KT = _each(learner, models_KD, x_KT, y_KT, cohort.test_K, learner.scoring.scores)
     counts = {f"{learner.scoring.counted}_{kind}": scores_KT.sum(1)}
     if trigger is not None:
-        shown_KT = trigger.shown(x_KT.flatten(0, 1)).view_as(x_KT)
+        shown_KT = trigger.with_trigger(x_KT.flatten(0, 1)).view_as(x_KT)
         target_KT = torch.full_like(y_KT, trigger.target)
         fooled_KT = _each(learner, models_KD, shown_KT, target_KT, cohort.test_K, hits)
         others_KT = (y_KT != trigger.target).double()

@@ -147,7 +147,7 @@ async def found(stores: Stores, fence: int, experiment: Experiment, submission: 
     info, new = await stores.runs.submit(experiment, submission, BY)
     assert new
     run = stores.of_run(info.run)
-    assert await run.state.found(fence, experiment, ModelSpec.of([]), SNAPSHOT, NOW) == "founded"
+    assert await run.state.start(fence, experiment, ModelSpec.of([]), SNAPSHOT, NOW) == "founded"
     assert await run.members.seat(fence, {}, 0)
     return run
 

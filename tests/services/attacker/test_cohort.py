@@ -62,7 +62,7 @@ async def test_colluders_get_all_updates_once_the_last_has_shared(http: httpx.As
 async def test_nobody_waits_for_the_absent_and_the_gone(http: httpx.AsyncClient, how: str) -> None:
     """A member that was not drawn says so, in whatever round."""
     other = member(http, "b")
-    await (other.absent(3) if how == "absent" else other.leave())
+    await (other.report_absence(3) if how == "absent" else other.leave())
     one_D = np.float32([1])
     found = await member(http, "a").exchange(3, "probe", one_D, one_D, wait=True)
     assert list(found) == ["a"]
@@ -80,7 +80,7 @@ async def test_strangers_are_refused(http: httpx.AsyncClient) -> None:
     assert answer.status_code == 401
     http.headers["Authorization"] = "Bearer wrong"
     with pytest.raises(ConfigurationError, match=r"cohort http://cohort.*401.*not a member"):
-        await member(http, "a").absent(0)
+        await member(http, "a").report_absence(0)
 
 
 @pytest.mark.parametrize("body", [b"", b"1234", b"123456789", bytes(16)])
@@ -134,19 +134,19 @@ async def test_a_cohort_that_is_away_is_waited_for_and_then_named(
 
     monkeypatch.setattr(asyncio, "sleep", at_once)
     away = httpx.AsyncClient(base_url="http://cohort", transport=httpx.MockTransport(answer))
-    await member(away, "a").absent(0)
+    await member(away, "a").report_absence(0)
     assert not answers
     monkeypatch.setattr(cohort_client, "PATIENCE", 0.0)
     answers += [httpx.ConnectError("nobody there")]
     with pytest.raises(Unavailable, match=r"cohort http://cohort.*ConnectError: nobody there"):
-        await member(away, "a").absent(0)
+        await member(away, "a").report_absence(0)
     await away.aclose()
 
 
 async def test_a_url_that_is_none_is_told_at_once() -> None:
     lost = CohortClient("cohort:8450", TOKEN, "a", RUN)
     with pytest.raises(ConfigurationError, match="cohort cohort:8450"):
-        await lost.absent(0)
+        await lost.report_absence(0)
     await lost.close()
 
 

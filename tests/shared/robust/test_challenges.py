@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from rampart_fl.shared.assignment import handed
+from rampart_fl.shared.assignment import ticket_models
 from rampart_fl.shared.robust import Rows, challenges
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.models import Block, Mixture
@@ -70,9 +70,9 @@ def test_tickets_name_the_changed_model_until_the_end() -> None:
         "customized": {"a": "1", "challenge:a": "2"},
         "challenged": {"a": "challenge:a"},
     }
-    assert handed("a", snapshot) == {"model": "2"}
-    assert handed("a", snapshot, final=True) == {"model": "1"}
-    assert handed("b", snapshot) == {"model": "g"}
+    assert ticket_models("a", snapshot) == {"model": "2"}
+    assert ticket_models("a", snapshot, final=True) == {"model": "1"}
+    assert ticket_models("b", snapshot) == {"model": "g"}
 
 
 def test_changes_have_the_asked_length_and_no_mean() -> None:

@@ -50,7 +50,7 @@ ABSTAINING = (
 async def current(runtime: RuntimeDep, run: RunDep) -> RunStatus:
     """Shows the run's current status."""
     stores, state = run.stores, await run.state()
-    slots, seen = await stores.members.slots(), await runtime.stores.clients.seen()
+    slots, seen = await stores.members.slots(), await runtime.stores.clients.last_requests()
     barred, tickets = await stores.evictions.barred(), await stores.tickets.outstanding()
     receipts = await stores.uploads.receipts(state.round)
     wanted = "evaluation" if state.phase in {"evaluating", "done"} else "update"

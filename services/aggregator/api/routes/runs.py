@@ -136,7 +136,7 @@ async def check(runtime: Runtime, given: dict[str, Any] | str) -> tuple[Experime
         answer = None
         while answer is None and time.monotonic() < until:
             await wait(until - time.monotonic())
-            answer = await runtime.stores.checks.answered(ask)
+            answer = await runtime.stores.checks.result(ask)
             if runtime.hub.closing:
                 break
     if answer is None:
@@ -189,7 +189,7 @@ async def current_info(
         if runs:
             waits = f"the end of {runs[0]}{more}"
         else:
-            waits = await runtime.stores.runs.held(info.run) or "a worker"
+            waits = await runtime.stores.runs.wait_reason(info.run) or "a worker"
         return info.model_copy(update={"waits_for": waits})
     if info.state not in LIVE:
         return info
@@ -201,7 +201,7 @@ async def current_info(
     waits = ""
     if brief.phase == "joining":
         experiment = await runtime.stores.runs.experiment(info.run)
-        willing, _ = await stores.members.accepted()
+        willing, _ = await stores.members.acceptances()
         wanted = experiment.phases.joining.clients or experiment.data.clients
         waits = f"clients: {len(willing)} of {wanted} have accepted"
     return info.model_copy(

@@ -245,4 +245,4 @@ async def ticket_in(runtime: Runtime, client: str, run: RunParts) -> Ticket | No
 async def final_models(run: RunParts, client: str) -> dict[str, str]:
     """The digests of the models that a member may keep after the run's end."""
     snapshot = (await run.state()).snapshot
-    return {**snapshot.handed(client, final=True), "global": snapshot.global_model}
+    return {**snapshot.ticket_models(client, final=True), "global": snapshot.global_model}

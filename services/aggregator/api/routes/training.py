@@ -279,7 +279,7 @@ async def customize(
         made = None
         for _ in range(3):
             await wait(10.0)
-            made = await run.stores.customizations.answered(ask)
+            made = await run.stores.customizations.result(ask)
             if made is not None:
                 break
     if made is None:

@@ -150,7 +150,7 @@ class Dataset(Member, ABC):
             x = x / self.scale
         return x.to(torch.float32, memory_format=torch.contiguous_format)
 
-    def drawn(self, seed: int) -> Samples | None:
+    def draw(self, seed: int) -> Samples | None:
         """The samples for one seed, if the data set is drawn from the seed; otherwise None."""
         del seed
         return None

@@ -73,7 +73,7 @@ class FileDataset(Dataset):
         if source.present and self.original:
             return self._keep(self.original.read(Path(source.place), arrived))
         if self.openml:
-            return self._keep(self._fetched(arrived))
+            return self._keep(self._fetch(arrived))
         raise ConfigurationError(f"data set {self.name!r} is not on this machine: {self._advice()}")
 
     def load(self) -> Samples:
@@ -124,7 +124,7 @@ class FileDataset(Dataset):
             f"({', '.join(ARRAYS)}; see docs/data.md){lost}"
         )
 
-    def _fetched(self, arrived: Arrived) -> dict[str, np.ndarray]:
+    def _fetch(self, arrived: Arrived) -> dict[str, np.ndarray]:
         from rampart_fl.shared.learning.data.datasets.openml import table
 
         try:

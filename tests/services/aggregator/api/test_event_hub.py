@@ -134,7 +134,7 @@ async def test_closing_lets_everyone_go(stores: Stores) -> None:
 async def test_who_was_seen_is_written_in_the_background(stores: Stores) -> None:
     async with running(stores) as hub:
         hub.saw("a")
-        while "a" not in await stores.clients.seen():
+        while "a" not in await stores.clients.last_requests():
             await asyncio.sleep(0.01)
 
 
@@ -179,7 +179,7 @@ async def test_the_events_of_the_next_run_are_heard(founded: Any, experiment: Ex
             info, _ = await stores.runs.submit(experiment, "second", BY)
             await founded.run.state.end(founded.fence, 1.0)
             run = stores.of_run(info.run)
-            await run.state.found(founded.fence, experiment, ModelSpec.of([]), SNAPSHOT, 1.0)
+            await run.state.start(founded.fence, experiment, ModelSpec.of([]), SNAPSHOT, 1.0)
             await run.members.seat(founded.fence, {}, 0)
             while await wait(0.5):
                 pass

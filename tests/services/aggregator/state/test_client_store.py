@@ -77,10 +77,10 @@ async def test_tokens_are_rotated_and_revoked(founded: Any) -> None:
 
 async def test_when_clients_were_seen(stores: Stores) -> None:
     await stores.clients.saw({})
-    assert await stores.clients.seen() == {}
+    assert await stores.clients.last_requests() == {}
     await stores.clients.saw({"a": (NOW, "rampart-fl/0.1"), "b": (NOW + 0.125, "")})
     await stores.clients.saw({"a": (NOW + 1, "rampart-fl/0.2")})
-    assert await stores.clients.seen() == {"a": NOW + 1, "b": NOW + 0.125}
+    assert await stores.clients.last_requests() == {"a": NOW + 1, "b": NOW + 0.125}
     assert await stores.clients.facts(["b", "a", "c"]) == {
         "b": (NOW + 0.125, "", None),
         "a": (NOW + 1, "rampart-fl/0.2", None),

@@ -141,9 +141,9 @@ async def test_a_reader_misses_no_entry_that_moves_meanwhile(founded: Any) -> No
 
 async def test_nothing_in_use_is_missed_while_entries_move(founded: Any) -> None:
     await publish(founded, founded.records, *range(ROUNDS))
-    before = await founded.records.referenced()
+    before = await founded.records.blob_digests()
     assert len(before) == 2 * ROUNDS
-    assert before <= await replace(founded.records, redis=Moving(founded)).referenced()
+    assert before <= await replace(founded.records, redis=Moving(founded)).blob_digests()
 
 
 async def test_only_the_newest_records_are_kept_if_that_is_set(founded: Any) -> None:
@@ -155,8 +155,8 @@ async def test_only_the_newest_records_are_kept_if_that_is_set(founded: Any) -> 
     old = await founded.records.entries(0, 999)
     assert list(old) == list(range(ROUNDS, 2 * ROUNDS + 1))
     unswept = set(records.blobs.digests())
-    records.blobs.sweep(await records.referenced(), -1)
-    assert set(records.blobs.digests()) == await records.referenced() < unswept
+    records.blobs.sweep(await records.blob_digests(), -1)
+    assert set(records.blobs.digests()) == await records.blob_digests() < unswept
     assert await read(records, ROUNDS) == record(ROUNDS)
 
 
@@ -175,7 +175,7 @@ async def test_a_missing_segment_is_told_to_who_would_sweep(founded: Any) -> Non
     (segment,) = await founded.stores.redis.client.hvals(founded.run.rounds.keys.segments)
     founded.records.blobs.delete([segment])
     with pytest.raises(FileNotFoundError):
-        await founded.records.referenced()
+        await founded.records.blob_digests()
     assert list(await founded.records.entries(0, ROUNDS)) == [ROUNDS]
 
 
@@ -273,11 +273,11 @@ async def test_killing_a_worker_before_it_publishes_loses_nothing_and_leaks_noth
     left = set(records.blobs.digests()) - whole
     assert len(left) == (3 if before == ROUNDS else 2), "the record, its weights, the segment"
     assert await records.entry(before) is None
-    assert not left & await records.referenced()
+    assert not left & await records.blob_digests()
 
     await published(founded, records, record(before))
-    records.blobs.sweep(await records.referenced(), -1)
-    assert set(records.blobs.digests()) == await records.referenced()
+    records.blobs.sweep(await records.blob_digests(), -1)
+    assert set(records.blobs.digests()) == await records.blob_digests()
     for number in range(before + 1):
         assert await read(records, number) == record(number)
 

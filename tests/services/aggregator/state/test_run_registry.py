@@ -21,7 +21,7 @@ async def test_runs_queue_in_the_order_of_their_submission(
     stores: Stores, experiment: Experiment
 ) -> None:
     runs = stores.runs
-    assert (await runs.submitted(), await runs.entries(), await runs.queue()) == (0, [], [])
+    assert (await runs.submission_count(), await runs.entries(), await runs.queue()) == (0, [], [])
     first, new = await runs.submit(experiment, "a", BY)
     assert new
     second, _ = await runs.submit(experiment, "b", BY, name="tuesday", wait_until=NOW + 60)
@@ -32,7 +32,7 @@ async def test_runs_queue_in_the_order_of_their_submission(
     assert (first.experiment, first.rounds) == (experiment.digest(), 3)
     assert second.wait_until == NOW + 60
     assert await runs.experiment("tuesday-2") == experiment
-    assert await runs.submitted() == 2
+    assert await runs.submission_count() == 2
     assert [event.type for event in await stores.events.read("0-0", 0.001)] == ["submitted"] * 2
 
 
@@ -98,9 +98,9 @@ async def test_deleting_a_run_leaves_nothing_of_it_and_everything_else(
     assert await runs.delete(other.run, BY) == "deleted"
     assert await runs.delete(other.run, BY) == "unknown"
     assert (await runs.entry(other.run), await runs.queue()) == (None, [])
-    assert await runs.deleted() == [other.run]
+    assert await runs.deleted_runs() == [other.run]
     await runs.forget(other.run)
-    assert await runs.deleted() == []
+    assert await runs.deleted_runs() == []
     after = await founded.dump()
     gone = ("events", "audit", "audit_head", "run_counter")
     changed = {key for key in before | after if before.get(key) != after.get(key)}
@@ -115,14 +115,14 @@ async def test_the_head_of_the_queue_is_held_for_a_reason(
     fence = await stores.lease.acquire("worker", 60, NOW)
     assert fence is not None
     info, _ = await stores.runs.submit(experiment, "a", BY)
-    assert await stores.runs.held(info.run) == ""
+    assert await stores.runs.wait_reason(info.run) == ""
     with pytest.raises(Fenced):
         await stores.runs.hold(fence - 1, info.run, "disk")
     await stores.runs.hold(fence, info.run, "disk")
-    assert await stores.runs.held(info.run) == "disk"
-    assert await stores.runs.held("another-2") == ""
+    assert await stores.runs.wait_reason(info.run) == "disk"
+    assert await stores.runs.wait_reason("another-2") == ""
     await stores.runs.hold(fence, info.run, "")
-    assert await stores.runs.held(info.run) == ""
+    assert await stores.runs.wait_reason(info.run) == ""
 
 
 async def test_a_federation_is_ready_once_a_worker_has_taken_over(stores: Stores) -> None:

@@ -24,10 +24,10 @@ async def test_a_run_is_started_once(stores: Stores, experiment: Experiment) -> 
     assert fence is not None
     first, _ = await stores.runs.submit(experiment, "first", BY)
     second, _ = await stores.runs.submit(experiment, "second", BY)
-    found = stores.of_run(first.run).state.found
+    start = stores.of_run(first.run).state.start
     given = (fence, experiment, SPEC, SNAPSHOT, NOW)
-    assert await stores.of_run(second.run).state.found(*given) == "gone", "it is not its turn"
-    assert await found(*given, NOW + 60) == "founded"
+    assert await stores.of_run(second.run).state.start(*given) == "gone", "it is not its turn"
+    assert await start(*given, NOW + 60) == "founded"
     run = await stores.of_run(first.run).state.read()
     assert run is not None
     assert (run.digest, run.phase, run.schema, run.seated) == (digest, "joining", "3", False)
@@ -35,14 +35,14 @@ async def test_a_run_is_started_once(stores: Stores, experiment: Experiment) -> 
     assert (run.experiment, run.spec) == (experiment, SPEC)
     assert run.snapshot == SNAPSHOT
     assert (
-        await found(
+        await start(
             fence, experiment, SPEC, Snapshot(global_model="f" * 64, reference="f" * 64), NOW
         )
         == "same"
     )
     assert await stores.of_run(first.run).state.read() == run
     assert (await stores.runs.current(), await stores.runs.queue()) == (first.run, [second.run])
-    assert await stores.of_run(second.run).state.found(*given) == "gone", "another is executed"
+    assert await stores.of_run(second.run).state.start(*given) == "gone", "another is executed"
 
 
 async def test_another_schema_is_refused(founded: Any) -> None:

@@ -29,7 +29,7 @@ async def test_an_old_fence_writes_nothing(founded: Any, experiment: Experiment)
     before = await founded.dump()
     filed = await founded.records.file(RoundRecord(round=0, status="published"))
     for attempt in (
-        founded.run.state.found(old, experiment, ModelSpec.of([]), SNAPSHOT, NOW),
+        founded.run.state.start(old, experiment, ModelSpec.of([]), SNAPSHOT, NOW),
         founded.run.rounds.open(old, 1, "collecting", NOW, None, {}, []),
         founded.run.tickets.grant(old, "a", founded.ticket(0, "probe")),
         founded.run.rounds.close(old, 0, "0-0"),

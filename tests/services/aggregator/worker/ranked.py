@@ -53,7 +53,7 @@ def shrink() -> None:
 def main() -> None:
     """Decides rounds as one rank."""
     shrink()
-    folder, ranks = Path(sys.argv[1]), Ranks.started()
+    folder, ranks = Path(sys.argv[1]), Ranks.connect()
     memory = 1000 if len(sys.argv) > 2 else None
     settings = Settings(role="worker", operator_token="operators-own-token", pool_memory=memory)
     if ranks.rank:

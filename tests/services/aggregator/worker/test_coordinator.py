@@ -40,7 +40,7 @@ class Founded:
         fence = await self.stores.lease.acquire("worker", 60, 0.0)
         assert fence is not None
         await self.stores.runs.submit(experiment, "first", BY)
-        await self.run.state.found(fence, experiment, spec, snapshot, 0.0)
+        await self.run.state.start(fence, experiment, spec, snapshot, 0.0)
 
         async def compute(function: Callable[..., Any], *args: Any) -> Any:
             return await asyncio.to_thread(function, *args)

@@ -167,7 +167,7 @@ async def test_the_worker_checks_experiments(
 ) -> None:
     await stores.checks.ask("q", json.dumps({**experiment().tables(), **tables}))
     async with working(stores, blobs):
-        while (raw := await stores.checks.answered("q")) is None:
+        while (raw := await stores.checks.result("q")) is None:
             await asyncio.sleep(0.01)
     answer = json.loads(raw)
     if refused is None:
@@ -203,7 +203,7 @@ async def test_a_deleted_run_goes_with_its_blobs_and_nothing_else(
         await stores.of_run(first.run).state.set_status("stopping", BY)
         await until(stores, second.run, "running")
         assert await stores.runs.delete(first.run, BY) == "deleted"
-        while await stores.runs.deleted():
+        while await stores.runs.deleted_runs():
             await asyncio.sleep(0.01)
         state = await stores.of_run(second.run).state.read()
         assert state is not None
@@ -240,7 +240,7 @@ async def test_a_sweep_keeps_what_snapshot_tickets_and_receipts_name(
     receipt = founded.receipt("a", 1, digest=digest["update"])
     await run.uploads.accept(receipt.model_copy(update={"started": digest["started"]}))
 
-    records = await founded.records.referenced()
+    records = await founded.records.blob_digests()
     assert len(records) == 2, "the record and its weights"
     aged(held, {*held.digests()} - {digest["fresh"]})
     await Housekeeping(founded.stores, blobs, founded.fence).sweep()

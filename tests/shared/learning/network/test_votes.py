@@ -52,7 +52,7 @@ def test_a_backdoor_is_counted_as_the_vote_decides() -> None:
     learner, client = Learner.of(Experiment.from_tables(tables)), client_data(EXPERIMENT.data, 4, 2)
     found = vote(learner, Cohort.of([client, client]), VOTERS)
     assert learner.trigger is not None
-    shown = learner.trigger.shown(client.x_test)
+    shown = learner.trigger.with_trigger(client.x_test)
     votes = sum(
         functional.one_hot(LEARNER.network.logits(v[None], shown[None])[0].argmax(-1), 10)
         for v in VOTERS

@@ -51,7 +51,7 @@ async def next_run(api: Api, seated: bool = False, **tables: Any) -> str:
     digest = api.runtime.blobs.of_run(info.run).put(b"the next run's model")
     snapshot = Snapshot(global_model=digest, reference=digest)
     run = stores.of_run(info.run)
-    assert await run.state.found(fence, experiment, ModelSpec.of([]), snapshot, NOW) == "founded"
+    assert await run.state.start(fence, experiment, ModelSpec.of([]), snapshot, NOW) == "founded"
     if seated:
         assert await run.members.seat(fence, {}, 0)
     return f"/v1/runs/{info.run}"

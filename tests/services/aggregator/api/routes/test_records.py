@@ -113,7 +113,7 @@ async def api(redis_url: str, tmp_path: Path) -> AsyncIterator[Api]:
     snapshot = Snapshot(global_model=DIGEST, reference=DIGEST)
     info, _ = await runtime.stores.runs.submit(experiment, "a", Attribution("ada", "", 0.0))
     run = runtime.stores.of_run(info.run)
-    await run.state.found(fence, experiment, ModelSpec.of([]), snapshot, 0.0)
+    await run.state.start(fence, experiment, ModelSpec.of([]), snapshot, 0.0)
     api = Api(runtime)
     for number in range(ROUNDS):
         await api.publish(fence, record(number))

@@ -189,7 +189,7 @@ async def test_without_a_worker_nothing_is_accepted(
     monkeypatch.setattr("rampart_fl.services.aggregator.api.routes.runs.PATIENCE", 0.1)
     answer = await submit(api)
     assert (answer.status_code, slug(answer)) == (503, "unavailable")
-    assert await api.founded.stores.runs.submitted() == 1
+    assert await api.founded.stores.runs.submission_count() == 1
 
 
 async def test_a_run_that_waits_is_cancelled_or_deleted(working: Api) -> None:

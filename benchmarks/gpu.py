@@ -75,13 +75,11 @@ def cell(device: str, rounds: int, samples: int | None, limit: float) -> str:
         _wait(device)
         seconds, done = time.perf_counter() - began, len(simulation.records)
     figures = simulation.result().figures
-    told = (
-        f"{figures['accuracy']:.1%}, {len(figures['evicted'])} evicted" if real else "random data"
-    )
+    row = f"{figures['accuracy']:.1%}, {len(figures['evicted'])} evicted" if real else "random data"
     return (
         "| rounds | seconds | first round | seconds for 100 rounds | result |\n"
         "|---:|---:|---:|---:|---|\n"
-        f"| {done} | {seconds:.1f} | {first:.2f} | {100 * seconds / done:.1f} | {told} |\n"
+        f"| {done} | {seconds:.1f} | {first:.2f} | {100 * seconds / done:.1f} | {row} |\n"
     )
 
 

@@ -286,11 +286,11 @@ def main() -> None:
     torch.set_num_threads(1)
     study = Study(folder)
     rounds, module = WAYS[way](study)
-    measured = len(rounds) - warm
+    count = len(rounds) - warm
     (whole, apart), (last, last_apart) = rounds[warm - 1], rounds[-1]
-    evaluate = (last_apart - apart) / measured
+    evaluate = (last_apart - apart) / count
     figures = {
-        "train": (last - whole) / measured - evaluate,
+        "train": (last - whole) / count - evaluate,
         "evaluate": evaluate,
         "accuracy": study.accuracy(copy.deepcopy(module).eval()),
         "version": " ".join(f"{name} {version(name)}" for name in VERSIONS.get(way, ("torch",))),

@@ -157,8 +157,8 @@ def description(name: str) -> str:
     paragraphs = text.split("\n\n")
     if path.name != "__init__.py":
         paragraphs = paragraphs[:1]
-    told = takewhile(lambda paragraph: not paragraph.startswith((">>>", "Legend")), paragraphs)
-    return " ".join(" ".join(told).split())
+    prose = takewhile(lambda paragraph: not paragraph.startswith((">>>", "Legend")), paragraphs)
+    return " ".join(" ".join(prose).split())
 
 
 def render(page: str) -> str:

@@ -72,9 +72,9 @@ def open_eviction(page: Any) -> None:
     """Opens the details of the eviction in the first row."""
     page.locator(".grid-canvas").focus()
     page.keyboard.press("Home")
-    said = page.locator(".verdicts .readout")
+    readout = page.locator(".verdicts .readout")
     for _ in range(ROUNDS):
-        if ": evicted" in said.inner_text():
+        if ": evicted" in readout.inner_text():
             break
         page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")

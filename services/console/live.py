@@ -89,11 +89,11 @@ class LiveTable:
         for decision in ("rejected", "abstained"):
             named = [v.client for v in record.verdicts if v.decision == decision]
             notes += [f"{decision} {', '.join(named)}"] if named else []
-        for asked in ("evicted", "rejected"):  # Mode `observe` accepts clients nevertheless.
+        for request in ("evicted", "rejected"):  # Mode `observe` accepts clients nevertheless.
             named = [
-                v.client for v in record.verdicts if v.decision == "accepted" and v.asked == asked
+                v.client for v in record.verdicts if v.decision == "accepted" and v.asked == request
             ]
-            notes += [f"would be {asked}: {', '.join(named)}"] if named else []
+            notes += [f"would be {request}: {', '.join(named)}"] if named else []
         notes += [f"failed: {record.reason}"] if record.status == "failed" else []
         scores = {kind: percent(accuracy(record.metrics, honest, kind)) for kind in KINDS}
         wrong = errors(record.metrics, honest)

@@ -132,14 +132,14 @@ class Operator(FederationConnection):
         Raises:
             Unavailable: the run is still queued after this time.
         """
-        give_up, told = time.monotonic() + patience, ""
+        give_up, cause = time.monotonic() + patience, ""
         while True:
             info = self.info()
             if info.state != "queued":
                 return info
-            if tell is not None and info.waits_for != told:
+            if tell is not None and info.waits_for != cause:
                 tell(info)
-                told = info.waits_for
+                cause = info.waits_for
             if time.monotonic() > give_up:
                 raise Unavailable(f"run {info.run} waits for {info.waits_for}")
             time.sleep(POLL)
@@ -184,12 +184,12 @@ class Operator(FederationConnection):
         records = self._ask(list[StoredRound], "GET", self._of_run("rounds"), params=which)
         return [self._whole(record, mixing) for record in records]
 
-    def _whole(self, stored: StoredRound, mixing: bool) -> RoundRecord:
+    def _whole(self, record: StoredRound, mixing: bool) -> RoundRecord:
         """A stored record; if `mixing` is true, it includes the weights that mixed the models."""
-        facts = dict(stored)
+        facts = dict(record)
         digest = facts.pop("mixing_digest")
         if mixing and digest is not None:
-            answer = self.request("GET", self._of_run(f"rounds/{stored.round}/weights"))
+            answer = self.request("GET", self._of_run(f"rounds/{record.round}/weights"))
             facts["mixing"] = decode_mixing(answer.content)
         return RoundRecord(**facts)
 

@@ -86,8 +86,8 @@ def explain_settings(error: ValidationError, prefix: str) -> str:
     for issue in error.errors():
         name, *rest = map(str, issue["loc"] or ("",))
         where = ".".join([f"{prefix}{name}".upper(), *rest])
-        said = issue["msg"].removeprefix("Value error, ")
-        problems.append(f"{where}: {said}" if name else said)
+        message = issue["msg"].removeprefix("Value error, ")
+        problems.append(f"{where}: {message}" if name else message)
     return "; ".join(problems)
 
 

@@ -180,8 +180,8 @@ class Simulation:
         ended("train")
         down, up = server.traffic(uploads, probed)
         record = server.close(round_, sent_KD, uploads, ended)
-        told = {"probed": list(probed), "bytes_down": down, "bytes_up": up}
-        return record.model_copy(update=told)
+        facts = {"probed": list(probed), "bytes_down": down, "bytes_up": up}
+        return record.model_copy(update=facts)
 
     def evaluate(self) -> dict[str, dict[str, float]]:
         """Metrics of the model that each member would train from next, keyed by client id.

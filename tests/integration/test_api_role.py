@@ -66,7 +66,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def api(
     redis_url: str, tmp_path: Path, certificate: Path
 ) -> AsyncIterator[tuple[str, Operator, Stores]]:
-    """The URL of an api process over a founded federation, its operator, and the state."""
+    """The URL of an api process over a running federation, its operator, and the state."""
     namespace, port, token = f"api-{secrets.token_hex(4)}", free_port(), mint()
     stores = Stores.connect(redis_url, None, namespace)
     model = Blobs(tmp_path / "blobs" / namespace / RUN).put(

@@ -64,8 +64,8 @@ class Listener:
                 await self._waiting
             finally:
                 timer.cancel()
-        heard, self.heard = self.heard, False
-        return heard
+        woken, self.heard = self.heard, False
+        return woken
 
     def _end(self) -> None:
         if self._waiting is not None and not self._waiting.done():

@@ -46,7 +46,7 @@ return {'revoked'}
 )
 
 JOIN = """
--- KEYS joins clients tokens events; ARGV join_hash now wished fresh token_hash expires
+-- KEYS joins clients tokens events; ARGV join_hash now requested fresh token_hash expires
 local raw = redis.call('HGET', KEYS[1], ARGV[1])
 if not raw then return {'unknown'} end
 local join = cjson.decode(raw)
@@ -188,7 +188,7 @@ class ClientStore:
         self,
         join_hash: str,
         token_hash: str,
-        wished: str | None,
+        requested: str | None,
         fresh: str,
         now: float,
         expires: float,
@@ -198,7 +198,7 @@ class ClientStore:
         Args:
             join_hash: hash of the join token.
             token_hash: hash of the client's own token.
-            wished: the id that the client requests, if any.
+            requested: the id that the client requests, if any.
             fresh: the id to use if neither the join token nor the client names an id.
             now: Unix time.
             expires: Unix time at which the client's token expires.
@@ -211,7 +211,7 @@ class ClientStore:
             (self.keys.joins, self.keys.clients, self.keys.tokens, self.keys.events),
             join_hash,
             now,
-            wished or "",
+            requested or "",
             fresh,
             token_hash,
             expires,

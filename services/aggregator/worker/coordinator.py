@@ -132,8 +132,8 @@ class Coordinator:
             await self.carry_out(command, step.state)
         if step.state.phase != state.phase:
             log.info("phase %s", step.state.phase, extra={"round": step.state.round})
-        asked = step.question
-        return step.state, None if asked is None else await self.ask(asked, step.state)
+        question = step.question
+        return step.state, None if question is None else await self.ask(question, step.state)
 
     async def carry_out(self, command: Command, state: State) -> None:
         """Carries out one command of the phase machine."""

@@ -10,8 +10,8 @@ async def seat_members(members: MemberStore, experiment: Experiment, fence: int)
     seated = False
     while not seated:  # If another client answers meanwhile, the next draw includes it.
         willing, answers = await members.acceptances()
-        asked = {client: slot for client, slot in willing.items() if slot is not None}
-        slots = draw_slots(experiment.seed, willing, asked, experiment.data.clients)
+        requests = {client: slot for client, slot in willing.items() if slot is not None}
+        slots = draw_slots(experiment.seed, willing, requests, experiment.data.clients)
         seated = await members.seat(fence, slots, answers)
 
 

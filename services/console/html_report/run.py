@@ -70,13 +70,13 @@ def _summary(run: FinishedRun) -> Html:
 
 
 def _what_ran(run: FinishedRun) -> Html:
-    experiment, told, digest = run.experiment, run.provenance, run.experiment.digest()
-    recorded = run.figures.get("experiment_digest", told.get("experiment_digest"))
+    experiment, provenance, digest = run.experiment, run.provenance, run.experiment.digest()
+    recorded = run.figures.get("experiment_digest", provenance.get("experiment_digest"))
     same = "as in the results" if recorded == digest else f"but the results name {recorded}"
     server = experiment.server
     rows = {
-        "Run": told.get("run"),
-        "Submitted by": told.get("submitted_by"),
+        "Run": provenance.get("run"),
+        "Submitted by": provenance.get("submitted_by"),
         "Rounds": f"{experiment.rounds}, policy {experiment.policy}, seed {experiment.seed}",
         "Clients": _clients_of(run),
         "Data": f"{_member(experiment.data.dataset)}, {_member(experiment.data.partition)}",
@@ -91,7 +91,7 @@ def _what_ran(run: FinishedRun) -> Html:
         "Digest of the experiment": [code(digest), f", {same}" if recorded else ""],
         "Digest of the final models": code(run.figures.get("models_digest") or ""),
         "Versions of the aggregator": ", ".join(
-            f"{name} {number}" for name, number in told.get("versions", {}).items()
+            f"{name} {number}" for name, number in provenance.get("versions", {}).items()
         ),
     }
     files = [[code(name), code(digest)] for name, digest in sorted(run.digests.items())]
@@ -142,8 +142,8 @@ def _evictions(run: FinishedRun) -> Html:
     if not rows and not others:
         return section("Who was barred, and why", tag("p", "Nobody was barred."))
     head = ["Client", "Round", "Decision", "Detector", "Evidence", "Limit", "Reason"]
-    told = table(head, rows, numbers=(1, 4, 5)) if rows else ""
-    return section("Who was barred, and why", told, notes)
+    evictions = table(head, rows, numbers=(1, 4, 5)) if rows else ""
+    return section("Who was barred, and why", evictions, notes)
 
 
 def _clients(run: FinishedRun) -> Html:

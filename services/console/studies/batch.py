@@ -67,11 +67,11 @@ def each_cached(
     """
     left = []
     for item in items:
-        stored = read(path(item))
-        if stored is None:
+        from_file = read(path(item))
+        if from_file is None:
             left.append(item)
         else:
-            yield item, stored
+            yield item, from_file
     for item, figures in each(run, left, pool):
         if not failed(figures):
             write(path(item), figures)
@@ -128,8 +128,8 @@ def follow(
     with Progress(title, total, every=0.0, clock=clock) as progress:
         for number, (item, figures) in enumerate(runs, 1):
             on_result(item, figures)
-            told = f"{label(item)}: {headline(figures, figure)}"
-            progress.show(number, label=label(item), line=told)
+            line = f"{label(item)}: {headline(figures, figure)}"
+            progress.show(number, label=label(item), line=line)
 
 
 def headline(figures: Figures, figure: str = "accuracy") -> str:

@@ -157,14 +157,14 @@ def _missing(outcomes: Sequence[Outcome]) -> list[str]:
             reasons.setdefault(one.missing, []).append(" / ".join(one.cell.at.values()))
     if not reasons:
         return []
-    told = [f"- {reason}: {'; '.join(cells)}." for reason, cells in reasons.items()]
-    return ["", "## Missing", "", *told]
+    lines = [f"- {reason}: {'; '.join(cells)}." for reason, cells in reasons.items()]
+    return ["", "## Missing", "", *lines]
 
 
 def _versions(results: Results) -> str:
-    told = {json.dumps(run["versions"]) for run in results.values() if "versions" in run}
-    said = [", ".join(f"{k} {v}" for k, v in json.loads(one).items()) for one in sorted(told)]
-    return f"Versions: {'; '.join(said)}." if said else ""
+    versions = {json.dumps(run["versions"]) for run in results.values() if "versions" in run}
+    texts = [", ".join(f"{k} {v}" for k, v in json.loads(one).items()) for one in sorted(versions)]
+    return f"Versions: {'; '.join(texts)}." if texts else ""
 
 
 def plain(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:

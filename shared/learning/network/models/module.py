@@ -89,8 +89,8 @@ class UserModule(Model):
                 )
             if not isinstance(logits, torch.Tensor) or logits.shape != (2, classes):
                 tensor = isinstance(logits, torch.Tensor)
-                got = tuple(logits.shape) if tensor else type(logits).__name__
+                output = tuple(logits.shape) if tensor else type(logits).__name__
                 raise ConfigurationError(
-                    f"{self._who} maps a batch of shape {tuple(batch.shape)} to {got}, not to "
+                    f"{self._who} maps a batch of shape {tuple(batch.shape)} to {output}, not to "
                     f"logits {(2, classes)}" + (" in training" if training else "")
                 )

@@ -60,40 +60,40 @@ async def test_submissions_at_the_same_time_get_numbers_of_their_own(
     assert len(await stores.runs.entries()) == len(await stores.runs.queue()) == 6
 
 
-async def test_a_run_that_waits_can_be_cancelled(founded: Any, experiment: Experiment) -> None:
-    runs = founded.stores.runs
+async def test_a_run_that_waits_can_be_cancelled(live_run: Any, experiment: Experiment) -> None:
+    runs = live_run.stores.runs
     waiting, _ = await runs.submit(experiment, "b", BY)
     assert await runs.cancel(waiting.run, BY) == "cancelled"
     assert await runs.queue() == []
     entry = await runs.entry(waiting.run)
     assert (entry.state, entry.reason, entry.ended_at) == ("cancelled", "a test", NOW)
     assert await runs.cancel(waiting.run, BY) == "cancelled"
-    assert await runs.cancel(founded.run.run, BY) == "running"
+    assert await runs.cancel(live_run.run.run, BY) == "running"
     assert await runs.cancel("test-9", BY) == "unknown"
 
 
-async def test_a_worker_drops_runs_that_cannot_start(founded: Any, experiment: Experiment) -> None:
-    runs = founded.stores.runs
+async def test_a_worker_drops_runs_that_cannot_start(live_run: Any, experiment: Experiment) -> None:
+    runs = live_run.stores.runs
     waiting, _ = await runs.submit(experiment, "b", BY)
     with pytest.raises(Fenced):
-        await runs.drop(founded.fence - 1, waiting.run, NOW, "failed", "no such model")
-    await runs.drop(founded.fence, waiting.run, NOW, "failed", "no such model")
+        await runs.drop(live_run.fence - 1, waiting.run, NOW, "failed", "no such model")
+    await runs.drop(live_run.fence, waiting.run, NOW, "failed", "no such model")
     entry = await runs.entry(waiting.run)
     assert (entry.state, entry.reason) == ("failed", "no such model")
     assert await runs.queue() == []
-    await runs.drop(founded.fence, founded.run.run, NOW, "failed", "too late")
-    assert (await runs.entry(founded.run.run)).state == "running"
+    await runs.drop(live_run.fence, live_run.run.run, NOW, "failed", "too late")
+    assert (await runs.entry(live_run.run.run)).state == "running"
 
 
 async def test_deleting_a_run_leaves_nothing_of_it_and_everything_else(
-    founded: Any, experiment: Experiment
+    live_run: Any, experiment: Experiment
 ) -> None:
     """The ids of both runs begin alike."""
-    runs = founded.stores.runs
-    before = await founded.dump()
+    runs = live_run.stores.runs
+    before = await live_run.dump()
     other, _ = await runs.submit(experiment, "b", BY, name="test-1")
     assert other.run == "test-1-2"
-    await founded.stores.of_run(other.run).customizations.request("r", "a", "d" * 64)
+    await live_run.stores.of_run(other.run).customizations.request("r", "a", "d" * 64)
     assert await runs.delete("test-1", BY) == "current"
     assert await runs.delete(other.run, BY) == "deleted"
     assert await runs.delete(other.run, BY) == "unknown"
@@ -101,10 +101,10 @@ async def test_deleting_a_run_leaves_nothing_of_it_and_everything_else(
     assert await runs.deleted_runs() == [other.run]
     await runs.forget(other.run)
     assert await runs.deleted_runs() == []
-    after = await founded.dump()
+    after = await live_run.dump()
     gone = ("events", "audit", "audit_head", "run_counter")
     changed = {key for key in before | after if before.get(key) != after.get(key)}
-    assert changed == {founded.stores.keys.prefix + name for name in gone}
+    assert changed == {live_run.stores.keys.prefix + name for name in gone}
     again, new = await runs.submit(experiment, "b", BY)
     assert (again.run, new) == ("test-3", True), "its number is not used again"
 

@@ -45,7 +45,7 @@ async def next_run(api: Api, seated: bool = False, **tables: Any) -> str:
     experiment = Experiment.from_tables(
         {"name": "next", "data": DATA, "model": "logistic", **tables}
     )
-    stores, fence = api.founded.stores, api.founded.fence
+    stores, fence = api.live_run.stores, api.live_run.fence
     info, _ = await stores.runs.submit(experiment, mint(), BY)
     await stores.of_run(await stores.runs.current()).state.end(fence, NOW)
     digest = api.runtime.blobs.of_run(info.run).put(b"the next run's model")
@@ -118,7 +118,7 @@ async def test_a_client_touches_only_runs_that_it_is_a_member_of(api: Api) -> No
     ada = await enrol(api, "ada")
     assert (await answer(api, ada))[1]["slot"] == 0
     run = await next_run(api, seated=True)
-    state = await api.founded.stores.of_run("next-2").state.read()
+    state = await api.live_run.stores.of_run("next-2").state.read()
     header = {"Content-Type": "application/vnd.safetensors"}
     for method, path, options in [
         ("GET", f"{run}/models/global", {}),
@@ -152,7 +152,7 @@ async def test_a_token_is_valid_in_the_next_run_whatever_one_run_decided(api: Ap
     names = ("ada", "bob", "cleo")
     tokens = [await enrol(api, name) for name in names]
     assert (await answer(api, tokens[0], run, accept=False, reason="too long"))[0] == 200
-    assert await api.founded.stores.of_run("next-2").members.seat(api.founded.fence, {}, 1)
+    assert await api.live_run.stores.of_run("next-2").members.seat(api.live_run.fence, {}, 1)
     assert (await answer(api, tokens[1], run))[1]["slot"] == 0
     assert await answer(api, tokens[2], run) == (409, "run-full")
     evicted = await api.ask("POST", f"{run}/clients/bob/evict", json={"reason": "odd"})
@@ -209,11 +209,11 @@ async def test_a_client_may_be_barred_from_the_whole_federation(api: Api) -> Non
 
 async def test_no_client_is_offered_a_run_that_has_not_started(api: Api) -> None:
     tables = {"name": "later", "data": DATA, "model": "logistic"}
-    await api.founded.stores.runs.submit(Experiment.from_tables(tables), "x", BY)
+    await api.live_run.stores.runs.submit(Experiment.from_tables(tables), "x", BY)
     ada = await enrol(api, "ada")
     assert await answer(api, ada, "/v1/runs/later-2") == (409, "not-started")
     assert await answer(api, ada, "/v1/runs/later-3") == (404, "run-not-found")
-    await api.founded.run.state.end(api.founded.fence, NOW)
+    await api.live_run.run.state.end(api.live_run.fence, NOW)
     found = await ticket(api, ada)
     assert (found.kind, found.run, found.experiment) == ("wait", "", None)
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 async def test_health_names_the_worker_that_holds_the_lease(api: Api) -> None:
     found = (await api.ask("GET", "/v1/health")).json()
     assert found == {"redis": "", "blobs": "", "worker": "worker"}
-    await api.runtime.stores.lease.release("worker", api.founded.fence)
+    await api.runtime.stores.lease.release("worker", api.live_run.fence)
     assert (await api.ask("GET", "/v1/health")).json()["worker"] is None
     assert await api.runtime.stores.lease.acquire("second", 60, time.time()) is not None
     viewer = await api.add("vera")

@@ -76,8 +76,8 @@ class Parted(TestClients):
     def holder(self) -> str | None:
         """The worker that decides."""
         with redis.Redis.from_url(self.redis_url, decode_responses=True) as client:
-            found: str | None = client.get(f"{{{self.namespace}}}:lease")
-        return found
+            result: str | None = client.get(f"{{{self.namespace}}}:lease")
+        return result
 
     def hand_over(self, until: str) -> None:
         """Returns once this worker holds the lease."""

@@ -67,11 +67,11 @@ def test_who_is_in_quarantine_waits_and_is_shown(host: Host) -> None:
     status = hosted.operator.status()
     assert (status.quarantined, status.proposed, status.selected) == (HOSTILE, [], NAMES)
     shown = {client.client_id: client for client in hosted.operator.members()}
-    found = shown["mallory"]
-    assert not found.evicted and found.eviction is None and found.ticket is None
-    assert found.quarantine is not None
-    assert (found.quarantine["until"], found.quarantine["round"]) == (11, 0)
-    assert "exceeds 5" in found.quarantine["reason"]
+    result = shown["mallory"]
+    assert not result.evicted and result.eviction is None and result.ticket is None
+    assert result.quarantine is not None
+    assert (result.quarantine["until"], result.quarantine["round"]) == (11, 0)
+    assert "exceeds 5" in result.quarantine["reason"]
     assert shown["ada"].quarantine is None
     hold.on = False
     hosted.wait()

@@ -18,10 +18,10 @@ Render = Callable[..., list[Any]]
 @pytest.fixture(scope="session")
 def helm() -> str:
     """Where helm is."""
-    found = shutil.which("helm")
-    if found is None:
+    program = shutil.which("helm")
+    if program is None:
         pytest.skip("no helm on the path: nobody checks that chart and manifests agree")
-    return found
+    return program
 
 
 @pytest.fixture
@@ -75,8 +75,8 @@ def test_two_federations_share_a_namespace(render: Render) -> None:
 
 def job(objects: list[Any]) -> Any:
     """The job that makes join tokens."""
-    (found,) = [one for one in objects if one["kind"] == "Job"]
-    return found
+    (result,) = [one for one in objects if one["kind"] == "Job"]
+    return result
 
 
 @pytest.mark.parametrize(

@@ -23,14 +23,14 @@ PARTS = {
 
 def routes(api: Api) -> list[tuple[str, str]]:
     """(method, path) of every route that needs a token."""
-    found = [
+    result = [
         (method.upper(), re.sub(r"\{(\w+)\}", lambda part: PARTS[part[1]], path))
         for path, methods in api.app.openapi()["paths"].items()
         for method in methods
         if path not in PUBLIC
     ]
-    assert len(found) >= 30
-    return found
+    assert len(result) >= 30
+    return result
 
 
 @pytest.fixture

@@ -215,11 +215,11 @@ async def test_late_uploads_show_in_entries_and_records(live_run: Any) -> None:
     assert await client.exists(keys.late) == 0, "the notes moved with their entries"
     await note("c", 0)  # Its entry is in a blob, which does not change.
     await note("c", ROUNDS)
-    found = {0: ["a", "b"], ROUNDS: ["c"]}
-    assert await late(records, 0, ROUNDS) == found
+    table = {0: ["a", "b"], ROUNDS: ["c"]}
+    assert await late(records, 0, ROUNDS) == table
     await live_run.run.state.end(live_run.fence, 0.0, segment=await records.seal_rest())
     assert await client.exists(keys.late, keys.history) == 0
-    assert await late(records, 0, ROUNDS) == found
+    assert await late(records, 0, ROUNDS) == table
 
 
 async def test_late_uploads_count_against_the_bound(live_run: Any) -> None:

@@ -50,13 +50,13 @@ async def test_submissions_at_the_same_time_get_numbers_of_their_own(
 ) -> None:
     namespace = stores.keys.prefix.strip("{}:")
     async with aclosing(Stores.connect(redis_url, None, namespace)) as other:
-        found = await asyncio.gather(
+        result = await asyncio.gather(
             *(
                 (stores, other)[n % 2].runs.submit(experiment, f"key-{n // 3}", BY)
                 for n in range(18)
             )
         )
-    assert sorted(info.run for info, new in found if new) == [f"test-{n}" for n in range(1, 7)]
+    assert sorted(info.run for info, new in result if new) == [f"test-{n}" for n in range(1, 7)]
     assert len(await stores.runs.entries()) == len(await stores.runs.queue()) == 6
 
 

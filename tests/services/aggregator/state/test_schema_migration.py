@@ -52,8 +52,8 @@ class Restored:
     async def dump(self) -> dict[str, Any]:
         """Everything in the namespace, but for the lease."""
         client, prefix = self.stores.redis.client, self.stores.keys.prefix
-        found = {key: await client.dump(key) async for key in client.scan_iter(match=f"{prefix}*")}
-        return {key: data for key, data in found.items() if not key.endswith(("lease", "fence"))}
+        values = {key: await client.dump(key) async for key in client.scan_iter(match=f"{prefix}*")}
+        return {key: data for key, data in values.items() if not key.endswith(("lease", "fence"))}
 
 
 def expected(history: dict[str, str] | None = None) -> list[RoundRecord]:
@@ -65,8 +65,8 @@ def expected(history: dict[str, str] | None = None) -> list[RoundRecord]:
 @pytest.fixture(params=[SCHEMA_1, SCHEMA_2], ids=["1", "2"])
 def dump(request: pytest.FixtureRequest) -> Path:
     """The dump of each older schema."""
-    found: Path = request.param
-    return found
+    path: Path = request.param
+    return path
 
 
 @pytest.fixture

@@ -37,12 +37,12 @@ def experiments() -> dict[str, Experiment]:
     """Experiments whose models have a few shards of 64 parameters, by the name of their run."""
     data = {"dataset": "digits", "clients": 7, "reserved": 40}
     base = {"data": data, "model": "logistic"}
-    found = {}
+    table = {}
     for name, server in SERVERS.items():
         detectors = ["norm_bound"] if name == "flcert" else ["response", "challenge"]
         given = {"f": 1, "detectors": detectors, **server}
-        found[name] = Experiment.from_tables({"name": name, **base, "server": given})
-    return found
+        table[name] = Experiment.from_tables({"name": name, **base, "server": given})
+    return table
 
 
 def shrink() -> None:

@@ -47,8 +47,8 @@ def test_what_was_kept_of_nothing_is_run_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_every_item_comes_back_with_its_own_figures(jobs: int) -> None:
-    found = dict(each(lambda n: {"square": n * n}, range(7), pool(jobs, threads=True)))
-    assert found == {n: {"square": n * n} for n in range(7)}
+    result = dict(each(lambda n: {"square": n * n}, range(7), pool(jobs, threads=True)))
+    assert result == {n: {"square": n * n} for n in range(7)}
 
 
 @pytest.mark.parametrize("jobs", [1, 3])

@@ -46,8 +46,8 @@ async def test_the_software_of_a_client_is_shown_as_its_last_request_named_it(
         await asyncio.sleep(0.01)
     flushing.cancel()
     for path in ("/v1/clients/ada", "/v1/clients"):
-        found = (await api.ask("GET", path)).json()
-        assert (found if isinstance(found, dict) else found[0])["software"] == shown
+        body = (await api.ask("GET", path)).json()
+        assert (body if isinstance(body, dict) else body[0])["software"] == shown
 
 
 async def test_clients_come_in_pages_by_id(api: Api) -> None:

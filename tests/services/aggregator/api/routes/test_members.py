@@ -36,8 +36,8 @@ async def ticket(api: Api, token: str, **params: str) -> Ticket:
 
 
 async def answer(api: Api, token: str, run: str = RUN, **body: Any) -> tuple[int, Any]:
-    found = await api.ask("PUT", f"{run}/acceptance", token, json={"accept": True, **body})
-    return found.status_code, found.json() if found.status_code == 200 else slug(found)
+    answer = await api.ask("PUT", f"{run}/acceptance", token, json={"accept": True, **body})
+    return answer.status_code, answer.json() if answer.status_code == 200 else slug(answer)
 
 
 async def next_run(api: Api, seated: bool = False, **tables: Any) -> str:
@@ -183,8 +183,8 @@ async def test_an_eviction_belongs_to_its_run(api: Api) -> None:
     await answer(api, ada)
     evicted = await api.ask("POST", f"{RUN}/clients/ada/evict", json={"reason": "odd"})
     assert (evicted.json()["evicted"], evicted.json()["slot"]) == (True, 0)
-    found = await ticket(api, ada)
-    assert (found.kind, found.run, found.reason) == ("evicted", "test-1", "odd")
+    reply = await ticket(api, ada)
+    assert (reply.kind, reply.run, reply.reason) == ("evicted", "test-1", "odd")
     run = await next_run(api, seated=True)
     assert (await ticket(api, ada)).kind == "offer"
     assert (await answer(api, ada, run))[1]["slot"] == 0
@@ -197,8 +197,8 @@ async def test_a_client_may_be_barred_from_the_whole_federation(api: Api) -> Non
     barred = await api.ask("POST", "/v1/clients/ada/evict", json={"reason": "stolen"})
     assert barred.json()["barred"]["reason"] == "stolen"
     assert (await api.ask("GET", f"{RUN}/members")).json()[0]["evicted"] is True
-    found = await ticket(api, ada)
-    assert (found.kind, found.run, found.reason) == ("evicted", "", "stolen")
+    reply = await ticket(api, ada)
+    assert (reply.kind, reply.run, reply.reason) == ("evicted", "", "stolen")
     run = await next_run(api)
     assert (await ticket(api, ada)).kind == "evicted"
     assert await answer(api, ada, run) == (403, "evicted")
@@ -214,8 +214,8 @@ async def test_no_client_is_offered_a_run_that_has_not_started(api: Api) -> None
     assert await answer(api, ada, "/v1/runs/later-2") == (409, "not-started")
     assert await answer(api, ada, "/v1/runs/later-3") == (404, "run-not-found")
     await api.live_run.run.state.end(api.live_run.fence, NOW)
-    found = await ticket(api, ada)
-    assert (found.kind, found.run, found.experiment) == ("wait", "", None)
+    reply = await ticket(api, ada)
+    assert (reply.kind, reply.run, reply.experiment) == ("wait", "", None)
 
 
 async def test_an_unknown_token_does_not_learn_which_runs_there_are(api: Api) -> None:

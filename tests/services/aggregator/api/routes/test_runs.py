@@ -159,8 +159,8 @@ async def test_a_run_that_starts_meanwhile_does_not_wait_for_itself(
     await working.ask("POST", f"{RUN}/stop")
     await state(working, "test-1", "cancelled")
     monkeypatch.setattr(RunRegistry, "current", once_it_has_started)
-    found = [(await submit(working)).json(), *(await working.ask("GET", "/v1/runs")).json()[1:]]
-    assert [one["waits_for"] for one in found] == ["clients: 0 of 2 have accepted"] * 2
+    body = [(await submit(working)).json(), *(await working.ask("GET", "/v1/runs")).json()[1:]]
+    assert [one["waits_for"] for one in body] == ["clients: 0 of 2 have accepted"] * 2
 
 
 @pytest.mark.parametrize(

@@ -99,8 +99,8 @@ async def test_a_token_and_a_ticket_admit_an_upload_to_their_own_run_only(
     following = replace(live_run, run=live_run.stores.of_run("next-2"))
     await shrink(following.run)
     for token, status in zip(tokens[:3], ((200, 0), (200, 1), (403, "not-a-member")), strict=True):
-        found, said = await answer(api, token, run)
-        assert (found, said["slot"] if found == 200 else said) == status
+        result, said = await answer(api, token, run)
+        assert (result, said["slot"] if result == 200 else said) == status
     await following.open(0, NAMES[1:2])
 
     for token, refused in ((tokens[0], (409, "no-ticket")), (tokens[2], (403, "not-a-member"))):

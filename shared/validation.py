@@ -291,7 +291,7 @@ def validate(experiment: Experiment) -> Experiment:
     >>> validate(Experiment.load("digits-benign")).packages
     {}
     """
-    with plugins.known(experiment.packages) as packages:
+    with plugins.record_lookups(experiment.packages) as packages:
         members = build(experiment)
         for constraint in CONSTRAINTS:
             constraint.check(members)

@@ -272,7 +272,7 @@ class HostedClient:
             activity,
             answer.data_file or self.settings.data_file,
         )
-        with plugins.known(experiment.packages):
+        with plugins.record_lookups(experiment.packages):
             participant = await self.build(context)
         last = await participate(connection, participant, context.client, first.run, activity)
         if last.kind == "done" or last.run != first.run:

@@ -63,7 +63,7 @@ def load(family: str, name: str, entries: tuple[EntryPoint, ...], kind: type[Any
 
 
 @contextmanager
-def known(packages: Mapping[str, str]) -> Iterator[dict[str, str]]:
+def record_lookups(packages: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """A context for looking up an experiment's members; yields the packages they come from.
 
     Args:
@@ -96,7 +96,7 @@ def known(packages: Mapping[str, str]) -> Iterator[dict[str, str]]:
 
 
 def note(name: str, package: str) -> None:
-    """Records, in the enclosing `known` context, the look-up of a member of another package."""
+    """Records the look-up of a member of another package in the enclosing `record_lookups`."""
     lookups = _looked_up.get()
     if lookups is not None:
         lookups[name] = package

@@ -52,7 +52,7 @@ def test_a_quarantine_ends_and_the_client_is_probed(host: Host, policy: str) -> 
         assert record.quarantined == ([] if back else HOSTILE)
     assert records[3].probed == HOSTILE
     expected = [(0, "train"), (3, "probe"), (3, "train"), (4, "evaluate")]
-    assert clients["mallory"].asked() == expected, "at the end it measures as all do"
+    assert clients["mallory"].requests() == expected, "at the end it measures as all do"
     assert happened(hosted, "quarantined", "released") == [
         *(("quarantined", name) for name in sorted(2 * HOSTILE)),
         *(("released", name) for name in HOSTILE),
@@ -113,7 +113,7 @@ def test_operators_confirm_or_dismiss_what_is_proposed(host: Host) -> None:
         [*NAMES, "oscar"],
     ]
     assert out(hosted.record(2)) == {"oscar": "proposed"}
-    assert (2, "probe") in clients["oscar"].asked()
+    assert (2, "probe") in clients["oscar"].requests()
     assert happened(hosted, "proposed", "confirmed", "dismissed") == [
         ("confirmed", "mallory"),
         ("dismissed", "oscar"),
